@@ -26,7 +26,11 @@ from typing import IO, Any, Final
 
 PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
 _COMMANDS: Final = ("serve", "topic", "publish", "subscribe", "group", "view", "queue", "delayed", "cluster", "log")
-_PRELOADED: Final = (*(f"penstock.cli.{name}" for name in _COMMANDS), "penstock.coordination.etcd")
+_IN_PACKAGES: Final = ("serve", "topic", "subscribe", "group", "queue", "cluster", "log")
+_PRELOADED: Final = (
+    *(f"penstock.cli.{name}.commands" if name in _IN_PACKAGES else f"penstock.cli.{name}" for name in _COMMANDS),
+    "penstock.coordination.etcd",
+)
 _REQUEST_MAX: Final = 1 << 20
 _FDS: Final = 4
 _HEEDED_AT_START: Final = ("PYTHON", "LD_", "MALLOC_", "UV_", "LC_", "LANG")
@@ -255,8 +259,11 @@ def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:
 def main() -> None:
     sys.path[0] = str(Path(PENSTOCK).parent)  # as for the command, and not this folder
     for name in _PRELOADED:
-        with contextlib.suppress(ModuleNotFoundError):  # what a command needs may be an extra
+        try:
             importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if str(error.name).startswith("penstock"):
+                raise  # all other modules may be extras
     gc.collect()
     gc.freeze()  # or the collector would copy all of these pages in each process
     request = _serve(socket.socket(fileno=int(sys.argv[1])))

@@ -69,7 +69,7 @@ async def produce(client: KafkaClient, place: TopicPartition, made: Participant,
         )
         leader = (await client.leader(place)).leader
         connection = await client.connection(leader)
-        answer = await connection.request(request, newest=BY_NAME_NEWEST)
+        answer = await connection.request(request, version_max=BY_NAME_NEWEST)
         check(answer.responses[0].partition_responses[0].error_code, str(place))
 
     await client.retrying(ask, topics=[place.topic])

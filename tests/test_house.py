@@ -1,6 +1,7 @@
-"""The house rules, as tests: what a room may import, and how long a file or a function may grow."""
+"""Rules for all source files: what a package may import, how long a file may be, and the language of its text."""
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,9 +10,41 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "penstock"
 
-PURE_ROOMS = ("wire", "records", "groups", "transactions", "queues", "delays", "views")
-"""Whole rooms without IO, clocks, dice or tasks."""
+PURE_PACKAGES = ("wire", "records", "groups", "transactions", "queues", "delays", "views")
+"""Packages without I/O, clocks, randomness or tasks."""
 PURE_FILES = (
+    "api/core/durations.py",
+    "api/core/encoding.py",
+    "api/core/queue_wire.py",
+    "api/core/settings.py",
+    "broker/configs.py",
+    "broker/fetch_sessions.py",
+    "broker/internal_state.py",
+    "broker/settings.py",
+    "broker/share/delivery_terms.py",
+    "broker/share/sessions.py",
+    "client/queue_attributes.py",
+    "client/signing.py",
+    "cluster/controller.py",
+    "cluster/elections.py",
+    "cluster/image.py",
+    "cluster/image_builder.py",
+    "cluster/image_parts.py",
+    "cluster/internal_topics.py",
+    "cluster/keys.py",
+    "cluster/partition_state.py",
+    "cluster/placement.py",
+    "cluster/queue_changes.py",
+    "cluster/queues.py",
+    "cluster/reassignment.py",
+    "cluster/rebalance_plans.py",
+    "cluster/registration.py",
+    "cluster/settings.py",
+    "cluster/survey.py",
+    "cluster/topic_changes.py",
+    "cluster/view_changes.py",
+    "cluster/views.py",
+    "coordination/zookeeper_nodes.py",
     "foundation/address.py",
     "foundation/codes.py",
     "foundation/delays.py",
@@ -23,49 +56,56 @@ PURE_FILES = (
     "foundation/settings.py",
     "foundation/spark_ids.py",
     "foundation/steps.py",
+    "foundation/timers.py",
     "foundation/view_names.py",
+    "log/admission.py",
+    "log/epochs.py",
+    "log/keytable.py",
     "log/producer_state.py",
     "log/producers.py",
-    "log/transactions.py",
-    "log/epochs.py",
     "log/settings.py",
-    "log/admission.py",
-    "log/keytable.py",
-    "client/queue_attributes.py",
-    "client/signing.py",
-    "cluster/rebalance_plans.py",
-    "cluster/controller.py",
-    "cluster/elections.py",
-    "cluster/image_builder.py",
-    "cluster/image.py",
-    "cluster/image_parts.py",
-    "cluster/internal_topics.py",
-    "cluster/keys.py",
-    "cluster/partition_state.py",
-    "cluster/placement.py",
-    "cluster/queue_changes.py",
-    "cluster/queues.py",
-    "cluster/reassignment.py",
-    "cluster/registration.py",
-    "cluster/settings.py",
-    "cluster/survey.py",
-    "cluster/topic_changes.py",
-    "cluster/views.py",
+    "log/transactions.py",
+    "replication/isr_changes.py",
+    "replication/leadership.py",
+    "replication/pending_partitions.py",
     "replication/throttle.py",
     "security/credentials.py",
     "security/errors.py",
     "security/policies.py",
     "security/sigv4.py",
-    "broker/fetch_sessions.py",
-    "broker/share/sessions.py",
-    "broker/share/delivery_terms.py",
-    "broker/configs.py",
-    "broker/settings.py",
+    "sqs/permissions.py",
+    "telemetry/collected.py",
+    "telemetry/otlp.py",
+    "telemetry/subscriptions.py",
 )
-"""Pure files of rooms that also have shells."""
+"""Pure files of packages that also do I/O."""
 BANNED = {"time", "random", "secrets", "asyncio", "socket", "os", "pathlib", "threading", "concurrent", "subprocess"}
 DISK_ONLY = {"os", "mmap", "shutil"}
 """In the log, only disk.py may touch the operating system: everything else goes through the port."""
+BANNED_PHRASES = (
+    r"(?:who|what|whom)ever\b",
+    r"(?:some|any)(?:body|one)\b",
+    r"nobody\b",
+    r"(?:give|gives|gave|given|giving) back\b",
+    r"hand(?:s|ed|ing)? over\b",
+    r"in hand\b",
+    r"is there no more\b",
+    r"put to work\b",
+    r"be content\b",
+    r"in good order\b",
+    r"says? so\b",
+    r"no longer there\b",
+    r"upkeep\b",
+    r"wish(?:es)?\b",
+    r"parcels?\b",
+    r"colleagues?\b",
+    r"(?:this|a|the|every|other|between|each) rooms?\b",
+    r"dice\b",
+)
+"""Our former private words. Use the terms of Kafka and SQS: client, release, deliver, in flight, maintenance."""
+QUOTED = frozenset[str]()
+"""Files that quote other projects' texts with such words."""
+FIRST_LINE_MAX = 118
 FILE_LINES_MAX = 420
 FUNCTION_LINES_MAX = 62
 
@@ -75,8 +115,8 @@ def _python_files() -> list[Path]:
 
 
 def _pure_files() -> list[Path]:
-    rooms = [path for room in PURE_ROOMS for path in sorted((SOURCE / room).rglob("*.py"))]
-    return rooms + [SOURCE / name for name in PURE_FILES]
+    packages = [path for name in PURE_PACKAGES for path in sorted((SOURCE / name).rglob("*.py"))]
+    return packages + [SOURCE / name for name in PURE_FILES]
 
 
 def _imports(path: Path) -> Iterator[str]:
@@ -88,7 +128,11 @@ def _imports(path: Path) -> Iterator[str]:
 
 
 def _name(path: Path) -> str:
-    return str(path.relative_to(SOURCE))
+    return str(path.relative_to(SOURCE if path.is_relative_to(SOURCE) else ROOT))
+
+
+def _docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
 
 
 def _offenders(paths: list[Path], banned: set[str]) -> dict[str, list[str]]:
@@ -119,6 +163,38 @@ def test_no_function_is_too_long() -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: length for name, length in lengths.items() if length > FUNCTION_LINES_MAX} == {}
+
+
+def test_files_that_are_called_pure_are_checked_to_be() -> None:
+    checked = set(_pure_files())
+    called = [path for path in _python_files() if re.search(r"\bPure(?:[.:;]|$)", _docstring(path))]
+    assert [_name(path) for path in called if path not in checked] == []
+
+
+def test_the_first_line_of_every_module_docstring_is_one_plain_sentence() -> None:
+    """Each is shown in docs/file-map.md, without the code."""
+    offenders = []
+    for path in _python_files():
+        first, _, rest = _docstring(path).partition("\n")
+        is_sentence = (
+            re.match(r"[A-Za-z`]", first) and first.rstrip().endswith(".") and not rest.split("\n")[0].strip()
+        )
+        if not is_sentence or len(first) > FIRST_LINE_MAX:
+            offenders.append(_name(path))
+    assert offenders == []
+
+
+def test_no_text_has_a_banned_phrase() -> None:
+    banned = re.compile(r"\b(?:" + "|".join(BANNED_PHRASES) + ")", re.IGNORECASE)
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    offenders = [
+        f"{path.relative_to(ROOT)}:{number}: {found[0]}"
+        for path in (*_python_files(), *pages)
+        if _name(path) not in QUOTED
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if (found := banned.search(line))
+    ]
+    assert offenders == []
 
 
 def test_packages_hold_no_logic() -> None:

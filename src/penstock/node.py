@@ -1,4 +1,4 @@
-"""The composition root: the only file that knows everyone. One Node is one broker process."""
+"""The composition root: creates and connects all parts of a broker process, starts and stops them in order."""
 
 import asyncio
 import contextlib
@@ -23,8 +23,8 @@ from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import load_handlers
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster.controller import ControllerSettings
-from penstock.cluster.controller_task import Controlling
-from penstock.cluster.identity import FolderIdentity, take_folder
+from penstock.cluster.controller_task import ControllerTask
+from penstock.cluster.identity import FolderIdentity, lock_folder
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
@@ -40,21 +40,23 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush
-from penstock.network.advertised_address import advertised, place_settings
+from penstock.network.advertised_address import advertised_address, identity_settings
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.http_endpoints import Site
+from penstock.network.connection import KafkaConnection
+from penstock.network.http import HttpConnection
+from penstock.network.http_endpoints import HttpEndpoints
 from penstock.network.http_listener import HttpListener
 from penstock.network.kafka import KafkaListener
 from penstock.network.listen_socket import bind
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics
 from penstock.replication.disk_threads import DiskThreads
-from penstock.replication.fetchers import Fetchers, FetchSettings
+from penstock.replication.fetchers import FetchSettings, ReplicaFetchers
 from penstock.replication.flusher import Flusher
-from penstock.replication.isr_maintenance import IsrKeeper
+from penstock.replication.isr_maintenance import IsrMaintenance
 from penstock.replication.maintenance import Intervals, Maintenance
-from penstock.replication.partition_waits import closed, open_logs, settled, topic_settled
+from penstock.replication.partition_waits import close_logs, open_logs, wait_until_settled, wait_until_topic_settled
 from penstock.replication.partitions import Partitions
 from penstock.replication.replica_logs import paths_of
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
@@ -69,20 +71,20 @@ THREADS = 4
 IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
 LEAVE_S = 10.0
-"""How long a broker that stops waits for others to lead what it leads."""
+"""How long a stopping broker waits for other brokers to take over its partitions."""
 
 
 class ControllerFailed(PenstockError):
-    """A mistake in the controller itself."""
+    """The controller task failed with an unexpected error."""
 
 
 class ImageFailed(PenstockError):
-    """A mistake in what follows the image."""
+    """Applying a metadata image failed with an unexpected error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
-    """How a node runs; `settings` are the broker's own, by Kafka's names."""
+    """The configuration of a node; `settings` are broker settings by their Kafka names."""
 
     data_dir: Path = Path("penstock-data")
     listen: Address = _LISTEN
@@ -90,21 +92,21 @@ class NodeSettings:
     http: Address = _HTTP
     node_id: int = 1
     store: str = EMBEDDED
-    """Where the cluster is kept: in the data folder, or in a ZooKeeper or etcd that several brokers share."""
+    """The metadata store: embedded in the data folder, or a ZooKeeper or etcd that several brokers share."""
     session_s: float = 6.0
-    """How long a broker that is not heard of is still taken for one."""
+    """The session timeout, after which a broker without heartbeats loses its registration."""
     credentials: Path | None = None
-    """The keys by which requests of the SQS API must be signed; None: they need not be."""
+    """The file of access keys with which SQS requests must be signed; None accepts unsigned requests."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
 class Node:
-    """Everything one process runs, started in order and stopped in the opposite one."""
+    """One broker process: everything it runs, started in order and stopped in reverse."""
 
     def __init__(
         self, settings: NodeSettings, on_failure: Callable[[PenstockError], None] = lambda error: None
     ) -> None:
-        """`on_failure`: the node cannot go on, and should be stopped."""
+        """`on_failure` is called with a fatal error; the node should then be stopped."""
         self._settings = settings
         self._on_failure = on_failure
         self._lock_fd = -1
@@ -112,21 +114,21 @@ class Node:
         self._disk_threads = DiskThreads()
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
-        self._site = Site(is_ready=lambda: self.ready, metrics=self._metrics_text)
-        self._http_listener = HttpListener(self._site.answer, answer_surplus=self._site.answer_surplus)
+        self._endpoints = HttpEndpoints(is_ready=lambda: self.ready, metrics=self._metrics_text)
+        self._http_listener = HttpListener(self._endpoints.answer, answer_surplus=self._endpoints.answer_surplus)
         self.ready = False
         self.listen = settings.listen
         self.http = settings.http
 
     async def start(self) -> None:
-        """Take the folder, open the store and the logs, listen. One that cannot start holds on to nothing."""
+        """Locks the data folder, opens store and logs, joins the cluster and listens. Undoes all if it fails."""
         async with contextlib.AsyncExitStack() as undo:
             await self._start(undo)
             undo.pop_all()
 
     async def _start(self, undo: contextlib.AsyncExitStack) -> None:
         settings = self._settings
-        self._lock_fd = take_folder(settings.data_dir)
+        self._lock_fd = lock_folder(settings.data_dir)
         undo.callback(os.close, self._lock_fd)
         on_disk, this_boot = self._disk_threads.call, boot_id()
         self._disk = await on_disk(lambda: OsDisk(settings.data_dir, self._disk_threads.trash))
@@ -137,15 +139,15 @@ class Node:
         self._store = await open_store(settings.store, settings.data_dir, settings.session_s)
         undo.push_async_callback(self._store.close)
         self._metadata = metadata = Metadata(self._store)
-        metadata.on_failed = self._image_failed
+        metadata.on_failed = self._on_image_failed
         configs = Configs(static=settings.settings, node_id=settings.node_id, image=lambda: metadata.image)
-        self._keep_logs(clock, configs, this_boot)
+        self._create_log_services(clock, configs, this_boot)
         loop = asyncio.get_running_loop()
         self._loop_monitor = LoopMonitor(loop, interval_s=configs["event.loop.monitor.interval.ms"] / 1000)
         self._loop_monitor.start()
         undo.callback(self._loop_monitor.stop)
-        self._metrics.more.append(LoopMetrics(self._loop_monitor))
-        broker = self._make_broker(configs, clock, loop)
+        self._metrics.collectors.append(LoopMetrics(self._loop_monitor))
+        broker = self._create_broker(configs, clock, loop)
         await metadata.start()
         self._listener = KafkaListener(broker, self._metrics)
         self._http_listener.connections_max = configs["http.max.connections"]
@@ -153,13 +155,13 @@ class Node:
         undo.callback(self._close_servers)
         await self._listen()
         self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
-        self._site.queues, self._site.slices = self._front.answer, broker.slices
-        self._metrics.more.append(self._front.tally)
+        self._endpoints.queues, self._endpoints.slices = self._front.answer, broker.slices
+        self._metrics.collectors.append(self._front.request_counts)
         logs = await on_disk(lambda: LogFolder(self._disk))
         lost, failed = await on_disk(logs.find_lost), await on_disk(logs.find_failed)
-        self._make_member(folder, configs, clock, lost, failed)
+        self._create_membership(folder, configs, clock, lost, failed)
         await self._join()
-        self._appliers = (  # in the order in which one depends on the other, and all on the partitions
+        self._dependents = (  # in order of dependency; all depend on the partitions
             self._fetchers.apply,
             self._coordinators.apply,
             self._queues.apply,
@@ -167,22 +169,22 @@ class Node:
             self._peers.apply,
             self._listener.apply,
         )
-        metadata.listeners += (self._partitions.apply, *self._appliers)
-        self._partitions.on_progress = self._follow
+        metadata.listeners += (self._partitions.apply, *self._dependents)
+        self._partitions.on_progress = self._apply_dependents
         self._apply(metadata.image)
-        await settled(self._partitions)
-        self._follow()
-        metadata.settled = partial(topic_settled, self._partitions)
+        await wait_until_settled(self._partitions)
+        self._apply_dependents()
+        metadata.wait_settled = partial(wait_until_topic_settled, self._partitions)
         for server in self._servers:
             await server.start_serving()
-        maintenance = (self._maintenance.run(), self._sweep(), self._isr_keeper.run(), self._queues.reclaimer.run())
+        maintenance = (self._maintenance.run(), self._sweep(), self._isr.run(), self._queues.reclaimer.run())
         work = (*maintenance, self._views.run(), self._controlling.run())
         self._tasks = [loop.create_task(each) for each in work]
-        self._tasks[-1].add_done_callback(self._control_ended)
+        self._tasks[-1].add_done_callback(self._on_controller_ended)
         self.ready = True
 
-    def _make_broker(self, configs: Configs, clock: Clock, loop: asyncio.AbstractEventLoop) -> Broker:
-        """Make the coordinators, and what all handlers share."""
+    def _create_broker(self, configs: Configs, clock: Clock, loop: asyncio.AbstractEventLoop) -> Broker:
+        """Creates the coordinators and the broker, which all handlers share."""
         settings, metadata, partitions = self._settings, self._metadata, self._partitions
 
         def timer(seconds: float, action: Callable[[], None]) -> Callable[[], None]:
@@ -220,12 +222,12 @@ class Node:
         )
         self._queues, self._delays = add_queues(broker), add_delays(broker, settings.data_dir)
         self._views = broker.views
-        self._metrics.more.extend(collectors_of(broker, self._queues, self._delays))
+        self._metrics.collectors.extend(collectors_of(broker, self._queues, self._delays))
         coordinators.perform_for_groups = GroupEffects(broker).perform
         return broker
 
-    def _keep_logs(self, clock: Clock, configs: Configs, this_boot: str) -> None:
-        """Make what holds the logs, looks after them, and tells how they are."""
+    def _create_log_services(self, clock: Clock, configs: Configs, this_boot: str) -> None:
+        """Creates the partitions, the replica fetchers, log maintenance, ISR maintenance and their metrics."""
         settings = self._settings
         self._flusher = Flusher()
         self._partitions = Partitions(
@@ -240,7 +242,7 @@ class Node:
         )
         self._partitions.on_append = self._flusher.flush_soon
         self._throttle = Throttle(lambda: int(configs[LEADER_RATE]))
-        self._fetchers = Fetchers(
+        self._fetchers = ReplicaFetchers(
             node_id=settings.node_id,
             partitions=self._partitions,
             clock=clock,
@@ -253,7 +255,7 @@ class Node:
             throttle=Throttle(lambda: int(configs[FOLLOWER_RATE])),
         )
         self._partitions.on_durable = self._fetchers.wake
-        self._isr_keeper = IsrKeeper(
+        self._isr = IsrMaintenance(
             partitions=self._partitions, metadata=self._metadata, store=self._store, clock=clock
         )
         self._maintenance = Maintenance(
@@ -268,17 +270,17 @@ class Node:
             node_id=settings.node_id,
             image=lambda: self._metadata.image,
             partitions=self._partitions,
-            isr_keeper=self._isr_keeper,
+            isr_maintenance=self._isr,
             sent=self._throttle,
             fetched=self._fetchers.throttle,
         )
         self._metrics = Metrics(self._partitions, cluster)
 
     async def _listen(self) -> None:
-        """Bind both addresses, so that a taken one is noticed first; serve when the logs are open."""
-        kafka = await bind(self._listener, self._settings.listen, "--listen")
+        """Binds both addresses early, so that an address in use is reported before the logs are opened."""
+        kafka = await bind(partial(KafkaConnection, self._listener), self._settings.listen, "--listen")
         self._servers.append(kafka)
-        http = await bind(self._http_listener, self._settings.http, "--http")
+        http = await bind(partial(HttpConnection, self._http_listener), self._settings.http, "--http")
         self._servers.append(http)
         self.listen = Address(host=self._settings.listen.host, port=kafka.sockets[0].getsockname()[1])
         self.http = Address(host=self._settings.http.host, port=http.sockets[0].getsockname()[1])
@@ -288,16 +290,16 @@ class Node:
         for server in self._servers:
             server.close()
 
-    def _make_member(
+    def _create_membership(
         self, folder: FolderIdentity, configs: Configs, clock: Clock, lost: frozenset[str], failed: frozenset[str]
     ) -> None:
-        """Make what registers this broker, and the controller if there is no other. `lost`: logs that are gone.
-        `failed`: logs with a failed fsync, which may lack what was not synced."""
+        """Creates the membership, which registers this broker, and the controller task. `lost`: missing logs.
+        `failed`: logs with a failed fsync, which may lack unsynced records."""
         settings, metadata, on_disk = self._settings, self._metadata, self._disk_threads.call
-        address = advertised(settings.advertise, self.listen)
-        place = place_settings(settings.node_id, self.listen, address, self.http, settings.data_dir)
-        for name, text in place.items():
-            configs.note(name, text)
+        address = advertised_address(settings.advertise, self.listen)
+        own_settings = identity_settings(settings.node_id, self.listen, address, self.http, settings.data_dir)
+        for name, text in own_settings.items():
+            configs.set_if_unset(name, text)
         identity = Identity(
             node_id=settings.node_id,
             host=address.host,
@@ -318,10 +320,10 @@ class Node:
                 and configs.log_settings(topic).flush is Flush.OS
             ),
             note_cluster=lambda cluster_id: on_disk(lambda: folder.save(self._disk, cluster_id)),
-            on_registered=self._registered,
-            on_refused=self._refused,
+            on_registered=self._on_registered,
+            on_refused=self._on_refused,
         )
-        self._controlling = Controlling(
+        self._controlling = ControllerTask(
             node_id=settings.node_id,
             store=self._store,
             metadata=metadata,
@@ -334,50 +336,50 @@ class Node:
         )
 
     async def _join(self) -> None:
-        """Become one of the brokers. Whoever is registered may be elected, so the logs are opened first."""
+        """Registers this broker. A registered broker may be elected leader, so the logs are opened first."""
         await self._membership.prepare()
-        await self._disk_threads.call(self._last_run.told)
+        await self._disk_threads.call(self._last_run.mark_loss_reported)
         await open_logs(self._partitions, self._metadata.image)
         await self._membership.join()
-        await self._controlling.settle()
+        await self._controlling.run_pending()
 
-    def _registered(self, broker_epoch: int) -> None:
+    def _on_registered(self, broker_epoch: int) -> None:
         self._partitions.register(broker_epoch)
         if self.ready:
             self._apply(self._metadata.image)
 
     def _apply(self, image: ClusterImage) -> None:
-        """Apply an image to everything that follows the cluster's metadata."""
+        """Applies a metadata image to the partitions and to everything that depends on them."""
         self._partitions.apply(image)
-        self._follow()
+        self._apply_dependents()
 
-    def _follow(self) -> None:
-        """Tell everything that depends on the partitions, which have got on with an image."""
-        for apply in self._appliers:
+    def _apply_dependents(self) -> None:
+        """Applies the current image to everything that depends on the partitions."""
+        for apply in self._dependents:
             apply(self._metadata.image)
 
-    def _refused(self, error: PenstockError) -> None:
+    def _on_refused(self, error: PenstockError) -> None:
         logger.error("broker_refused reason=%r", str(error))
         self._on_failure(error)
 
-    def _control_ended(self, task: asyncio.Task[None]) -> None:
-        """A controller that has failed must give way to another one."""
+    def _on_controller_ended(self, task: asyncio.Task[None]) -> None:
+        """Stops the node if the controller task failed, so that another broker becomes controller."""
         if not task.cancelled() and (error := task.exception()) is not None:
             logger.error("controller_failed", exc_info=error)
             self._on_failure(ControllerFailed(f"the controller failed: {error!r}; another broker takes over"))
 
-    def _image_failed(self, error: Exception) -> None:
-        """A broker that does not follow the cluster must give way to those that do."""
+    def _on_image_failed(self, error: Exception) -> None:
+        """Stops the node: a broker that cannot apply metadata must not keep its leaderships."""
         self._on_failure(ImageFailed(f"the broker cannot follow the cluster: {error!r}; it stops"))
 
     async def _sweep(self) -> None:
-        """Close idle connections, now and then."""
+        """Closes idle connections periodically."""
         while True:
             await asyncio.sleep(IDLE_SWEEP_S)
-            self._listener.tidy()
+            self._listener.close_idle()
 
     def reread_credentials(self) -> None:
-        """Use the keys that are in the file now."""
+        """Reloads the credentials file."""
         if self._settings.credentials is not None:
             reread_credentials(self._front, self._settings.credentials)
 
@@ -386,7 +388,7 @@ class Node:
         return self._metrics.text()
 
     async def stop(self) -> None:
-        """Let others lead, stop taking requests, answer what is under way, sync and close the logs."""
+        """Moves leadership away, drains requests, syncs and closes the logs, and leaves the cluster."""
         await self._membership.leave(LEAVE_S)
         self.ready = False
         self._close_servers()
@@ -394,9 +396,9 @@ class Node:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._fetchers.close()
-        await self._isr_keeper.close()
+        await self._isr.close()
         await self._listener.drain(SHUTDOWN_S)
-        self._queues.receivers.end_all()
+        self._queues.receivers.finish_all()
         await self._http_listener.drain(SHUTDOWN_S)
         self._coordinators.close()
         self._delays.close()
@@ -404,7 +406,7 @@ class Node:
         await self._peers.close()
         await self._maintenance.close()
         await self._disk_threads.idle()
-        if await closed(self._partitions):
+        if await close_logs(self._partitions):
             await self._disk_threads.call(self._last_run.end)
         await self._membership.close()
         await self._metadata.close()

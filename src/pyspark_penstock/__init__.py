@@ -1,4 +1,4 @@
-"""Spark imports every package whose name begins with `pyspark_`, and registers its DefaultSource."""
+"""Registers the data source automatically: Spark imports packages named `pyspark_*` and their DefaultSource."""
 
 from penstock.spark.source import PenstockDataSource as DefaultSource
 

@@ -14,7 +14,7 @@ from typing import Any
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.consumer import Consumer
-from penstock.client.offsets import ranges
+from penstock.client.offsets import log_ranges
 from penstock.client.producer import Producer
 from penstock.records.build import Record
 from tests.clients.waiting import wait_until
@@ -91,7 +91,7 @@ class Direct:
 
         async def work() -> list[Record]:
             async with KafkaClient(self._bootstrap) as client:
-                held = await ranges(client, (await client.topic(topic)).names)
+                held = await log_ranges(client, (await client.topic(topic)).tps)
                 consumer = Consumer(client)
                 records: list[Record] = []
                 for name, span in held.items():

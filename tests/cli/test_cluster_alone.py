@@ -50,11 +50,11 @@ def test_brokers_are_listed_with_what_they_have(cli: Cli, direct: Direct, broker
 
 def test_a_plan_that_needs_more_brokers_is_refused(cli: Cli, topic: str) -> None:
     said = cli.refused("cluster", "reassign", "--replication-factor", "2", "--topic", topic, code=1)
-    assert said == "2 replicas need 2 brokers that may get some, there are 1"
+    assert said == "2 replicas need 2 brokers that accept replicas, but there are 1"
     said = cli.refused("cluster", "reassign", "--partition", f"{topic}-0=1,2", code=1)
-    assert "names brokers that are not there: [2]" in said
+    assert "names unknown or offline brokers: [2]" in said
     said = cli.refused("cluster", "drain", "1", code=1)
-    assert "broker 1 cannot be emptied" in said
+    assert "broker 1 cannot be drained" in said
     assert "add one, or lower the replication factor" in said
 
 
@@ -65,9 +65,9 @@ def test_where_there_is_nothing_to_do_nothing_is_done(cli: Cli, topic: str) -> N
         ("rebalance",),
     ):
         assert cli.ok("cluster", *arguments) == "Nothing to do.\n"
-    assert cli.ok("cluster", "reassign", "--cancel", "--execute") == "Nothing is under way.\n"
+    assert cli.ok("cluster", "reassign", "--cancel", "--execute") == "No reassignments in progress.\n"
     assert cli.ok("cluster", "rebalance", "--leaders", "--execute").startswith("Nothing to do: every partition")
-    assert cli.ok("cluster", "reassign", "--unthrottle").startswith("Lifted the throttle of 0 topics")
+    assert cli.ok("cluster", "reassign", "--unthrottle").startswith("Removed the throttle of 0 topics")
     assert cli.json("cluster", "rebalance") == [{"version": 1, "partitions": []}]
 
 
@@ -75,7 +75,7 @@ def test_what_is_not_there_is_named(cli: Cli, topic: str) -> None:
     assert "there is no topic 'no-such'" in cli.refused(
         "cluster", "reassign", "--replication-factor", "1", "--topic", "no-such", code=1
     )
-    assert "has 1 partitions, asked for partition 4" in cli.refused(
+    assert "has 1 partitions; 4 does not exist" in cli.refused(
         "cluster", "reassign", "--partition", f"{topic}-4=1", code=1
     )
     assert "there is no broker 7" in cli.refused("cluster", "drain", "7", code=1)
@@ -84,11 +84,11 @@ def test_what_is_not_there_is_named(cli: Cli, topic: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("reassign",), "say what to do: one of --replication-factor"),
-        (("reassign", "--cancel", "--unthrottle"), "say what to do: one of"),
+        (("reassign",), "give exactly one of --replication-factor"),
+        (("reassign", "--cancel", "--unthrottle"), "give exactly one of"),
         (("reassign", "--partition", "orders=1"), "'orders=1' is not TOPIC-PARTITION=BROKER"),
         (("reassign", "--partition", "orders-0=1,x"), "is not TOPIC-PARTITION=BROKER"),
-        (("rebalance", "--leaders", "--throttle", "5"), "--leaders copies nothing"),
+        (("rebalance", "--leaders", "--throttle", "5"), "--leaders copies no data"),
     ],
 )
 def test_misuse_is_told(cli: Cli, arguments: tuple[str, ...], said: str) -> None:

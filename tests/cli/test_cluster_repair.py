@@ -229,7 +229,7 @@ def test_offsets_in_an_open_transaction_hold_it_up(lab: Lab) -> None:
         assert producer.commit_offset(GROUPS[0], TOPIC, 99) is ErrorCode.NONE
         refused = lab.cli(*REPAIR, "--yes", "--wait", "1")
         assert refused.returncode == 1
-        assert b"transactions with offsets of groups are open" in refused.stderr
+        assert b"transactions with offset commits are open" in refused.stderr
         assert len(raw.describe(OFFSETS).partitions) == 1
         assert lab.listed()[0] == sorted(GROUPS), "coordinators go on"
         assert producer.commit() is ErrorCode.NONE

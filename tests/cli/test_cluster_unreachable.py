@@ -46,10 +46,10 @@ def test_a_broker_that_was_just_killed_is_unreachable(cluster: ClusterProcesses,
     done = cli("cluster", "status", "--check")
     assert done.returncode == 1
     text = done.stdout.decode()
-    assert text.splitlines()[0].endswith(": needs care")
+    assert text.splitlines()[0].endswith(": unhealthy")
     assert [str(node_id), address, "-", "unreachable"] in table(text)
-    who = "the controller" if is_controller else "a broker"
-    assert f"broker {node_id}, {who}, does not answer: cannot reach {address}: connection refused" in text
+    role = " (controller)" if is_controller else ""
+    assert f"broker {node_id}{role} does not answer: cannot reach {address}: connection refused" in text
     (found,) = cli.json("cluster", "status")
     assert not found["healthy"]
     assert found["unreachable"] == [{"id": node_id, "reason": f"cannot reach {address}: connection refused"}]

@@ -22,13 +22,13 @@ def test_a_delayed_message_is_listed_and_cancelled(cli: Cli, direct: Direct, fre
 
 
 def test_what_makes_no_sense_is_said_before_anything_is_sent(cli: Cli, topic: str) -> None:
-    assert "no duration" in cli.refused("publish", topic, "x", "--delay", "soon", code=2)
+    assert "is not a duration" in cli.refused("publish", topic, "x", "--delay", "soon", code=2)
     assert "give one of them" in cli.refused("publish", topic, "x", "--delay", "1s", "--deliver-at", "@5", code=2)
     for options in (("--delay", "1s"), ("--deliver-at", "@5"), ("--header", "penstock-delay=1s")):
         said = cli.refused("publish", topic, "x", *options, code=1)
         assert f"`penstock topic alter {topic} --config delayed.messages=true`" in said
     assert "--key" in cli.refused("delayed", "cancel", topic, code=2)
-    assert "go together" in cli.refused("delayed", "cancel", topic, "--offset", "1", code=2)
+    assert "must be given together" in cli.refused("delayed", "cancel", topic, "--offset", "1", code=2)
 
 
 def test_a_topic_without_delayed_messages_says_so(cli: Cli, topic: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.dev.cluster_folder import OtherCluster, Plan, Ports
+from penstock.cli.dev.cluster_folder import ClusterMismatch, FreePorts, Plan
 from penstock.coordination.local_servers import KINDS, why_not
 from penstock.node import Address
 from tests.clients.waiting import wait_until
@@ -91,7 +91,7 @@ def test_a_cluster_starts_stops_in_order_and_is_the_same_when_it_starts_again(
     for name in ("broker-1", "broker-2", "broker-3"):
         assert "penstock is stopping" in dev.log(name)
         assert "Traceback" not in dev.log(name)
-        assert "left_as_a_leader" not in dev.log(name), "others led on, or all left together"
+        assert "controlled_shutdown_failed" not in dev.log(name), "others led on, or all left together"
 
     again = start()
     found = look_at(again.bootstrap, "orders")
@@ -138,7 +138,7 @@ def test_when_no_broker_is_left_dev_ends_with_an_error(start: Start) -> None:
     dev = start("--brokers", "1")
     (victim,) = (broker["pid"] for broker in dev.summary["brokers"])
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: "Error: all brokers have ended" in dev.said, "it says so", timeout_s=PATIENCE_S)
+    wait_until(lambda: "Error: all brokers have exited" in dev.said, "it says so", timeout_s=PATIENCE_S)
     all_gone(dev.pids)
     assert dev.file is None
 
@@ -193,7 +193,7 @@ def test_what_runs_is_shown_in_a_table_and_a_folder_has_one_cluster_at_a_time(st
     assert lines[1].split()[-1] == str(dev.folder / "logs" / f"{kind}.log")
     assert lines[2].split()[:2] == ["broker", "1"]
     other = next(each for each in KINDS if each != kind)
-    assert f"is kept in {kind}, not in {other}" in Cli(None).refused(
+    assert f"uses {kind}, not {other}" in Cli(None).refused(
         "dev", "--data-dir", str(dev.folder), "--coordination", other, code=1
     )
 
@@ -231,7 +231,7 @@ def test_a_server_that_is_not_installed_is_named_with_how_to_get_it(tmp_path: Pa
     (tmp_path / "bin").mkdir()
     cli.environment["PATH"] = str(tmp_path / "bin")
     said = cli.refused("dev", "--coordination", "etcd", "--data-dir", str(tmp_path / "cluster"), code=1)
-    assert said.startswith("etcd cannot be started here: ")
+    assert said.startswith("etcd cannot be started: ")
     assert "install" in said
 
 
@@ -259,7 +259,7 @@ def test_a_folder_keeps_its_plan(known: Path) -> None:
     assert plan(known) == Plan(coordination=available(), brokers=3)
     grown = plan(known, brokers=5)
     assert (grown.brokers, grown.replicas) == (5, 3)
-    with pytest.raises(OtherCluster, match="has 3 brokers, asked for 2: it can grow"):
+    with pytest.raises(ClusterMismatch, match="has 3 brokers, requested 2: it can grow"):
         plan(known, brokers=2)
 
 
@@ -280,21 +280,21 @@ def test_topics_have_as_many_replicas_as_there_are_brokers_up_to_three(
 
 
 def test_more_replicas_than_brokers_are_refused(known: Path) -> None:
-    with pytest.raises(OtherCluster, match="4 replicas need 4 brokers, there are 3"):
+    with pytest.raises(ClusterMismatch, match="--replication-factor 4 exceeds the 3 brokers"):
         plan(known, factor=4)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"brokers": 3}'])
 def test_a_damaged_plan_is_not_taken_for_a_new_folder(tmp_path: Path, text: str) -> None:
     (tmp_path / "dev.json").write_text(text)
-    with pytest.raises(OtherCluster, match="is damaged"):
+    with pytest.raises(ClusterMismatch, match="is damaged"):
         plan(tmp_path)
 
 
 def test_ports_count_up_past_those_that_are_taken() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         taken = listener.getsockname()[1]
-        ports = Ports()
+        ports = FreePorts()
         first = ports.free(Address(host="127.0.0.1", port=taken))
         assert first.port > taken
         assert ports.free(Address(host="127.0.0.1", port=taken)).port > first.port, "each is given once"
@@ -303,7 +303,7 @@ def test_ports_count_up_past_those_that_are_taken() -> None:
 def test_clusters_that_are_started_at_the_same_moment_are_given_different_ports() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         wanted = Address(host="127.0.0.1", port=listener.getsockname()[1])
-    found = {Ports().free(wanted).port for _ in range(3)}
+    found = {FreePorts().free(wanted).port for _ in range(3)}
     assert len(found) == 3, "nobody listens on any of them yet"
 
 
@@ -314,13 +314,13 @@ def test_ports_are_marked_where_nobody_else_can_write(monkeypatch: pytest.Monkey
     (shared / f"penstock-ports-{os.getuid()}").symlink_to(theirs)
     monkeypatch.setattr(tempfile, "tempdir", str(shared))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    found = Ports().free(Address(host="127.0.0.1", port=first_port()))
+    found = FreePorts().free(Address(host="127.0.0.1", port=first_port()))
     assert [path.name for path in (tmp_path / "cache" / "penstock" / "ports").iterdir()] == [str(found.port)]
     assert list(theirs.iterdir()) == []
 
 
 def test_port_zero_is_any_free_one() -> None:
-    ports, anywhere = Ports(), Address(host="127.0.0.1", port=0)
+    ports, anywhere = FreePorts(), Address(host="127.0.0.1", port=0)
     found = {ports.free(anywhere).port for _ in range(5)}
     assert len(found) == 5
     assert 0 not in found

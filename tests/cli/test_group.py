@@ -108,7 +108,7 @@ def test_list_can_be_narrowed(cli: Cli, bootstrap: str, orders: str, group: str)
 def test_list_says_so_where_there_is_nothing(cli: Cli) -> None:
     done = cli("group", "list", "--state", "Dead")
     assert (done.returncode, done.stdout) == (0, b"")
-    assert done.stderr.startswith(b"There are no such groups")
+    assert done.stderr.startswith(b"No groups found")
     assert cli.json("group", "list", "--state", "Dead") == []
     assert "'other' is not one of" in cli.refused("group", "list", "--type", "other", code=2)
 
@@ -181,7 +181,7 @@ def test_describe_for_scripts_has_numbers(cli: Cli, bootstrap: str, orders: str,
 
 def test_describe_refuses_a_group_that_is_not_there(cli: Cli) -> None:
     said = cli.refused("group", "describe", "nobody", code=1)
-    assert said == "there is no group 'nobody'; `penstock group list` shows what there is"
+    assert said == "there is no group 'nobody'; `penstock group list` lists the groups"
     assert cli("group", "describe", "nobody", "--json").stdout == b""
 
 
@@ -227,10 +227,10 @@ def test_reset_shows_a_plan_that_people_can_read(cli: Cli, bootstrap: str, order
         [orders, "0", "3", "1", "4"],
         [orders, "1", "-", "1", "2"],
     ]
-    assert done == f"would move (--execute does it): 2 partitions of group {group}\n"
+    assert done == f"would reset (run with --execute): 2 partitions of group {group}\n"
     assert offsets_of(bootstrap, group) == {0: 3}
     _, done = cli.ok("group", "reset", group, "--topic", f"{orders}:1", "--to", "1", "--execute").split("\n\n")
-    assert done == f"moved: 1 partition of group {group}\n"
+    assert done == f"reset: 1 partition of group {group}\n"
     assert offsets_of(bootstrap, group) == {0: 3, 1: 1}
 
 
@@ -277,14 +277,14 @@ def test_reset_and_delete_refuse_a_group_with_members(
     [
         ([], 2, "give either --to or --shift; see `penstock group reset --help`"),
         (["--to", "earliest", "--shift", "1"], 2, "give either --to or --shift"),
-        (["--to", "yesterday"], 2, "'yesterday' is no time"),
+        (["--to", "yesterday"], 2, "'yesterday' is not a valid time"),
         (["--shift", "some"], 2, "'some' is not a valid integer"),
         (["--to", "earliest", "--topic", "nowhere"], 1, "there is no topic 'nowhere'"),
         (["--to", "earliest", "--topic", "TOPIC:7"], 2, "has partitions 0 to 1, not '7'"),
         (["--to", "earliest", "--topic", "TOPIC:x"], 2, "has partitions 0 to 1, not 'x'"),
         (["--to", "7", "--topic", "TOPIC"], 1, "offset 7 is not there"),
-        (["--to", "earliest"], 1, "has committed nothing; name a topic with --topic"),
-        (["--to", "earliest", "--json"], 1, "has committed nothing; name a topic with --topic"),
+        (["--to", "earliest"], 1, "has no committed offsets; name a topic with --topic"),
+        (["--to", "earliest", "--json"], 1, "has no committed offsets; name a topic with --topic"),
     ],
 )
 def test_reset_refuses_what_cannot_be(
@@ -300,7 +300,7 @@ def test_reset_refuses_what_cannot_be(
 
 def test_delete_forgets_a_group_and_what_it_has_committed(cli: Cli, bootstrap: str, orders: str, group: str) -> None:
     commit(bootstrap, group, orders, 3, 2)
-    assert "nobody is there to be asked: give --yes" in cli.refused("group", "delete", group, code=2)
+    assert "no terminal to ask for confirmation: give --yes" in cli.refused("group", "delete", group, code=2)
     assert offsets_of(bootstrap, group) == {0: 3, 1: 2}
     assert cli.ok("group", "delete", group, "--yes") == f"deleted group {group}\n"
     assert "there is no group" in cli.refused("group", "describe", group, code=1)
@@ -325,7 +325,7 @@ def test_delete_asks_on_a_terminal(cli: Cli, bootstrap: str, orders: str, group:
     code, screen = cli.on_terminal("group", "delete", group, typed=b"n\n", until=b"[y/N]")
     assert code == 1
     assert "nothing was deleted" in screen
-    assert f"Delete {group} and what was committed?" in screen
+    assert f"Delete {group} and the committed offsets?" in screen
     assert offsets_of(bootstrap, group) == {0: 1}
     code, screen = cli.on_terminal("group", "delete", group, typed=b"y\n", until=b"[y/N]")
     assert code == 0

@@ -1,6 +1,6 @@
 import logging
 
-from penstock.cli.serve.log_limit import LINES_MAX, WINDOW_S, LogBounds
+from penstock.cli.serve.log_limit import LINES_MAX, WINDOW_S, LogRateLimit
 
 
 class Lines(logging.Handler):
@@ -15,7 +15,7 @@ class Lines(logging.Handler):
 def test_one_trouble_does_not_fill_the_log_and_others_are_heard_meanwhile() -> None:
     now_s = 5.0
     handler = Lines()
-    handler.addFilter(LogBounds(lambda: now_s))
+    handler.addFilter(LogRateLimit(lambda: now_s))
     logger = logging.Logger("test")  # of its own, so that no other handler is asked
     logger.addHandler(handler)
 

@@ -8,7 +8,7 @@ def test_a_subscription_is_made_listed_replaced_and_removed(cli: Cli, topic: str
     made = cli.ok(
         "metrics", "subscribe", topic, "--metrics", "a.", "--metrics", "b.", "--every", "10s", "--match", match
     )
-    assert made == f"subscription {topic}: a.,b., every 10 s, of {match}\n"
+    assert made == f"subscription {topic}: a.,b., every 10 s, from {match}\n"
     header, *rows = table(cli.ok("metrics", "list"))
     assert header == ["SUBSCRIPTION", "METRICS", "EVERY", "CLIENTS"]
     assert [topic, "a.,b.", "10 s", match] in rows

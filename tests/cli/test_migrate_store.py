@@ -100,11 +100,11 @@ def test_everything_is_there_afterwards(kind: str, server: Callable[[str], Ensem
     assert (planned["cluster_id"], planned["topics"], planned["executed"]) == (before[0], 3, False)
     assert planned["partitions"] == 3 + 50 + 50
     assert planned["missing"] == planned["keys"] > 100
-    assert "would move (--execute does it)" in cli.ok(*arguments)
+    assert "(run with --execute)" in cli.ok(*arguments)
     with running(tmp_path) as broker:
         assert ids(broker.bootstrap) == before, "a plan changes nothing"
 
-    assert f"start with --store {url}" in cli.ok(*arguments, "--execute")
+    assert f"start the broker with --store {url}" in cli.ok(*arguments, "--execute")
     done = cli("serve", "--data-dir", str(data_dir), "--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
     assert done.returncode == 1
     assert f"was moved to {url}; start with --store {url}" in done.stderr.decode()
@@ -141,7 +141,7 @@ def test_killed_at_any_time_it_is_finished_by_the_next_run(server: Callable[[str
 
 def test_a_folder_without_a_store_is_refused(tmp_path: Path) -> None:
     said = Cli(None).refused(*MIGRATE, "--data-dir", str(tmp_path), "--to", "etcd://127.0.0.1:1", code=1)
-    assert said == f"there is no embedded store in {tmp_path}; give the --data-dir of a broker"
+    assert said == f"no embedded store in {tmp_path}; give the --data-dir of a broker"
     assert not list(tmp_path.iterdir())
 
 
@@ -161,4 +161,4 @@ def test_a_target_that_is_no_store_is_a_misuse(tmp_path: Path) -> None:
     (tmp_path / "metadata.db").touch()
     for url in ("embedded", "consul://a:1"):
         said = Cli(None).refused(*MIGRATE, "--data-dir", str(tmp_path), "--to", url, code=1)
-        assert "is no store" in said
+        assert "is not a store URL" in said

@@ -78,7 +78,7 @@ def test_a_pipeline_is_described_with_all_of_its_options(cli: Cli) -> None:
         "option": "format",
         "value": "delta|parquet",
         "default": "parquet",
-        "about": "What the archive is",
+        "about": "The format of the archive",
     }
     assert "did you mean 'audit'" in cli.refused("pipeline", "describe", "audits", code=1)
 
@@ -97,7 +97,7 @@ def test_a_query_is_forgotten_and_may_begin_anew(cli: Cli, broker: ServeProcess)
 def test_a_good_file_is_well(cli: Cli, orders: str, tmp_path: Path) -> None:
     file = tmp_path / "shop.yaml"
     file.write_text(f"pipeline: archive\ntopics: {orders}\npath: lake\n")
-    assert "shop.yaml is well: a pipeline archive with the name shop" in cli.ok("pipeline", "validate", str(file))
+    assert "shop.yaml is valid: pipeline archive, name shop" in cli.ok("pipeline", "validate", str(file))
     assert cli.json("pipeline", "validate", str(file)) == [{"ok": True, "name": "shop", "pipeline": "archive"}]
 
 
@@ -142,7 +142,7 @@ def test_sql_is_checked_against_the_schemas_without_spark(cli: Cli, orders: str,
         assert f"{file}:2:" in done.stderr.decode()
     file.write_text(text.format(orders=orders, sql="SELECT item, FROM orders WHERE"))
     done = cli("pipeline", "validate", str(file))
-    assert (done.returncode, b"cannot be read here" in done.stderr) == (0, True), done
+    assert (done.returncode, b"cannot be parsed here" in done.stderr) == (0, True), done
     file.write_text(text.format(orders=orders, sql="SELECT item, sum(total) FROM orders GROUP BY item"))
     cli.ok("pipeline", "validate", str(file))
 
@@ -155,7 +155,7 @@ def test_insights_refuses_a_group_that_is_not_there(cli: Cli, orders: str) -> No
 
 def test_what_has_an_end_cannot_run_on(cli: Cli) -> None:
     said = cli.refused("pipeline", "run", "insights", "-o", "topics=a", "--continuous", code=2)
-    assert "insights has an end and cannot be run with --continuous" in said
+    assert "insights is a batch pipeline and cannot be run with --continuous" in said
 
 
 @pytest.mark.slow  # a Spark of its own

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.serve.processes import check_folder, serve_command, shares
+from penstock.cli.serve.processes import check_folder, serve_command, settings_per_broker
 from penstock.node import Address, NodeSettings
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble
@@ -83,10 +83,10 @@ def all_gone(pids: set[int]) -> None:
 
 def test_each_broker_is_given_the_same_keys() -> None:
     settings = NodeSettings(store="etcd://etcd-1:2379", credentials=Path("keys.yaml"))
-    for share in shares(settings, 3):
+    for share in settings_per_broker(settings, 3):
         command = serve_command(share, None, {}, "info")
         assert command[command.index("--credentials") + 1] == "keys.yaml"
-    (without,) = shares(NodeSettings(store="etcd://etcd-1:2379"), 1)
+    (without,) = settings_per_broker(NodeSettings(store="etcd://etcd-1:2379"), 1)
     assert "--credentials" not in serve_command(without, None, {}, "info")
 
 
@@ -111,7 +111,7 @@ def test_brokers_are_started_kept_running_and_stopped_in_order(
     victim = processes.brokers["2"]
     os.kill(victim, signal.SIGKILL)
     wait_until(
-        lambda: "broker 2 runs again" in processes.errors.read_text(), "it was started again", timeout_s=PATIENCE_S
+        lambda: "broker 2 restarted" in processes.errors.read_text(), "it was started again", timeout_s=PATIENCE_S
     )
     assert "broker 2 ended with signal SIGKILL" in processes.errors.read_text()
     assert processes.brokers.get("2") not in (None, victim)
@@ -127,7 +127,7 @@ def test_brokers_are_started_kept_running_and_stopped_in_order(
     assert len(pids) == 4
     assert processes.end() == 0
     all_gone(pids)
-    assert "left_as_a_leader" not in processes.errors.read_text()
+    assert "controlled_shutdown_failed" not in processes.errors.read_text()
 
 
 @pytest.mark.slow
@@ -187,7 +187,7 @@ def test_a_broker_that_cannot_start_ends_all_of_them(etcd: EtcdEnsemble, tmp_pat
 
 def test_the_embedded_store_is_one_brokers_own(tmp_path: Path) -> None:
     said = Cli(None).refused("serve", "--processes", "3", "--data-dir", str(tmp_path), code=2)
-    assert said.startswith("3 processes are 3 brokers of one cluster, and the embedded store is one broker's own; ")
+    assert said.startswith("3 processes form a cluster of 3 brokers, which cannot share an embedded store; ")
     assert "--store zookeeper://… or etcd://…" in said
     assert "migrate-store" in said
     assert not list(tmp_path.iterdir())
@@ -208,7 +208,7 @@ def test_numbers_ports_and_folders_count_up() -> None:
         advertise=Address(host="queue.example.org", port=19092),
         http=Address(host="127.0.0.1", port=0),
     )
-    found = shares(settings, 3)
+    found = settings_per_broker(settings, 3)
     assert [share.node_id for share in found] == [4, 5, 6]
     assert [str(share.data_dir) for share in found] == ["data/4", "data/5", "data/6"]
     assert [str(share.listen) for share in found] == ["0.0.0.0:9092", "0.0.0.0:9093", "0.0.0.0:9094"]
@@ -221,25 +221,25 @@ def test_numbers_ports_and_folders_count_up() -> None:
 @pytest.mark.parametrize("http", ["127.0.0.1:9093", "0.0.0.0:9094"])
 def test_ranges_of_ports_that_meet_are_refused(http: str) -> None:
     settings = NodeSettings(store="etcd://a", listen=Address.parse("127.0.0.1:9092"), http=Address.parse(http))
-    with pytest.raises(ValueError, match=rf"meet at port {http[-4:]}"):
-        shares(settings, 3)
+    with pytest.raises(ValueError, match=rf"collide at port {http[-4:]}"):
+        settings_per_broker(settings, 3)
 
 
 def test_ranges_of_ports_at_different_addresses_may_meet() -> None:
     settings = NodeSettings(
         store="etcd://a", listen=Address.parse("127.0.0.1:9092"), http=Address.parse("127.0.0.2:9092")
     )
-    assert len(shares(settings, 3)) == 3
+    assert len(settings_per_broker(settings, 3)) == 3
 
 
 def test_ports_end_somewhere() -> None:
     settings = NodeSettings(store="etcd://a", listen=Address.parse("127.0.0.1:65534"))
-    with pytest.raises(ValueError, match="leads past port 65535"):
-        shares(settings, 3)
+    with pytest.raises(ValueError, match="exceeds port 65535"):
+        settings_per_broker(settings, 3)
 
 
 def test_the_folder_of_a_single_broker_is_not_hidden_behind_new_ones(tmp_path: Path) -> None:
     check_folder(tmp_path)
     (tmp_path / "identity").touch()
-    with pytest.raises(ValueError, match="is the folder of one broker"):
+    with pytest.raises(ValueError, match="is the data folder of a single broker"):
         check_folder(tmp_path)

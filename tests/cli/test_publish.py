@@ -92,14 +92,14 @@ def test_fewer_acknowledgements_can_be_asked_for(cli: Cli, topic: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["nowhere", "hi"], 1, "there is no topic 'nowhere'; make it with `penstock topic create nowhere`"),
+        (["nowhere", "hi"], 1, "there is no topic 'nowhere'; create it with `penstock topic create nowhere`"),
         (["TOPIC", "hi", "--partition", "9"], 1, "has 1 partitions, asked for partition 9"),
-        (["TOPIC", "hi", "--key", "a", "--key-separator", ":"], 2, "both say what the key is"),
+        (["TOPIC", "hi", "--key", "a", "--key-separator", ":"], 2, "both set the key"),
         (["TOPIC", "hi", "--key-separator", ""], 2, "needs at least one character"),
-        (["TOPIC", "--lines"], 2, "--lines is for --file"),
+        (["TOPIC", "--lines"], 2, "--lines needs --file"),
         (["TOPIC", "hi", "--header", "novalue"], 2, "'novalue' is not name=value"),
         (["TOPIC", "hi", "--timestamp", "2026-01-31T12:00:00"], 2, "has no time zone"),
-        (["TOPIC", "hi", "--timestamp", "soon"], 2, "'soon' is no time; write 2026-01-31T12:00:00Z or @"),
+        (["TOPIC", "hi", "--timestamp", "soon"], 2, "'soon' is not a valid time; expected 2026-01-31T12:00:00Z or @"),
         (["TOPIC", "--file", "/nowhere"], 2, "does not exist"),
         (["TOPIC", "hi", "--compression", "rar"], 2, "'rar' is not one of"),
     ],
@@ -178,5 +178,5 @@ def test_a_long_input_shows_its_progress_on_a_terminal_and_not_in_the_output(cli
 def test_someone_who_types_is_told_how_to_end(cli: Cli, direct: Direct, topic: str) -> None:
     code, screen = cli.on_terminal("publish", topic, typed=b"typed\n\x04", until=b"Ctrl-D ends.")
     assert code == 0
-    assert "Type messages, one a line" in screen
+    assert "Type messages, one per line" in screen
     assert direct.values(topic) == [b"typed"]

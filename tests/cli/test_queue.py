@@ -175,8 +175,8 @@ def test_a_fifo_queue_takes_groups_and_drops_duplicates(cli: Cli, queues: Queues
     [
         (("create", "x", "--delay", "soon"), "'soon' is no duration"),
         (("create", "x", "--max-receives", "3"), "--dead-letter QUEUE"),
-        (("create", "x", "--fifo"), "ends in .fifo: x.fifo"),
-        (("send", "x", "a", "b", "--deduplication-id", "1"), "for one message"),
+        (("create", "x", "--fifo"), "must end in .fifo: x.fifo"),
+        (("send", "x", "a", "b", "--deduplication-id", "1"), "for a single message"),
         (("delete", "x"), "give --yes"),
         (("list", "--access-key", "A"), "belong together"),
         (("list", "--endpoint", "http://x/y"), "HOST:PORT"),

@@ -72,7 +72,7 @@ def test_a_file_is_no_data_folder(tmp_path: Path, below: str) -> None:
     folder = file / below if below else file
     said = refused("--data-dir", str(folder), *ADDRESSES, code=REFUSED)
     assert said == (
-        f"the data folder {folder} cannot be made: {file} is a file, expected a folder; give another --data-dir"
+        f"the data folder {folder} cannot be created: {file} is a file, expected a folder; give another --data-dir"
     )
 
 
@@ -110,7 +110,7 @@ def test_a_full_disk_is_told(tmp_path: Path, free_bytes: int) -> None:
     finally:
         subprocess.run(["umount", str(folder)], check=True)
     assert str(folder / "data") in said
-    assert "make room" in said
+    assert "free some space" in said
 
 
 def test_the_folder_has_a_format_version_and_a_newer_one_is_refused(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_the_folder_has_a_format_version_and_a_newer_one_is_refused(tmp_path: Pa
     file.write_text(json.dumps(values | {"version": 2, "more": "of it"}))
     said = refused("--data-dir", str(tmp_path / "data"), *ADDRESSES, code=REFUSED)
     assert said == (
-        "the data folder has format version 2, and this release knows versions up to 1; start it with the release "
+        "the data folder has format version 2, this release supports versions up to 1; start it with the release "
         "that wrote it or a newer one, or give another --data-dir"
     )
 
@@ -241,7 +241,7 @@ def test_a_file_is_read_and_options_win(tmp_path: Path) -> None:
 def test_a_file_that_is_no_text_is_misuse(tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
     file.write_bytes(b"\xff\xfe")
-    assert refused("--config", str(file), code=MISUSED) == f"{file} is not text in UTF-8, which a TOML file is"
+    assert refused("--config", str(file), code=MISUSED) == f"{file} is not a TOML file: it is not UTF-8 text"
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -255,6 +255,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     config = tmp_path / "penstock.toml"
     config.write_text(f'credentials = "{file}"')
     said = refused("--config", str(config), *data, code=REFUSED, prefix=as_anybody())
-    assert said == f"{file} cannot be read: Permission denied"
+    assert said == f"cannot read {file}: Permission denied"
     said = refused("--credentials", str(tmp_path / "missing"), *data, code=REFUSED)
-    assert said == f"{tmp_path / 'missing'} cannot be read: No such file or directory"
+    assert said == f"cannot read {tmp_path / 'missing'}: No such file or directory"

@@ -131,15 +131,15 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(cli: Cli, direct:
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
-        (["nowhere"], 1, "there is no topic 'nowhere'; make it with"),
+        (["nowhere"], 1, "there is no topic 'nowhere'; create it with"),
         (["TOPIC", "--partition", "4"], 1, "has 1 partitions, asked for partition 4"),
         (["TOPIC", "--from", "99"], 1, "offset 99 is not there; TOPIC-0 holds 0 to 0"),
-        (["TOPIC", "--from", "noon"], 2, "'noon' is no time; write 2026-01-31T12:00:00Z or @1767225600000"),
-        (["TOPIC", "--from", "@noon"], 2, "'@noon' is no time"),
+        (["TOPIC", "--from", "noon"], 2, "'noon' is not a valid time; expected 2026-01-31T12:00:00Z or @176722"),
+        (["TOPIC", "--from", "@noon"], 2, "'@noon' is not a valid time"),
         (["TOPIC", "--max", "0"], 2, "'--max'"),
-        (["TOPIC", "--format", "{colour}"], 2, "{colour} is not known; known are {topic}, {partition}"),
-        (["TOPIC", "--format", "yaml"], 2, "'yaml' is not value, line or json"),
-        (["TOPIC", "--format", "line", "--json"], 2, "give --json or --format"),
+        (["TOPIC", "--format", "{colour}"], 2, "unknown {colour}; known are {topic}, {partition}"),
+        (["TOPIC", "--format", "yaml"], 2, "'yaml' is not value, line, json, or a template"),
+        (["TOPIC", "--format", "line", "--json"], 2, "--json and --format both set the output format"),
     ],
 )
 def test_what_cannot_be_read_is_refused(cli: Cli, empty: str, arguments: list[str], code: int, words: str) -> None:

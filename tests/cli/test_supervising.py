@@ -74,7 +74,7 @@ def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> 
     pid = asyncio.run(work())
     assert pid is not None
     assert not is_alive(pid)
-    assert reports == ["it did not end within 0.2 s, and was killed"]
+    assert reports == ["it did not stop within 0.2 s and was killed"]
 
 
 def test_if_one_cannot_start_the_others_are_ended_too() -> None:
@@ -126,5 +126,5 @@ def test_one_that_dies_is_started_again_and_again(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "lives").read_text().split() == ["life"] * 4
     assert sum("ended with signal SIGKILL" in line for line in reports) == 2
     assert sum("ended with code 7 before it was ready" in line for line in reports) == 1
-    assert sum("runs again" in line for line in reports) == 2
+    assert sum("restarted" in line for line in reports) == 2
     assert [pid is None for pid in changes] == [True, False, True, False]

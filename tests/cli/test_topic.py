@@ -17,7 +17,7 @@ def test_create_says_what_it_made(cli: Cli, fresh: str) -> None:
 def test_create_refuses_a_name_that_is_taken_unless_that_is_fine(cli: Cli, topic: str) -> None:
     assert cli.refused("topic", "create", topic, code=1) == f"topic '{topic}' exists already"
     assert cli.ok("topic", "create", topic, "--if-not-exists") == (
-        f"there is already a topic {topic}: 1 partition, 1 replica each\n"
+        f"topic {topic} already exists: 1 partition, 1 replica each\n"
     )
     (answer,) = cli.json("topic", "create", topic, "--if-not-exists", "--partitions", "9")
     assert (answer["created"], answer["partitions"]) == (False, 1)
@@ -30,7 +30,7 @@ def test_create_refuses_a_name_that_is_taken_unless_that_is_fine(cli: Cli, topic
         (["t", "--config", "colour=red"], 1, "unknown setting 'colour'; known are cleanup.policy"),
         (["t", "--config", "flush=never"], 1, "flush='never' is not allowed; expected os or group"),
         (["t", "--config", "flush"], 2, "'flush' is not name=value; see `penstock topic create --help`"),
-        (["t", "--replication-factor", "3"], 1, "3 replicas need 3 brokers, there are 1"),
+        (["t", "--replication-factor", "3"], 1, "3 replicas need 3 brokers, but 1 are available"),
         (["t", "--partitions", "0"], 2, "'--partitions'"),
         ([], 2, "Missing argument 'NAME'; see `penstock topic create --help`"),
     ],
@@ -90,7 +90,7 @@ def test_alter_changes_settings_and_adds_partitions(cli: Cli, direct: Direct, fr
     said = cli.ok(
         "topic", "alter", fresh, "--config", "flush=group", "--delete-config", "segment.ms", "--partitions", "3"
     )
-    assert said == f"changed topic {fresh}: flush=group, segment.ms back to its default, 3 partitions\n"
+    assert said == f"changed topic {fresh}: flush=group, segment.ms reset to its default, 3 partitions\n"
     (found,) = cli.json("topic", "describe", fresh)
     assert {entry["name"]: entry["value"] for entry in found["configs"]} == {
         "flush": "group",
@@ -107,11 +107,11 @@ def test_alter_refuses_what_cannot_be_and_says_what_was_done(cli: Cli, topic: st
     assert "there is no topic 'nowhere'" in cli.refused("topic", "alter", "nowhere", "--partitions", "2", code=1)
     assert "expected os or group" in cli.refused("topic", "alter", topic, "--config", "flush=x", code=1)
     said = cli.refused("topic", "alter", topic, "--config", "flush=group", "--partitions", "1", code=1)
-    assert said.startswith("the settings were changed, the partitions were not: ")
+    assert said.startswith("settings changed, but no partitions added: ")
 
 
 def test_delete_needs_yes_where_nobody_can_be_asked(cli: Cli, topic: str) -> None:
-    assert "nobody is there to be asked: give --yes" in cli.refused("topic", "delete", topic, code=2)
+    assert "no terminal to ask for confirmation: give --yes" in cli.refused("topic", "delete", topic, code=2)
     assert cli.ok("topic", "delete", topic, "--yes") == f"deleted topic {topic}\n"
     assert topic not in cli.ok("topic", "list")
 
@@ -130,7 +130,7 @@ def test_delete_asks_on_a_terminal(cli: Cli, topic: str) -> None:
     code, screen = cli.on_terminal("topic", "delete", topic, typed=b"n\n", until=b"[y/N]")
     assert code == 1
     assert "nothing was deleted" in screen
-    assert f"Delete {topic} with everything in it?" in screen
+    assert f"Delete {topic} and all messages?" in screen
     assert topic in cli.ok("topic", "list")
     code, screen = cli.on_terminal("topic", "delete", topic, typed=b"y\n", until=b"[y/N]")
     assert code == 0
@@ -158,10 +158,10 @@ def test_trim_drops_what_lies_before_an_offset_a_time_or_the_end(cli: Cli, direc
 def test_trim_asks_first(cli: Cli, direct: Direct, lasting: str) -> None:
     direct.publish(lasting, b"a", b"b", b"c")
     trim = ["topic", "trim", lasting, "--before", "2"]
-    assert "nobody is there to be asked: give --yes" in cli.refused(*trim, code=2)
+    assert "no terminal to ask for confirmation: give --yes" in cli.refused(*trim, code=2)
     code, screen = cli.on_terminal(*trim, typed=b"n\n", until=b"[y/N]")
     assert code == 1
-    assert f"Drop 2 messages of topic {lasting} for good?" in screen
+    assert f"Delete 2 messages of topic {lasting} permanently?" in screen
     assert direct.values(lasting) == [b"a", b"b", b"c"]
     code, screen = cli.on_terminal(*trim, typed=b"y\n", until=b"[y/N]")
     assert code == 0
@@ -179,14 +179,14 @@ def test_trim_refuses_an_offset_that_is_not_there_or_belongs_to_no_one_partition
     direct.create(fresh, 2)
     direct.publish(fresh, b"a", b"b", partition=1)
     said = cli.refused("topic", "trim", fresh, "--before", "1", code=2)
-    assert "has 2 partitions, an offset belongs to one: say which with --partition" in said
+    assert "has 2 partitions; an offset needs --partition" in said
     assert "does not hold that offset" in cli.refused(
         "topic", "trim", fresh, "--before", "7", "--partition", "1", "--yes", code=1
     )
     assert "has 2 partitions, asked for partition 5" in cli.refused(
         "topic", "trim", fresh, "--before", "1", "--partition", "5", code=1
     )
-    assert "'yesterday' is no offset" in cli.refused("topic", "trim", fresh, "--before", "yesterday", code=2)
+    assert "'yesterday' is not an offset" in cli.refused("topic", "trim", fresh, "--before", "yesterday", code=2)
     assert cli.json("topic", "trim", fresh, "--before", "1", "--partition", "1", "--yes") == [
         {"topic": fresh, "partition": 1, "start_offset": 1}
     ]

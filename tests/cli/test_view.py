@@ -31,17 +31,17 @@ def test_a_view_is_read_and_dropped(cli: Cli, topic: str, view: str) -> None:
     cli.ok("publish", topic, "one", "--header", "tag=eu")
     cli.ok("publish", topic, "two", "--header", "tag=us")
     assert [each["value"] for each in cli.json("subscribe", view)] == ["one"]
-    assert "nobody is there to be asked: give --yes" in cli.refused("view", "drop", view, code=2)
+    assert "no terminal to ask for confirmation: give --yes" in cli.refused("view", "drop", view, code=2)
     assert cli.ok("view", "drop", view, "--yes") == f"deleted view {view}\n"
     assert cli.json("view", "list", "--of", topic) == []
-    assert f"'{topic}' is a topic, and no view" in cli.refused("view", "drop", topic, "--yes", code=1)
+    assert f"'{topic}' is a topic, not a view" in cli.refused("view", "drop", topic, "--yes", code=1)
 
 
 def test_the_same_view_may_be_asked_for_again(cli: Cli, topic: str, view: str) -> None:
     again = ["view", "create", view, "--of", topic, "--where"]
-    assert "drop it, or take another name" in cli.refused(*again, "tag = 'eu'", code=1)
-    assert cli.ok(*again, "tag = 'eu'", "--if-not-exists").startswith("there is already a view")
-    assert "already, of" in cli.refused(*again, "tag = 'us'", "--if-not-exists", code=1)
+    assert "drop it, or use another name" in cli.refused(*again, "tag = 'eu'", code=1)
+    assert cli.ok(*again, "tag = 'eu'", "--if-not-exists").startswith(f"view {view} already exists")
+    assert "a different view" in cli.refused(*again, "tag = 'us'", "--if-not-exists", code=1)
 
 
 def test_what_is_wrong_with_a_condition_is_marked(cli: Cli, topic: str) -> None:

@@ -523,7 +523,7 @@ def test_a_topic_that_does_not_exist_is_waited_for(
 def test_what_to_do_about_a_missing_topic_is_checked(mq: Connection, topic: str) -> None:
     with pytest.raises(penstock.InvalidArgument, match="'error', 'wait', 'create'"):
         mq.subscribe(topic, missing="ignore")  # type: ignore[arg-type]
-    with pytest.raises(penstock.InvalidArgument, match="does not go together"):
+    with pytest.raises(penstock.InvalidArgument, match="cannot be combined"):
         mq.subscribe(topic, where="tag = 'eu'", missing="wait")
 
 

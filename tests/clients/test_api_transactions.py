@@ -145,7 +145,7 @@ def test_the_newest_user_of_an_id_fences_the_others(mq: Connection, topic: str, 
     older.publish(topic, 2)
     with connect(group_broker.kafka) as other, other.transaction(topic) as newer:
         newer.publish(topic, 3)
-    with pytest.raises(penstock.Fenced, match="an id of its own"):
+    with pytest.raises(penstock.Fenced, match="its own id"):
         older.__exit__(None, None, None)
     assert all_of(mq, topic) == [1, 3]
     with mq.transaction(topic) as again:  # begins anew, and fences in its turn
@@ -167,7 +167,7 @@ def test_a_fenced_transaction_ends_with_what_went_wrong_in_its_block(
 
     with pytest.raises(KeyboardInterrupt) as caught:
         work()
-    assert "an id of its own" in "".join(caught.value.__notes__)
+    assert "its own id" in "".join(caught.value.__notes__)
     assert all_of(mq, topic) == [2]
 
 

@@ -63,6 +63,6 @@ def test_they_are_made_without_one_that_stays_away(tmp_path: Path) -> None:
             assert ask(raw, GROUP) is ErrorCode.COORDINATOR_NOT_AVAILABLE
             wait_until(lambda: ask(raw, GROUP) is ErrorCode.NONE, "it is there", 2 * AWAY_S)
             assert replicas_of(raw, TOPICS[GROUP]) == {(1, 2)}
-            assert "internal_topic_made_without_brokers" in cluster.brokers[1].log
+            assert "internal_topic_created_without_brokers" in cluster.brokers[1].log
     finally:
         cluster.finish()

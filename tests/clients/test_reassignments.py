@@ -105,7 +105,7 @@ def test_each_partition_has_its_own_answer(confluent: ConfluentDriver, raw: RawC
     }
     said = [entry.error_message for one in response.responses for entry in one.partitions]
     assert said[0] is None
-    assert "brokers that are not there: [9]" in said[1]
+    assert "unknown or offline brokers: [9]" in said[1]
     assert all(said[1:])
 
 

@@ -50,9 +50,9 @@ async def test_a_watch_goes_on_when_another_server_is_turned_to_at_the_moment_it
         client, follower = store._client, store._follower
         for _ in range(5):
             call = follower._call
-            client.move_from(client.channel)
+            client.fail_over_from(client.channel)
             await until(lambda call=call: follower._call is not call, "the watch begins again", pause_s=0)
-        client.move_from(client.channel)
+        client.fail_over_from(client.channel)
         await put(store, "k", b"1")
         await watched.shows({"k": b"1"})
 

@@ -66,7 +66,7 @@ async def test_many_may_open_a_new_store_at_once(zookeeper: Stores) -> None:
 async def test_a_transaction_that_servers_would_not_take_is_refused_before_it_is_sent(zookeeper: Stores) -> None:
     async with zookeeper.opened() as store:
         ops = [Put(f"k/{number}", bytes(100_000), ABSENT) for number in range(10)]
-        with pytest.raises(TransactionTooLarge, match="ZooKeeper takes 1000000 bytes in one transaction"):
+        with pytest.raises(TransactionTooLarge, match="ZooKeeper accepts 1000000 bytes in one transaction"):
             await store.transact(ops)
         assert await store.get("k/0") is None
         await store.transact(ops[:9])

@@ -64,7 +64,7 @@ def test_a_topic_with_more_partitions_than_descriptors_leaves_some(target: Broke
     with RawClient(target.address) as raw:
         create(raw, OWN_TOPIC, 1, ROLLING)
         create(raw, "wide", 2 * LIMIT, {})
-        wait_until(lambda: "partitions_not_made" in target.log, "partitions are put off")
+        wait_until(lambda: "partitions_not_created" in target.log, "partitions are put off")
         check_served(target, raw)
 
 

@@ -36,7 +36,7 @@ NOT_HERE: Final[dict[str, dict[str, str]]] = {
         "penstock dev --brokers 3": "tests/cli/test_dev.py runs it",
         "penstock pipeline run sql": SPARK,
     },
-    "docs/architecture.md": {"cli ": OUTPUT},
+    "docs/architecture.md": {"cli ": OUTPUT, "sequenceDiagram": OUTPUT, "flowchart": OUTPUT},
     "docs/delivery.md": {"": DELIVERY},
     "docs/operations.md": {
         "penstock serve": HOSTS,

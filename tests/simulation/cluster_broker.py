@@ -11,11 +11,11 @@ from typing import Any, Final, Protocol
 from penstock.client.errors import ConnectionLost
 from penstock.cluster import keys
 from penstock.cluster.controller import Controller, ControllerSettings
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.cluster.registration import (
     Identity,
     NodeIdTaken,
-    has_control,
+    is_controller,
     leave_isrs,
     plan_leave_isrs,
     plan_leaving,
@@ -26,11 +26,12 @@ from penstock.cluster.registration import (
 from penstock.coordination.store import Change, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CoordinatorNotAvailable, OffsetOutOfRange, PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.log.io_queue import Outcome
 from penstock.log.last_run import LastRun
 from penstock.log.settings import Flush, LogSettings
-from penstock.replication.fetch_link import Link
-from penstock.replication.fetch_links import Links
+from penstock.replication.fetch_link import FetchLink
+from penstock.replication.fetch_links import FetchLinks
 from penstock.replication.flusher import Flusher
 from penstock.replication.follower_fetch import serve_follower
 from penstock.replication.isr_changes import IsrChange, begin, due_change, end
@@ -110,7 +111,7 @@ class SimBroker:
         """What has come while it was paused, and in which of its lives."""
         self.image = ClusterImage()
         self.partitions: Partitions | None = None
-        self._links: Links | None = None
+        self._links: FetchLinks | None = None
         self._asking: set[int] = set()
         self.session = 0
         self.epoch = -1
@@ -122,7 +123,7 @@ class SimBroker:
         self.has_joined = False
         """Whether it was registered in this life: before that it answers nobody."""
         self.server: SimServer | None = None
-        self.ledgers: dict[Place, StateRuntime] = {}
+        self.ledgers: dict[TopicIdPartition, StateRuntime] = {}
         """The test-only state machines in the companion logs of what this broker leads."""
 
     # -- living
@@ -148,7 +149,7 @@ class SimBroker:
         self.partitions.on_progress = self._follow
         self._flusher = Flusher()
         self.partitions.on_append = self._flusher.flush_soon
-        self._links = Links(node_id=self.node_id, partitions=self.partitions, uses_sessions=False)
+        self._links = FetchLinks(node_id=self.node_id, partitions=self.partitions, uses_sessions=False)
         self._asking = set()
         self.partitions.on_durable = lambda partition: self._fetch()
         self.session = self._world.session_of(self.node_id)
@@ -268,7 +269,7 @@ class SimBroker:
     def _keep_ledgers(self) -> None:
         assert self.partitions is not None
         led = {
-            partition.place: partition.companion
+            partition.tp: partition.companion
             for table in self.partitions.by_id.values()
             for partition in table.values()
             if partition.companion is not None
@@ -306,7 +307,7 @@ class SimBroker:
 
         partition.watch(woken)
 
-    def count_in_ledger(self, place: Place, key: bytes, answer: Reply) -> None:
+    def count_in_ledger(self, place: TopicIdPartition, key: bytes, answer: Reply) -> None:
         """The new count, or an error."""
         runtime = self.ledgers.get(place)
         if runtime is None:
@@ -363,7 +364,7 @@ class SimBroker:
         if leave:
             self._transact(leave, self._on_retired)
             return False
-        self._last_run.told()
+        self._last_run.mark_loss_reported()
         self._has_told = True
         self.is_doubtful = False
         return True
@@ -397,18 +398,18 @@ class SimBroker:
                 isr_decided = partial(self._fetched, node, link)
                 self._world.call(self.node_id, node, ("fetch", request), isr_decided, CALL_MS)
 
-    def _fetched(self, node: int, link: Link, response: FetchResponse | None) -> None:
+    def _fetched(self, node: int, link: FetchLink, response: FetchResponse | None) -> None:
         self._asking.discard(node)
         if response is not None:
-            taken = link.take(response, self._world.clock.steady_ms())
-            self.on_cut(taken.cut)
+            taken = link.apply(response, self._world.clock.steady_ms())
+            self.on_cut(taken.truncated)
             if taken != (0, 0) or not any(one.error_code for topic in response.responses for one in topic.partitions):
                 self._fetch()
 
     def on_cut(self, count: int) -> None:
         """Replaced by whoever counts."""
 
-    def on_count(self, place: Place, answer: int | PenstockError) -> None:
+    def on_count(self, place: TopicIdPartition, answer: int | PenstockError) -> None:
         """As `on_cut`: what a ledger has answered to one that was woken."""
 
     # -- leading
@@ -524,7 +525,7 @@ class SimBroker:
             return
         image = self.image
         ops: Sequence[Op]
-        if not has_control(image, self.node_id, self.epoch):
+        if not is_controller(image, self.node_id, self.epoch):
             self._controller = None
             ops = plan_take_control(image, self.node_id, self.epoch)
         else:

@@ -15,11 +15,12 @@ from random import Random
 from typing import Any
 
 from penstock.cluster import keys
-from penstock.cluster.image import NO_EPOCH, NO_LEADER, PartitionState, Place, Topic
+from penstock.cluster.image import NO_EPOCH, NO_LEADER, PartitionState, Topic
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
 from penstock.coordination.store import ABSENT, Conflict, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.records.build import Record, build_batch
 from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -95,8 +96,8 @@ class ClusterRun:
         self._make_topic(Topic(topic_id=TOPIC_ID, name=TOPIC, count=self.partitions, companion=companion))
         for name, topic_id in INTERNAL.items():
             self._make_topic(Topic(topic_id=topic_id, name=name, count=1, configs=COMPACT))
-        self.orders = [Place(TOPIC_ID, number) for number in range(self.partitions)]
-        self.places = [*self.orders, *(Place(topic_id, 0) for topic_id in INTERNAL.values())]
+        self.orders = [TopicIdPartition(TOPIC_ID, number) for number in range(self.partitions)]
+        self.places = [*self.orders, *(TopicIdPartition(topic_id, 0) for topic_id in INTERNAL.values())]
         self._place_keys = {keys.partition(*place) for place in self.places}
         self._values = count()
         self.members = [
@@ -290,7 +291,7 @@ class ClusterRun:
             else:
                 self._polls.append((until_ms, revision, answer))
 
-    def _state(self, place: Place) -> PartitionState:
+    def _state(self, place: TopicIdPartition) -> PartitionState:
         found = self.store.get(keys.partition(*place))
         assert found is not None
         return PartitionState.read(keys.decode(found.value), found.version)
@@ -338,7 +339,7 @@ class ClusterRun:
     def _on_cut(self, offsets: int) -> None:
         self.counts["truncations"] += offsets > 0
 
-    def _on_woken(self, place: Place, answer: int | PenstockError) -> None:
+    def _on_woken(self, place: TopicIdPartition, answer: int | PenstockError) -> None:
         if isinstance(answer, int):
             self.counts["woken"] += 1
             self.checks.counted_in_ledger(place, WOKEN, answer)
@@ -354,7 +355,7 @@ class ClusterRun:
 
     def leader_since(self, topic: str, number: int, epoch: int) -> tuple[int, int]:
         """Whom some broker takes for the leader, and since which epoch; one before `epoch` does not count."""
-        place = Place(TOPIC_ID if topic == TOPIC else INTERNAL[topic], number)
+        place = TopicIdPartition(TOPIC_ID if topic == TOPIC else INTERNAL[topic], number)
         views = [broker.image.state(place) for broker in self.brokers.values()]
         leaders = [
             (view.leader, view.leader_epoch)
@@ -384,11 +385,12 @@ class ClusterRun:
         else:
             self.fetch_offsets()
 
-    def send(self, place: Place) -> None:
+    def send(self, place: TopicIdPartition) -> None:
         """With acks=all, without a sequence, and once."""
         value = b"%d" % next(self._values)
         batch = bytes(build_batch([Record(key=None, value=value, timestamp_ms=self.clock.now_ms())]))
-        data = TopicProduceData(name=TOPIC, partition_data=[PartitionProduceData(index=place.number, records=batch)])
+        entry = PartitionProduceData(index=place.partition, records=batch)
+        data = TopicProduceData(name=TOPIC, partition_data=[entry])
         request = ProduceRequest(transactional_id=None, acks=-1, timeout_ms=CALL_MS, topic_data=[data])
 
         def reply(response: Any) -> None:
@@ -399,11 +401,11 @@ class ClusterRun:
             elif response is not None:
                 self.counts["refused"] += 1
 
-        node = self.leader_of(TOPIC, place.number)
+        node = self.leader_of(TOPIC, place.partition)
         if node != NO_LEADER:
             self.call("client", node, ("ask", request, 9, always), reply, CALL_MS)
 
-    def count(self, place: Place) -> None:
+    def count(self, place: TopicIdPartition) -> None:
         """Have something counted in a companion log."""
         key = self.rng.choice((b"red", b"green"))
 
@@ -412,7 +414,7 @@ class ClusterRun:
                 self.counts["counted"] += 1
                 self.checks.counted_in_ledger(place, key, answer)
 
-        node = self.leader_of(TOPIC, place.number)
+        node = self.leader_of(TOPIC, place.partition)
         if node != NO_LEADER:
             self.call("client", node, ("count", place, key), reply, CALL_MS)
 
@@ -643,7 +645,7 @@ class ClusterRun:
         for place in self.places:
             for broker in self.brokers.values():
                 numbers = broker.partitions.replicas.get(place.topic_id, {}) if broker.partitions else {}
-                partition = numbers.get(place.number)
+                partition = numbers.get(place.partition)
                 if partition is not None:
                     found.extend(track.log.end_offset for track in partition.tracks if track.is_online)
         return found
@@ -671,7 +673,7 @@ class ClusterRun:
             ends = set()
             for node in state.replicas:
                 partitions = self.brokers[node].partitions
-                partition = partitions.replicas.get(place.topic_id, {}).get(place.number) if partitions else None
+                partition = partitions.replicas.get(place.topic_id, {}).get(place.partition) if partitions else None
                 if partition is None or not all(track.is_online for track in partition.tracks):
                     return False
                 if node != state.leader and partition.following is None:
@@ -689,10 +691,10 @@ class ClusterRun:
         lines = []
         for place in self.places:
             found = self.store.get(keys.partition(*place))
-            lines.append(f"{place.number}: {found.value.decode() if found else None}")
+            lines.append(f"{place.partition}: {found.value.decode() if found else None}")
             for node, broker in self.brokers.items():
                 partition = (
-                    broker.partitions.replicas.get(place.topic_id, {}).get(place.number)
+                    broker.partitions.replicas.get(place.topic_id, {}).get(place.partition)
                     if broker.partitions
                     else None
                 )
@@ -709,7 +711,7 @@ class ClusterRun:
             acked = self.checks.acked.get(place, {})
             for broker in self.brokers.values():
                 assert broker.partitions is not None
-                partition = broker.partitions.replicas.get(place.topic_id, {}).get(place.number)
+                partition = broker.partitions.replicas.get(place.topic_id, {}).get(place.partition)
                 if partition is None:
                     continue
                 held = dict(entries_of(partition, 0, partition.log.end_offset))

@@ -7,8 +7,9 @@ from itertools import count
 from random import Random
 from typing import Any, Final, Protocol
 
-from penstock.cluster.image import NO_LEADER, Place
+from penstock.cluster.image import NO_LEADER
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicIdPartition
 from penstock.records.build import Record, build_batch
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -61,7 +62,7 @@ class World(Protocol):
 class IdempotentClient:
     """Writes to one partition."""
 
-    def __init__(self, number: int, rng: Random, world: World, place: Place) -> None:
+    def __init__(self, number: int, rng: Random, world: World, place: TopicIdPartition) -> None:
         self._name = f"writer-{number}"
         self._rng = rng
         self._world = world
@@ -87,7 +88,7 @@ class IdempotentClient:
             self._connect()
             self._go_on()
 
-        node = self._world.leader_of(TOPIC, self._place.number)
+        node = self._world.leader_of(TOPIC, self._place.partition)
         if node == NO_LEADER:
             self._world.after(PAUSE_MS, self.start)
         else:
@@ -108,7 +109,7 @@ class IdempotentClient:
     def _connect(self) -> None:
         """Over a new connection, everything that is not acknowledged, from the oldest on."""
         # No client goes back to a leader of an older epoch than it has seen: that one may lack what it was told of.
-        self._target, self._epoch = self._world.leader_since(TOPIC, self._place.number, self._epoch)
+        self._target, self._epoch = self._world.leader_since(TOPIC, self._place.partition, self._epoch)
         if self._target == NO_LEADER:
             self._world.after(PAUSE_MS, self._connect)
             return
@@ -125,7 +126,7 @@ class IdempotentClient:
             producer_epoch=0,
             base_sequence=batch.sequence,
         )
-        data = PartitionProduceData(index=self._place.number, records=bytes(records))
+        data = PartitionProduceData(index=self._place.partition, records=bytes(records))
         request = ProduceRequest(
             transactional_id=None,
             acks=-1,

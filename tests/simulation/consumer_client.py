@@ -11,7 +11,8 @@ from typing import Any
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer.members import TopicIdPartition, by_topic
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.consumer.members import by_topic
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -155,6 +156,10 @@ class Consumer:
         self.drop()
         self.epoch, self.said, self.waiting = 0, None, None
         self.next_ms = now_ms
+
+    def reconnect(self) -> None:
+        """What was under way is not answered, and it says everything once more."""
+        self.waiting = self.said = None
 
     def drop(self) -> None:
         self.claims, self.wanted, self.let_go_ms, self.must_ack = {}, frozenset(), None, False

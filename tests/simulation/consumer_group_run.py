@@ -15,7 +15,8 @@ from random import Random
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer.members import AWAY, Held, MemberState, TopicIdPartition
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.consumer.members import AWAY, Held, MemberState
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
@@ -300,10 +301,11 @@ class ConsumerGroupRun:
         self.persist_failures = 0.0
         self._part_rivals()
         for consumer in self.consumers:
-            consumer.hangs, consumer.said = False, None
+            consumer.hangs = False
+            consumer.reconnect()
         self._pass(2 * (SESSION_MS + REBALANCE_MS) + 20 * HEARTBEAT_MS)
         for consumer in self.consumers:
-            consumer.said = None  # a late copy may have got an answer that was meant for the consumer
+            consumer.reconnect()  # a late copy may have got an answer that was meant for the consumer
         self._pass(10 * HEARTBEAT_MS)
         self._check_rest()
         # One more change, which the log does not take at first.

@@ -104,7 +104,7 @@ class GroupMachine:
         while (key := self.timers.take(now_ms)) is not None:
             group_id, kind, member_id = key
             assert group_id == self.group.group_id
-            decision = self.group.due(kind, member_id, now_ms)
+            decision = self.group.on_timer(kind, member_id, now_ms)
             yield kind, member_id, self.carry_out(decision) and bool(decision.persist)
 
     def restart(self, now_ms: int, *, compacted: bool = False) -> None:
@@ -175,5 +175,5 @@ def targets_in_pieces(is_large: bool) -> Iterator[None]:
             patch.setattr(share_target, "COST_AT_ONCE", 1)
             patch.setattr(streams_target, "COST_AT_ONCE", 1)
             patch.setattr(target_assignment, "STEPS_AT_ONCE", 1)
-            patch.setattr(target_assignment, "PLACES_AT_ONCE", 1)
+            patch.setattr(target_assignment, "PARTITIONS_AT_ONCE", 1)
         yield

@@ -98,7 +98,7 @@ def plant_bug(bug: str, hosted: DelayPartition) -> None:
 
         runtime.submit = hasty  # type: ignore[method-assign]
     elif bug == "shows delayed records":
-        hosted._visibility.marks.of_batch = lambda batch, header, log: False  # type: ignore[method-assign]
+        hosted._visibility.delayed_batches.of_batch = lambda batch, header, log: False  # type: ignore[method-assign]
 
 
 class _Ahead:

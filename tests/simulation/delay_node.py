@@ -14,7 +14,7 @@ from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.visibility_filter import VisibilityFilter
 from penstock.cluster.partition_state import PartitionState
 from penstock.delays.machine import DelayMachine
-from penstock.delays.run_storage import MemoryShelf
+from penstock.delays.run_storage import MemoryRunStorage
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import NotCoordinator, OffsetOutOfRange, PenstockError
 from penstock.foundation.ids import TopicPartition
@@ -24,7 +24,7 @@ from penstock.log.last_run import LastRun
 from penstock.log.log import Log
 from penstock.log.recovery import open_log
 from penstock.log.settings import Flush, LogSettings
-from penstock.replication.fetch_link import Link
+from penstock.replication.fetch_link import FetchLink
 from penstock.replication.flusher import Flusher
 from penstock.replication.follower_fetch import serve_follower
 from penstock.replication.partition import Partition
@@ -110,7 +110,7 @@ class DelayNode:
             self.partition, lambda: self.machine, clock, self.timer
         )
         self.runtime = self._new_runtime()
-        self.link = Link(self.node_id, uses_sessions=False)
+        self.link = FetchLink(self.node_id, uses_sessions=False)
         self._world.later(self, FOLLOW_MS, self._read_along)
         self._world.later(self, UPKEEP_MS, self._maintain)
 
@@ -135,7 +135,7 @@ class DelayNode:
 
     def told(self) -> None:
         """It has left the ISR, or may stay in it."""
-        self._last_run.told()
+        self._last_run.mark_loss_reported()
         self.is_doubtful = False
 
     def lose_power(self) -> None:
@@ -164,7 +164,7 @@ class DelayNode:
     def _new_runtime(self) -> StateRuntime:
         return StateRuntime(
             partition=self.companion,
-            machine=DelayMachine(MemoryShelf(), run_entries=self._rng.choice((3, 8, 1 << 16))),
+            machine=DelayMachine(MemoryRunStorage(), run_entries=self._rng.choice((3, 8, 1 << 16))),
             clock=self._world.clock,
             timer=self.timer,
             threads=Executor(),
@@ -178,7 +178,7 @@ class DelayNode:
     def _read_along(self) -> None:
         self._world.later(self, FOLLOW_MS, self._read_along)
         if not self.partition.is_leader and self.is_online:
-            if self.runtime.is_astray:
+            if self.runtime.has_diverged:
                 self.runtime = self._new_runtime()
             while self.runtime.follow():
                 pass
@@ -229,7 +229,7 @@ class DelayNode:
 
     def _take_over(self) -> None:
         self._close()
-        if self.runtime.is_loaded or self.runtime.is_astray:
+        if self.runtime.is_loaded or self.runtime.has_diverged:
             self.runtime = self._new_runtime()
         runtime = self.runtime
 

@@ -23,7 +23,7 @@ from random import Random
 from penstock.broker.delays.partition import DelayPartition
 from penstock.cluster.elections import without_data
 from penstock.cluster.partition_state import PartitionState
-from penstock.delays.entries import NOT_ONE, Rank
+from penstock.delays.entries import BEFORE_ALL, Rank
 from penstock.foundation.delays import DELAY_HEADERS, DELAYED_FROM, DUE_AT
 from penstock.foundation.errors import PenstockError
 from penstock.log.log import Log
@@ -69,7 +69,7 @@ class DelayRun:
         self._set_by: list[tuple[float, int]] = []
         """Until when the clock on the wall was ahead by how much."""
         self._read_to = 0
-        self._last_rank = NOT_ONE
+        self._last_rank = BEFORE_ALL
         for node in self.nodes.values():
             node.start()
         self.state = PartitionState(
@@ -218,7 +218,7 @@ class DelayRun:
                 and node.epoch == epoch
                 and node.leader == leader.node_id
             ):
-                self.on(node, lambda: node.link.take(response, self.clock.steady_ms()))  # type: ignore[arg-type]
+                self.on(node, lambda: node.link.apply(response, self.clock.steady_ms()))  # type: ignore[arg-type]
 
         self.on(leader, serve)
         if not leader.is_up:

@@ -95,7 +95,7 @@ class FakeFile:
         if torn is not None:
             raise Killed
 
-    def prepare_cut(self, size: int) -> None:
+    def prepare_truncate(self, size: int) -> None:
         """As where every file is mapped: what stays is copied."""
         self._alive()
         if size > self._disk.free_bytes:
@@ -231,7 +231,7 @@ class FakeDisk:
             self._change_names(lambda names: names.setdefault(path, inode))
         return FakeFile(self, self._names[path])
 
-    def room(self) -> int:
+    def spare_files(self) -> int:
         """Sometimes there are too few descriptors for a while."""
         return self.rng.choice(ROOMS)
 

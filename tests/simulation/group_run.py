@@ -13,11 +13,11 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Ask, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, NotCoordinator, PenstockError
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.membership import State
-from penstock.groups.commands import HungUp
+from penstock.groups.commands import ClientDisconnected
 from penstock.groups.coordinator import GroupCoordinator
 from tests.simulation.clock import FakeClock
 from tests.simulation.group_member import (
@@ -189,7 +189,9 @@ class GroupRun:
         for ticket in [ticket for ticket, (member, _) in self._waiting.items() if member == number]:
             del self._waiting[ticket]
             self.counts["hang_ups"] += 1
-            self._carry_out(self.machine.decide(NOBODY, HungUp(group_id=GROUP, ticket=ticket), self.clock.now_ms()))
+            self._carry_out(
+                self.machine.decide(NO_TICKET, ClientDisconnected(group_id=GROUP, ticket=ticket), self.clock.now_ms())
+            )
 
     def _cut(self, member: SimulatedMember) -> None:
         """Requests, or answers, or both are lost until the network heals."""

@@ -455,7 +455,7 @@ class LogRun:
     def _drop_finished(self) -> None:
         """Some segments of which all is committed and synced."""
         log = self.log
-        limit = min(log.stable_end(self.high_watermark), log.decided_to, log.checkpoint.synced_to)
+        limit = min(log.last_stable_offset(self.high_watermark), log.durable_stable_offset, log.checkpoint.synced_to)
         bases = [segment.base_offset for segment in log.segments]
         closed = [(first, end) for first, end in pairwise(bases) if end <= limit]
         if not self.drops or not closed:
@@ -471,7 +471,7 @@ class LogRun:
             self.counts["drops"] += outcome.value > 0
             self._check_all()
 
-        log.drop_finished(set(chosen), self.clock.now_ms(), end_drop)
+        log.drop_segments(set(chosen), self.clock.now_ms(), end_drop)
 
     def _fill_disk(self) -> None:
         self.counts["full_disks"] += 1
@@ -707,7 +707,7 @@ class LogRun:
     def _check_committed(self) -> int:
         """NoAbortedRead: read as a consumer of committed records does. The last stable offset."""
         start = self.log.start_offset
-        stable = self.log.stable_end(self.high_watermark)
+        stable = self.log.last_stable_offset(self.high_watermark)
         wanted = self.model.stable(self.high_watermark, start)
         assert stable in wanted, f"NoAbortedRead: the last stable offset is {stable}, not in {wanted}"
         first = self.rng.choice((start, self.rng.randint(start, stable)))

@@ -6,8 +6,9 @@ from typing import Any
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.classic.consumer_protocol import read_assignment, read_subscription
-from penstock.groups.consumer.members import AWAY, LEAVING, TopicIdPartition
+from penstock.groups.consumer.members import AWAY, LEAVING
 from penstock.wire.codec import encode_bytes
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse
@@ -271,10 +272,7 @@ class Seat:
             self.consumer.leave(now_ms)
 
     def reconnect(self) -> None:
-        if isinstance(self.consumer, NewerConsumer):
-            self.consumer.said = self.consumer.waiting = None
-        else:
-            self.consumer.reconnect()
+        self.consumer.reconnect()
 
     def tick(self, now_ms: int) -> None:
         self.consumer.tick(now_ms)

@@ -4,12 +4,12 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 from penstock.broker.queues import reclamation
-from penstock.broker.queues.message_reader import Back, Message
+from penstock.broker.queues.message_reader import Message, MessageLookup
 from penstock.broker.queues.partition import QueuePartition
 from penstock.foundation.decision import Decision
 from penstock.foundation.errors import OffsetNotAvailable
-from penstock.log.checkpoint import HolesNote
-from penstock.log.io_queue import IoQueue, Outcome, nothing_follows
+from penstock.log.checkpoint import HolesMarker
+from penstock.log.io_queue import IoQueue, Outcome, ignore_outcome
 from penstock.log.log import Log
 from penstock.queues.commands import Purge
 from penstock.queues.records import purge_record
@@ -43,10 +43,10 @@ def plant_bug(bug: str, node: QueueDiskNode, threads: FakeThreads) -> None:
         # As before commit 648bc73: dropped on the event loop, whatever a thread was doing. A sync that began earlier
         # then overwrites the mark that says that offsets are missing.
         log.io = _NeverBusy(threads.run)
-        log.drop_finished = lambda *args: _drop_at_once(log, *args)  # type: ignore[method-assign]
+        log.drop_segments = lambda *args: _drop_at_once(log, *args)  # type: ignore[method-assign]
     elif bug == "does not sync the note of missing offsets":
-        log._holes_note = lambda: HolesNote(  # type: ignore[method-assign]
-            log.disk, log.folder, log.marks, log.checkpoint, is_news=False
+        log._holes_marker = lambda: HolesMarker(  # type: ignore[method-assign]
+            log.disk, log.folder, log.checkpoint_file, log.checkpoint, is_unsynced=False
         )
         log._are_holes_synced = True
     elif bug == "acknowledges before the sync":
@@ -59,7 +59,7 @@ def plant_bug(bug: str, node: QueueDiskNode, threads: FakeThreads) -> None:
         )
     elif bug == "takes what it cannot read yet for removed":
         queue_partitions = node.queue_partitions
-        queue_partitions._on_ready = lambda place, runtime: queue_partitions._serve(place, runtime, 0)  # type: ignore[method-assign]
+        queue_partitions._on_ready = lambda place, runtime: queue_partitions._open(place, runtime, 0)  # type: ignore[method-assign]
         queue_partitions.on_ready.append(_forget_errors)
 
     elif bug == "does not persist purges":
@@ -85,19 +85,19 @@ def _mark_first(found: QueuePartition) -> None:
 def _forget_errors(found: QueuePartition) -> None:
     def message(offset: int, **options: Any) -> Message | None:
         try:
-            return Back.message(found._back, offset, **options)
+            return MessageLookup.message(found._lookup, offset, **options)
         except OffsetNotAvailable:
             return None
 
-    found._back.message = message  # type: ignore[method-assign]
+    found._lookup.message = message  # type: ignore[method-assign]
 
 
 def _drop_at_once(
-    log: Log, bases: Collection[int], now_ms: int, then: Callable[[Outcome], None] = nothing_follows
+    log: Log, bases: Collection[int], now_ms: int, then: Callable[[Outcome], None] = ignore_outcome
 ) -> None:
     queue, log.io = log.io, IoQueue()
     try:
-        Log.drop_finished(log, bases, now_ms, then)
+        Log.drop_segments(log, bases, now_ms, then)
     finally:
         log.io = queue
 
@@ -118,4 +118,4 @@ def _drop_looked_at(partition: Partition, end: int) -> None:
         return
     limit = min(log.checkpoint.synced_to, partition.high_watermark, end)
     finished = {first.base_offset for first in log.segments if first.base_offset < limit}
-    log.drop_finished(finished, reclamation.TIDY_TICKS)
+    log.drop_segments(finished, reclamation.EVICT_TICKS)

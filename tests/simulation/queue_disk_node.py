@@ -10,13 +10,13 @@ from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
-from penstock.broker.queues.append import Sending
-from penstock.broker.queues.deduplication import Duplicates
+from penstock.broker.queues.append import MessageAppender
+from penstock.broker.queues.deduplication import DeduplicationIndex
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.reclamation import Reclaimer
-from penstock.cluster.partition_state import PartitionState, Place
-from penstock.foundation.ids import TopicPartition
+from penstock.cluster.partition_state import PartitionState
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
 from penstock.log import compaction
 from penstock.log.io_queue import IoQueue, Outcome
 from penstock.log.log import Log
@@ -34,7 +34,7 @@ from tests.simulation.threads import FakeThreads
 TOPIC_ID: Final = b"queue-topic-id!!"
 COMPANION_ID: Final = b"queue-companion!"
 NAME: Final = TopicPartition("jobs", 0)
-PLACE: Final = Place(TOPIC_ID, 0)
+PLACE: Final = TopicIdPartition(TOPIC_ID, 0)
 GROUP: Final = "jobs"
 
 
@@ -86,8 +86,8 @@ class QueueDiskNode:
             partitions=partitions, clock=world.clock, timer=self.timer, threads=Executor()
         )
         self.reclaimer = self._new_reclaimer(partitions)
-        self.sending = Sending(clock=world.clock, timer=self.timer)
-        self._duplicates: Duplicates | None = None
+        self.appender = MessageAppender(clock=world.clock, timer=self.timer)
+        self._duplicates: DeduplicationIndex | None = None
         world.plant(self)
         state = PartitionState(replicas=(1,), leader=1, leader_epoch=epoch, isr=(1,), version=epoch)
         self.partition.lead(state, 1, 1000, world.clock.steady_ms())
@@ -115,7 +115,7 @@ class QueueDiskNode:
                 machine = runtime.machine
                 assert isinstance(machine, QueueMachine)
                 if machine.group(GROUP) is None:
-                    runtime.tell(SetPosition(GROUP, 0))
+                    runtime.post(SetPosition(GROUP, 0))
                 self.queue_partitions._on_ready(PLACE, runtime)
 
         while runtime.read_back():
@@ -125,15 +125,15 @@ class QueueDiskNode:
     @property
     def queue(self) -> QueuePartition | None:
         """None until the delivery state has been read back, and everything in both logs is committed."""
-        return self.queue_partitions.by_place.get(PLACE)
+        return self.queue_partitions.by_tp.get(PLACE)
 
-    def duplicates(self, queue: QueuePartition) -> Duplicates:
-        """The ids of the last five minutes; read back before the first message with an id, as `Routing` does it."""
+    def duplicates(self, queue: QueuePartition) -> DeduplicationIndex:
+        """The ids of the last five minutes, loaded before the first message with an id, as `QueueRouter` does."""
         found = self._duplicates
         purged_to = queue.purges.purged_to(GROUP)
         if found is None:
             clock = self._world.clock
-            found = self._duplicates = Duplicates(
+            found = self._duplicates = DeduplicationIndex(
                 self.partition,
                 is_by_group=False,
                 clock=clock,

@@ -241,7 +241,7 @@ class QueueDiskRun:
                 sent.is_acked = True
                 self.counts["acked"] += 1
 
-        node.sending.send(node.partition, [message], committed, duplicates)
+        node.appender.send(node.partition, [message], committed, duplicates)
         self.counts["duplicates"] += before is not None
         if node.partition.log.end_offset > end:
             self._place(uid, end)

@@ -129,6 +129,10 @@ class StreamsThread:
         self.epoch, self.said, self.waiting = 0, None, None
         self.next_ms = now_ms
 
+    def reconnect(self) -> None:
+        """What was under way is not answered, and it says everything once more."""
+        self.waiting = self.said = None
+
     def drop(self) -> None:
         self.claims, self.wanted, self.let_go_ms, self.must_ack = {}, NO_TASKS, None, False
 

@@ -390,13 +390,14 @@ class StreamsGroupRun:
         self.network.weather = Weather(delay_ms_max=20)
         self.persist_failures = 0.0
         for thread in self.threads:
-            thread.hangs, thread.said = False, None
+            thread.hangs = False
+            thread.reconnect()
         self.sizes = dict.fromkeys(SOURCES, 3)  # internal topics may not fit any more: they are created anew
         self._publish()
         self._settle()
         self._settle()
         for thread in self.threads:
-            thread.said = None  # a late copy may have got an answer that was meant for the member
+            thread.reconnect()  # a late copy may have got an answer that was meant for the member
         self._pass(10 * HEARTBEAT_MS)
         self._check_rest()
         # One more change, which the log does not take at first.

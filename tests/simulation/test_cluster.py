@@ -101,7 +101,7 @@ def _acknowledge_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def _never_truncate(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Following, "cut", lambda self, offset, now_ms: None)
+    patch.setattr(Following, "truncate", lambda self, offset, now_ms: None)
     patch.setattr(follower_fetch, "epoch_divergence", lambda log, wanted: None)
 
 
@@ -138,7 +138,7 @@ def _forget_power_loss(patch: pytest.MonkeyPatch) -> None:
 
     def forget(self: LastRun, disk: Disk, boot_id: str) -> None:
         init(self, disk, boot_id)
-        self.told()
+        self.mark_loss_reported()
 
     patch.setattr(LastRun, "__init__", forget)
 

@@ -30,7 +30,7 @@ def test_the_simulator_finds_out_when_a_set_of_transactions_can_be_torn() -> Non
 def test_the_simulator_finds_out_when_tasks_of_closed_queries_begin_transactions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for module in ("joining", "initialising"):
+    for module in ("add_partitions", "init_producer_id"):
         monkeypatch.setattr(f"penstock.transactions.{module}.check_query_not_closed", lambda *_: None)
     find_planted(_run, "ClosedBeginsNothing", range(20))
 
@@ -49,5 +49,6 @@ def test_transactions_are_all_or_nothing_over_many_seeds() -> None:
         ("sets_committed", "sets_repeated", "sets_broken", "drivers_killed", "drivers_between", "sets_stale"),
         count // 4,
     )
-    check_seen(total, ("queries_closed", "drivers_closed"), count // 10)
+    check_seen(total, ("queries_closed",), count // 10)
+    check_seen(total, ("drivers_closed",), count // 25)
     assert total["rotations"] > count // 10, f"a tame simulator: {total['rotations']} rotations"

@@ -24,7 +24,7 @@ from random import Random
 from typing import Any
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NOBODY, Decision, ProducerKey, StateRecord
+from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Decision, ProducerKey, StateRecord
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.transactions.add_partitions import code_for_producer
 from penstock.transactions.commands import EndTransaction, JoinTransaction, WriteMarkers
@@ -345,7 +345,7 @@ class TransactionRun:
             if order.news_ms < 0:
                 order.news_ms = self.clock.now_ms() + self.rng.choice((0, 0, 10, 100))
             if order.news_ms <= self.clock.now_ms():
-                self._carry_out(self.machine.decide(NOBODY, order.order.written(), self.clock.now_ms()))
+                self._carry_out(self.machine.decide(NO_TICKET, order.order.written(), self.clock.now_ms()))
                 if self.rng.random() < 0.7:
                     self.orders.remove(order)
                 else:

@@ -5,9 +5,10 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from tests.brokers import BrokerProcess
@@ -62,17 +63,66 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[..., BrokerProcess]]:
         process.finish()
 
 
+class SparkSessions:
+    """The Spark session that all tests share, and another one when a test has left it unusable."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._session: SparkSession | None = None
+
+    def current(self) -> SparkSession:
+        """Returns a session on two threads. It finds the data source: pyspark_penstock is installed."""
+        if self._session is None:
+            os.environ.update(ENVIRONMENT)
+            builder = SparkSession.builder.appName("tests").master("local[2]")
+            for name, value in {**SESSION, "spark.sql.warehouse.dir": str(self._folder / "warehouse")}.items():
+                builder = builder.config(name, value)
+            self._session = builder.getOrCreate()
+        return self._session
+
+    def discard(self) -> None:
+        """Kills the JVM. A test that times out while it waits for an answer of the JVM leaves the answer unread: the
+        next call would get it."""
+        gateway = SparkContext._gateway
+        if gateway is not None:
+            gateway.proc.kill()
+            gateway.proc.communicate()  # closes its standard input, too
+            gateway.shutdown()
+        SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+        SparkSession._instantiatedSession = SparkSession._activeSession = None
+        self._session = None
+
+    def stop(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+
+_SESSIONS: Final = pytest.StashKey[SparkSessions]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """A test that times out fails alone: the tests after it get another session."""
+    report = yield
+    if call.excinfo is not None and "from pytest-timeout" in str(call.excinfo.value):
+        sessions = item.config.stash.get(_SESSIONS, None)
+        if sessions is not None:
+            sessions.discard()
+    return report
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark on two threads. It finds the data source by itself: pyspark_penstock is installed."""
-    os.environ.update(ENVIRONMENT)
-    folder = tmp_path_factory.mktemp("spark")
-    builder = SparkSession.builder.appName("tests").master("local[2]")
-    for name, value in {**SESSION, "spark.sql.warehouse.dir": str(folder / "warehouse")}.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    yield session
-    session.stop()
+def spark_sessions(
+    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[SparkSessions]:
+    sessions = request.config.stash[_SESSIONS] = SparkSessions(tmp_path_factory.mktemp("spark"))
+    yield sessions
+    sessions.stop()
+
+
+@pytest.fixture
+def spark(spark_sessions: SparkSessions) -> SparkSession:
+    return spark_sessions.current()
 
 
 _numbers = itertools.count()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.spark.pipelines.claims import Box, open_queue, surveys
+from penstock.spark.pipelines.claims import DeadLetters, open_queue, surveys
 from tests.clients.waiting import wait_until
 from tests.sqs_clients import JSON, sqs_client
 
@@ -103,12 +103,12 @@ class Letters:
         self.sqs.delete_queue(QueueUrl=self.urls.pop(name))
 
     @property
-    def box(self) -> Box:
+    def dlq(self) -> DeadLetters:
         return open_queue(self.kafka, self.name)
 
     def state(self) -> list[Any]:
         """Who has what of the dead letters, and how often each was delivered."""
-        return [survey.delivery_ranges for _, survey in sorted(surveys(self.box).items())]
+        return [survey.delivery_ranges for _, survey in sorted(surveys(self.dlq).items())]
 
     def close(self) -> None:
         self.sqs.close()

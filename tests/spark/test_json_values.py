@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.spark.pipelines.json_values import from_json
-from penstock.spark.pipelines.tables import parsed
+from penstock.spark.pipelines.tables import parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -16,7 +16,9 @@ NOON = datetime(2026, 11, 17, 12, 0, 0, 250_000, tzinfo=UTC)
 
 def _read(spark: "SparkSession", ddl: str, text: str) -> Any:
     frame = spark.createDataFrame([(text,)], "value string")
-    return frame.select(from_json(frame["value"], parsed(ddl), {"mode": "PERMISSIVE"}).alias("v")).collect()[0]["v"]
+    return frame.select(from_json(frame["value"], parse_schema(ddl), {"mode": "PERMISSIVE"}).alias("v")).collect()[0][
+        "v"
+    ]
 
 
 def _utc(found: datetime) -> datetime:

@@ -89,7 +89,7 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> N
     assert problems_of(file, text) == [
         "totals.yaml:12:3: there is no 'topik' in sink; did you mean 'topic'? possible are bootstrap, create, "
         "format, key, mode, options, partition_by, path, topic, value",
-        "totals.yaml:14:10: trigger: 'soon' is no duration; write for example 500 ms, 10 seconds, 5 min, 2 h",
+        "totals.yaml:14:10: trigger: 'soon' is not a duration; write for example 500 ms, 10 seconds, 5 min, 2 h",
         "totals.yaml:15:11: delivery: 'maybe' is not known; possible are at-least-once, exactly-once",
     ]
 
@@ -111,22 +111,22 @@ def test_everything_that_is_wrong_is_said_at_once_with_its_line(file: Path) -> N
         (
             "topic: orders",
             "topic: no topic",
-            "totals.yaml:5:12: sources.orders.topic: 'no topic' is no name of a topic",
+            "totals.yaml:5:12: sources.orders.topic: 'no topic' is not a topic name",
         ),
         ("topic: orders", "topic: [[orders]]", "a topic is expected, not a list"),
         ("id BIGINT", "id", "'id' is not a column with its type, as in `id BIGINT`"),
         ("id BIGINT", "at INT", "names a column twice"),
-        ("  key: minute", "  path: lake", "totals.yaml:12:3: sink: it is either a topic or a path, and has both"),
+        ("  key: minute", "  path: lake", "totals.yaml:12:3: sink: topic and path are both set"),
         ("spark: {spark.driver.memory: 1g}", "spark: many", "a mapping is expected"),
         (
             "trigger: 500 ms",
             "trigger: 500 ms\ntrigger: 1 s",
-            "totals.yaml:15:1: 'trigger' is there twice; first in line 14",
+            "totals.yaml:15:1: 'trigger' is set twice; first in line 14",
         ),
         ("name: totals", "name: [totals", "totals.yaml:2:10: is not YAML"),
         pytest.param("name: totals", "name: " + "[" * 20_000, "is nested too deeply", id="deep"),
         ("  orders:\n", "  my orders:\n", "'my orders' cannot be the name of a table"),
-        ("sql: |", "python: orders.py\nsql: |", "it has both sql and python"),
+        ("sql: |", "python: orders.py\nsql: |", "sql and python are both set"),
     ],
 )
 def test_a_mistake_is_named_with_what_is_possible(file: Path, before: str, after: str, said: str) -> None:

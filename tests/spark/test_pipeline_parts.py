@@ -18,15 +18,16 @@ from hypothesis import strategies as st
 from pyspark.sql.types import LongType, StringType, StructType
 
 from penstock.spark.java import JavaMissing, provide_java, write_shim
-from penstock.spark.pipelines.audit_comparison import PRIME, Fingerprint, joined
-from penstock.spark.pipelines.failures import sentence
-from penstock.spark.pipelines.lake import DataFile, LakeMismatch, ends_of, find_lake
+from penstock.spark.pipelines.audit_comparison import PRIME, Fingerprint, join_fingerprints
+from penstock.spark.pipelines.failures import summarize_failure
+from penstock.spark.pipelines.lake import DataFile, LakeMismatch, end_offsets
+from penstock.spark.pipelines.lake_formats import find_lake
 from penstock.spark.pipelines.lake_parquet import ParquetLake
 from penstock.spark.pipelines.page import page, table
 from penstock.spark.pipelines.plots import Series, bars, lines, ticks
 from penstock.spark.pipelines.query_progress import Totals, batch_of
 from penstock.spark.pipelines.replay import Chunk, plan
-from penstock.spark.session import memory_mib, settings
+from penstock.spark.session import driver_memory_mib, settings
 
 HASHES = st.lists(st.integers(0, PRIME - 1), min_size=1, max_size=60)
 
@@ -48,7 +49,7 @@ def test_a_partition_has_one_fingerprint_however_it_is_cut(
 ) -> None:
     parts = cut(hashes, cuts)
     rng.shuffle(parts)
-    assert joined(parts).sequence == joined(cut(hashes, others)).sequence
+    assert join_fingerprints(parts).sequence == join_fingerprints(cut(hashes, others)).sequence
 
 
 @given(HASHES, st.integers(0, 58))
@@ -57,7 +58,7 @@ def test_two_messages_that_change_places_change_the_order_and_not_the_content(ha
         return
     swapped = [*hashes]
     swapped[place], swapped[place + 1] = swapped[place + 1], swapped[place]
-    before, after = joined(cut(hashes, set())), joined(cut(swapped, {1}))
+    before, after = join_fingerprints(cut(hashes, set())), join_fingerprints(cut(swapped, {1}))
     assert before.content == after.content
     assert before.sequence != after.sequence
 
@@ -137,7 +138,7 @@ def test_totals_count_only_batches_with_rows() -> None:
         (
             "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column, variable, or function parameter with name `amont` cannot "
             "be resolved. Did you mean one of the following? [`amount`, `id`]. SQLSTATE: 42703; line 1 pos 7;",
-            "there is no column amont; most like it are amount, id; correct the SQL or the schema",
+            "there is no column amont; similar names are amount, id; correct the SQL or the schema",
         ),
         (
             "[STREAM_FAILED] Query [id = 1] terminated with exception: [PYTHON_DATA_SOURCE_ERROR] Failed when\n"
@@ -154,11 +155,11 @@ def test_totals_count_only_batches_with_rows() -> None:
             "There are [2] sources in the checkpoint offsets and now there are [1] sources",
             "the checkpoint belongs to",
         ),
-        ("", "Spark failed without a word"),
+        ("", "Spark failed without a message"),
     ],
 )
 def test_what_spark_says_becomes_one_sentence(said: str, told: str) -> None:
-    found = sentence(said)
+    found = summarize_failure(said)
     assert found.startswith(told)
     assert "\n" not in found
 
@@ -247,7 +248,7 @@ def test_a_shim_is_replaced_at_once(tmp_path: Path) -> None:
 
 
 def test_a_session_fits_the_machine() -> None:
-    assert [memory_mib(size) for size in (1024, 8192, 262144)] == [512, 2048, 8192]
+    assert [driver_memory_mib(size) for size in (1024, 8192, 262144)] == [512, 2048, 8192]
     local = settings("local[4]", machine_mib=8192, cores=4)
     assert (local["spark.driver.memory"], local["spark.sql.shuffle.partitions"]) == ("2048m", "4")
     assert local["spark.driver.bindAddress"] == "127.0.0.1"
@@ -347,7 +348,7 @@ def test_a_commit_that_was_interrupted_is_carried_out_by_whoever_comes_next(lake
 def test_of_two_writers_one_has_decided(lake: ParquetLake) -> None:
     staged = Staged(lake)
     lake.commit([staged.file(0)], {"a": 1}, {})
-    with pytest.raises(LakeMismatch, match="something else writes"):
+    with pytest.raises(LakeMismatch, match="another writer is writing"):
         ParquetLake(lake.folder).commit([staged.file(0)], {"a": 1}, {})
     assert offsets_in(lake.folder) == [0]
 
@@ -367,8 +368,13 @@ def test_small_files_are_put_together_and_nothing_else_changes(lake: ParquetLake
 def test_new_columns_are_taken_and_other_types_refused(lake: ParquetLake) -> None:
     lake.prepare(StructType([*SCHEMA.fields]).add("more", StringType()), ["topic"])
     lake.prepare(SCHEMA, ["topic"])
-    assert [column["name"] for column in lake._peek()["schema"]["fields"]] == ["partition", "offset", "value", "more"]
-    with pytest.raises(LakeMismatch, match=r"column 'offset' is long in .*, and string now"):
+    assert [column["name"] for column in lake._load_state()["schema"]["fields"]] == [
+        "partition",
+        "offset",
+        "value",
+        "more",
+    ]
+    with pytest.raises(LakeMismatch, match=r"column 'offset' is long in .*, but string now"):
         lake.prepare(StructType().add("offset", StringType()), ["topic"])
     with pytest.raises(LakeMismatch, match="is partitioned by topic, not by nothing"):
         lake.prepare(SCHEMA, [])
@@ -376,7 +382,7 @@ def test_new_columns_are_taken_and_other_types_refused(lake: ParquetLake) -> Non
 
 def test_the_archived_offset_is_found_in_the_footer_or_the_rows(lake: ParquetLake, tmp_path: Path) -> None:
     staged = Staged(lake)
-    assert ends_of(staged.file(5, 6, 7, partition=3)) == {3: 8}
+    assert end_offsets(staged.file(5, 6, 7, partition=3)) == {3: 8}
     mixed = tmp_path / "mixed.parquet"
     pq.write_table(pa.table({"partition": [0, 1, 0], "offset": [4, 9, 6]}), mixed)
-    assert ends_of(DataFile(mixed, "", {}, 3, 0)) == {0: 7, 1: 10}
+    assert end_offsets(DataFile(mixed, "", {}, 3, 0)) == {0: 7, 1: 10}

@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.catalogue import check_clusters, load
 from penstock.spark.pipelines.document import PipelineInvalid
-from penstock.spark.pipelines.lake import find_lake
+from penstock.spark.pipelines.lake_formats import find_lake
 from penstock.spark.pipelines.pipeline import Report, Run
 from penstock.spark.pipelines.query_progress import Batch
 from penstock.spark.pipelines.runner import run_in
-from penstock.spark.session import QUERY_LOGGERS, errors_to
+from penstock.spark.session import QUERY_LOGGERS, redirect_query_errors
 from tests.brokers import BrokerProcess
 from tests.clients.driving import NOW_MS, Outgoing
 
@@ -83,9 +83,9 @@ def test_sql_over_a_topic_is_shown_on_the_screen(pipelines: Pipelines, lab: Lab,
     lab.fill(topic, orders(40))
     sql = "SELECT _key, count(*) AS orders, sum(amount) AS total FROM orders GROUP BY _key ORDER BY _key"
     report = pipelines("sql", sources__orders__topic=topic, sql=sql)
-    (sheet,) = report.sheets
-    assert list(sheet.columns) == ["_key", "#orders", "#total"]
-    assert [list(row) for row in sheet.rows] == [
+    (report_table,) = report.tables
+    assert list(report_table.columns) == ["_key", "#orders", "#total"]
+    assert [list(row) for row in report_table.rows] == [
         [f"c{key}", 10, sum(n % 10 for n in range(40) if n % 4 == key)] for key in range(4)
     ]
 
@@ -151,7 +151,9 @@ def test_sql_into_a_lake_brings_each_row_once(pipelines: Pipelines, lab: Lab, to
 def test_what_is_wrong_with_sql_is_one_sentence(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.fill(topic, orders(3, partitions=1))
-    with pytest.raises(PenstockError, match=r"there is no column amont; there are .*amount.*; correct the SQL"):
+    with pytest.raises(
+        PenstockError, match=r"there is no column amont; similar names are .*amount.*; correct the SQL"
+    ):
         pipelines("sql", sources__orders__topic=topic, sql="SELECT amont FROM orders")
     with pytest.raises(PenstockError, match="names a table order that is none of the sources"):
         pipelines("sql", sources__orders__topic=topic, sql="SELECT 1 FROM order")
@@ -166,7 +168,7 @@ def test_a_corrupt_value_is_named_and_can_be_dropped_or_kept(pipelines: Pipeline
     lab.fill(topic, [*orders(2, partitions=1), Outgoing(value=b"no json"), Outgoing(value=None)])
     sources = {"sources__orders__topic": topic, "sources__orders__schema": "id BIGINT", "sink__topic": f"{topic}-out"}
     with pytest.raises(
-        PenstockError, match=f"{topic}-0 offset 2 holds a value that is no JSON of the schema; set on_c"
+        PenstockError, match=f"{topic}-0 offset 2 has a value that does not match the schema; set on_c"
     ):
         pipelines("sql", **sources, name=f"{topic}-fail")
     pipelines("sql", **sources, sources__orders__on_corrupt="drop", name=f"{topic}-drop", sql="SELECT id FROM orders")
@@ -178,7 +180,7 @@ def test_a_corrupt_value_is_named_and_can_be_dropped_or_kept(pipelines: Pipeline
         sources__orders__on_corrupt="keep",
         sql="SELECT _offset, _corrupt FROM orders WHERE _corrupt IS NOT NULL",
     )
-    assert [list(row) for row in shown.sheets[0].rows] == [[2, "no json"]]
+    assert [list(row) for row in shown.tables[0].rows] == [[2, "no json"]]
 
 
 @pytest.mark.slow
@@ -218,7 +220,7 @@ def test_an_archive_has_every_message_once_even_without_its_checkpoint(
     lab.fill(topic, orders(40))
     first = pipelines("archive", topics=topic, path="lake", format=kind, schema="infer")
     assert first.facts["rows"] == 40
-    assert first.sheets[0].rows == [(topic, 0, 20), (topic, 1, 20)]
+    assert first.tables[0].rows == [(topic, 0, 20), (topic, 1, 20)]
     lab.fill(topic, orders(20, start=40))
     again = pipelines(
         "archive", topics=topic, path="lake", format=kind, schema="infer", checkpoint="lost-and-made-anew"
@@ -232,7 +234,7 @@ def test_an_archive_has_every_message_once_even_without_its_checkpoint(
     assert (bytes(row["key"]), row["value_id"], row["value_amount"]) == (b"c1", 1, 1)
     assert [(header["key"], bytes(header["value"])) for header in row["headers"]] == [("n", b"1")]
     assert row["timestamp"].replace(tzinfo=UTC) == datetime.fromtimestamp((NOW_MS + 1) / 1000, UTC)
-    assert pipelines("audit", expected__topic=topic, actual__path="lake").is_well
+    assert pipelines("audit", expected__topic=topic, actual__path="lake").is_ok
 
 
 @pytest.mark.slow
@@ -260,7 +262,7 @@ def test_topics_are_trimmed_behind_the_archive(pipelines: Pipelines, lab: Lab, t
     lab.fill(topic, orders(10, start=20))
     pipelines("archive", topics=topic, path="lake")
     assert len(archived(pipelines)) == 30
-    assert pipelines("audit", expected__topic=topic, actual__path="lake").is_well
+    assert pipelines("audit", expected__topic=topic, actual__path="lake").is_ok
 
 
 @pytest.mark.slow
@@ -279,7 +281,7 @@ def test_new_fields_become_new_columns_and_a_corrupt_value_is_kept(
         (None, None),
     ]
     assert bytes(rows[-1]["value"]) == b"no json"
-    with pytest.raises(PenstockError, match=r"column 'value_id' is long in .*, and string now"):
+    with pytest.raises(PenstockError, match=r"column 'value_id' is long in .*, but string now"):
         pipelines("archive", topics=topic, path="lake", schema="id STRING")
 
 
@@ -306,7 +308,7 @@ def test_a_replay_keeps_keys_headers_partitions_and_order(pipelines: Pipelines, 
     report = pipelines("replay", path="lake", to=f"{topic}-again")
     assert report.facts["messages"] == 50
     assert messages(lab, f"{topic}-again") == messages(lab, topic)
-    assert pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-again").is_well
+    assert pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-again").is_ok
 
 
 @pytest.mark.slow
@@ -347,10 +349,10 @@ def test_a_replay_of_nothing_or_into_too_few_partitions_is_told(pipelines: Pipel
     lab.fill(topic, orders(10))
     pipelines("archive", topics=topic, path="lake")
     with pytest.raises(
-        PenstockError, match=r"has messages of partition 1, and .* has 1 partitions; give it 2, or let"
+        PenstockError, match=r"has messages of partition 1, but .* has only 1 partitions; give it 2, or"
     ):
         pipelines("replay", path="lake", to=f"{topic}-again")
-    with pytest.raises(PenstockError, match="holds no message of those that were asked for"):
+    with pytest.raises(PenstockError, match="has no matching messages"):
         pipelines("replay", path="lake", to=f"{topic}-again", keys="nobody")
     with pytest.raises(PenstockError, match="there is no table in"):
         pipelines("replay", path="elsewhere", to=f"{topic}-again")
@@ -370,9 +372,9 @@ def fill_both(lab: Lab, topic: str, changed: Callable[[list[Outgoing]], Sequence
 def test_an_audit_passes_what_is_alike(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     fill_both(lab, topic, lambda sent: sent)
     report = pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b")
-    assert report.is_well
+    assert report.is_ok
     assert report.verdict.startswith(f"PASS: topic {topic}-b is what topic {topic} has; 60 messages")
-    assert [row[3:] for row in report.sheets[0].rows] == [("yes", "yes"), ("yes", "yes")]
+    assert [row[3:] for row in report.tables[0].rows] == [("yes", "yes"), ("yes", "yes")]
 
 
 def test_an_audit_finds_each_kind_of_fault(pipelines: Pipelines, lab: Lab, topic: str) -> None:
@@ -385,11 +387,11 @@ def test_an_audit_finds_each_kind_of_fault(pipelines: Pipelines, lab: Lab, topic
 
     fill_both(lab, topic, spoiled)
     report = pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b")
-    assert not report.is_well
+    assert not report.is_ok
     assert report.verdict.startswith("FAIL")
     found = {name: report.facts[name] for name in ("missing", "doubled", "unknown", "out_of_order")}
     assert found == dict.fromkeys(found, 1)
-    offenders = {tuple(row[:3]) for row in report.sheets[-1].rows}
+    offenders = {tuple(row[:3]) for row in report.tables[-1].rows}
     assert {("missing", f"{topic}-1", 10), ("unknown", f"{topic}-b-0", 30)} < offenders
     assert {what for what, _, _ in offenders} == {"missing", "doubled", "unknown", "out of order"}
 
@@ -419,13 +421,13 @@ def test_an_audit_finds_what_is_not(
 ) -> None:
     fill_both(lab, topic, change)
     report = pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b")
-    assert not report.is_well
+    assert not report.is_ok
     assert report.verdict.startswith("FAIL")
     found = {name: report.facts[name] for name in ("missing", "doubled", "unknown", "out_of_order")}
     assert found == {**dict.fromkeys(found, 0), fact: 1}
     what, where, offset = example
     wanted = (what, where.format(topic), offset) if fact != "doubled" else None
-    offender = tuple(report.sheets[-1].rows[0][:3])
+    offender = tuple(report.tables[-1].rows[0][:3])
     assert offender[0] == what
     assert wanted is None or offender == wanted
 
@@ -460,7 +462,7 @@ def test_an_audit_by_id_allows_other_partitions_but_no_other_order(
     lab.fill(topic, orders(40))
     lab.fill(f"{topic}-b", orders(40, partitions=1))
     known = "get_json_object(cast(value AS string), '$.id')"
-    assert pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b", id=known).is_well
+    assert pipelines("audit", expected__topic=topic, actual__topic=f"{topic}-b", id=known).is_ok
 
 
 @pytest.mark.slow
@@ -479,12 +481,12 @@ def test_an_audit_of_numbers_finds_gaps_doubles_and_disorder(pipelines: Pipeline
         name: report.facts[name] for name in ("gaps", "missing_numbers", "doubled_numbers", "numbers_out_of_order")
     }
     assert facts == {"gaps": 1, "missing_numbers": 1, "doubled_numbers": 1, "numbers_out_of_order": 1}
-    assert [tuple(row[:3]) for row in report.sheets[-1].rows] == [
+    assert [tuple(row[:3]) for row in report.tables[-1].rows] == [
         ("gap", f"{topic}-0", 3),
         ("doubled", f"{topic}-0", 5),
         ("out of order", f"{topic}-0", 7),
     ]
-    assert not report.is_well
+    assert not report.is_ok
 
 
 @pytest.mark.slow
@@ -494,8 +496,8 @@ def test_an_audit_finds_what_an_archive_lacks(pipelines: Pipelines, lab: Lab, to
     pipelines("archive", topics=topic, path="lake")
     lab.fill(topic, orders(2, start=20))
     report = pipelines("audit", expected__topic=topic, actual__path="lake")
-    assert (report.is_well, report.facts["missing"]) == (False, 2)
-    assert [tuple(row[:3]) for row in report.sheets[-1].rows] == [
+    assert (report.is_ok, report.facts["missing"]) == (False, 2)
+    assert [tuple(row[:3]) for row in report.tables[-1].rows] == [
         ("missing", f"{topic}-0", 10),
         ("missing", f"{topic}-1", 10),
     ]
@@ -511,11 +513,11 @@ def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: s
     lab.client.admin.list_topics(timeout=10)
     sent = "timestamp - INTERVAL 20 MILLISECONDS"
     report = pipelines("insights", topics=topic, page="page.html", sent=sent, groups="nobody")
-    sheets = {sheet.title: sheet for sheet in report.sheets}
-    assert sum(int(str(row[2])) for row in sheets["partitions"].rows) == 150
-    assert tuple(sheets["hot keys"].rows[0]) == (topic, "hot", 50, "33.3%")
-    assert tuple(sheets["latency ms"].rows[0]) == (topic, 20.0, 20.0, 20.0, 20.0)
-    assert sheets["groups"].rows == [("nobody", 150, 150)]
+    tables = {report_table.title: report_table for report_table in report.tables}
+    assert sum(int(str(row[2])) for row in tables["partitions"].rows) == 150
+    assert tuple(tables["hot keys"].rows[0]) == (topic, "hot", 50, "33.3%")
+    assert tuple(tables["latency ms"].rows[0]) == (topic, 20.0, 20.0, 20.0, 20.0)
+    assert tables["groups"].rows == [("nobody", 150, 150)]
     text = (pipelines.folder / "page.html").read_text()
     assert text.count("<svg") >= 3
     assert "hot" in text
@@ -525,7 +527,7 @@ def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: s
 @pytest.mark.slow
 def test_insights_of_an_empty_topic_say_so(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
-    with pytest.raises(PenstockError, match="there is no message of those that were asked for"):
+    with pytest.raises(PenstockError, match="there are no matching messages"):
         pipelines("insights", topics=topic)
 
 
@@ -547,7 +549,7 @@ def test_a_mirror_has_the_same_messages_in_the_same_places(
     assert messages(there, f"copy.{topic}") == messages(lab, topic)
     assert there.client.config(f"copy.{topic}", "retention.ms")[0] == "7200000"
     report = pipelines("audit", expected__topic=topic, actual__topic=f"copy.{topic}", actual__bootstrap=other.kafka)
-    assert report.is_well
+    assert report.is_ok
 
 
 @pytest.mark.slow
@@ -597,7 +599,7 @@ def test_the_details_of_a_query_that_fails_are_in_the_log_and_not_on_the_screen(
     for logger in loggers:
         monkeypatch.setattr(logger, "handlers", [*logger.handlers])
     log = tmp_path / "spark.log"
-    errors_to(log)
+    redirect_query_errors(log)
     with pytest.raises(PySparkException, match="CAST_INVALID_INPUT"):
         spark.sql("SELECT cast(value AS bigint) FROM VALUES ('seven') AS numbers(value)").collect()
     assert "CAST_INVALID_INPUT" in log.read_text()

@@ -22,8 +22,8 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.foundation.ids import TopicPartition
-from penstock.spark.filters import narrow
-from penstock.spark.read_plan import Span
+from penstock.spark.filters import push_filters
+from penstock.spark.read_plan import OffsetRange
 
 NAME = TopicPartition("orders", 3)
 OFFSET, PARTITION, TOPIC, TIME = ("offset",), ("partition",), ("topic",), ("timestamp",)
@@ -55,26 +55,26 @@ def passes(test: Filter, have: int) -> bool:
 
 @given(st.lists(number_filters(OFFSET), max_size=4))
 def test_offsets_that_pass_are_read_and_others_only_where_spark_looks_again(filters: list[Filter]) -> None:
-    narrowed, again = narrow(filters)
-    span = narrowed.narrow(Span(NAME, 2, 18))
-    read = [offset for offset in range(span.start, span.end) if all(passes(test, offset) for test in again)]
+    pushed, residual = push_filters(filters)
+    clipped = pushed.clip(OffsetRange(NAME, 2, 18))
+    read = [offset for offset in range(clipped.start, clipped.end) if all(passes(test, offset) for test in residual)]
     assert read == [offset for offset in range(2, 18) if all(passes(test, offset) for test in filters)]
 
 
 @given(st.lists(number_filters(PARTITION), max_size=4))
 def test_a_partition_is_read_if_it_passes(filters: list[Filter]) -> None:
-    narrowed, again = narrow(filters)
-    assert again == []
+    pushed, residual = push_filters(filters)
+    assert residual == []
     for number in range(20):
-        assert narrowed.wants(TopicPartition("t", number)) == all(passes(test, number) for test in filters)
+        assert pushed.matches(TopicPartition("t", number)) == all(passes(test, number) for test in filters)
 
 
 def test_topics_are_chosen_by_name() -> None:
-    narrowed, again = narrow(
+    pushed, residual = push_filters(
         [In(TOPIC, ("orders", "other")), StringStartsWith(TOPIC, "or"), Not(EqualTo(TOPIC, "oro"))]
     )
-    assert again == []
-    assert [narrowed.wants(TopicPartition(topic, 0)) for topic in ("orders", "other", "oro")] == [True, False, False]
+    assert residual == []
+    assert [pushed.matches(TopicPartition(topic, 0)) for topic in ("orders", "other", "oro")] == [True, False, False]
 
 
 @pytest.mark.parametrize(
@@ -92,30 +92,33 @@ def test_topics_are_chosen_by_name() -> None:
     ],
 )
 def test_what_we_do_not_understand_is_left_to_spark(left_to_spark: Filter) -> None:
-    narrowed, again = narrow([left_to_spark])
-    assert again == [left_to_spark]
-    assert narrowed.narrow(Span(NAME, 0, 9)) == Span(NAME, 0, 9) or isinstance(left_to_spark, In)
-    assert narrowed.wants(NAME)
-    assert narrowed.time_least_ms is None
+    pushed, residual = push_filters([left_to_spark])
+    assert residual == [left_to_spark]
+    assert pushed.clip(OffsetRange(NAME, 0, 9)) == OffsetRange(NAME, 0, 9) or isinstance(left_to_spark, In)
+    assert pushed.matches(NAME)
+    assert pushed.time_min_ms is None
 
 
 def test_what_is_never_null_need_not_be_looked_at_again() -> None:
-    assert narrow([IsNotNull(OFFSET), IsNotNull(PARTITION), IsNotNull(TOPIC), IsNotNull(("timestampType",))])[1] == []
+    assert (
+        push_filters([IsNotNull(OFFSET), IsNotNull(PARTITION), IsNotNull(TOPIC), IsNotNull(("timestampType",))])[1]
+        == []
+    )
 
 
 def test_a_time_moves_the_start_and_spark_looks_again() -> None:
     time = datetime(2026, 1, 1, 12, tzinfo=UTC)
     filters = [GreaterThanOrEqual(TIME, time), GreaterThan(TIME, time - timedelta(days=1)), IsNotNull(TIME)]
-    narrowed, again = narrow(filters)
-    assert again == filters
-    assert narrowed.time_least_ms == int(time.timestamp() * 1000)
+    pushed, residual = push_filters(filters)
+    assert residual == filters
+    assert pushed.time_min_ms == int(time.timestamp() * 1000)
 
 
 def test_a_time_between_two_milliseconds_is_rounded_down() -> None:
-    narrowed, _ = narrow([GreaterThan(TIME, datetime(1970, 1, 1, 0, 0, 1, 1999, tzinfo=UTC))])
-    assert narrowed.time_least_ms == 1001
+    pushed, _ = push_filters([GreaterThan(TIME, datetime(1970, 1, 1, 0, 0, 1, 1999, tzinfo=UTC))])
+    assert pushed.time_min_ms == 1001
 
 
 def test_a_time_before_all_times_narrows_nothing() -> None:
-    narrowed, _ = narrow([GreaterThan(TIME, datetime(1960, 1, 1, tzinfo=UTC))])
-    assert narrowed.time_least_ms is None
+    pushed, _ = push_filters([GreaterThan(TIME, datetime(1960, 1, 1, tzinfo=UTC))])
+    assert pushed.time_min_ms is None

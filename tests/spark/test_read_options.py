@@ -4,7 +4,7 @@ import pytest
 
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.errors import BadOption
-from penstock.spark.read_options import At, ReadOptions
+from penstock.spark.read_options import BoundKind, ReadOptions
 
 GIVEN = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "orders"}
 
@@ -24,7 +24,7 @@ def test_case_does_not_count() -> None:
     options = ReadOptions.parse(
         {"KAFKA.Bootstrap.Servers": "127.0.0.1:9092", "SUBSCRIBE": "a, b,,a", "minpartitions": "7"}
     )
-    assert options.choice.topics == ("a", "b")
+    assert options.selection.topics == ("a", "b")
     assert options.tasks_min == 7
 
 
@@ -43,17 +43,17 @@ def test_offsets_can_be_named_for_each_partition() -> None:
     assert options.starting is not None
     assert options.starting.by_partition == {TopicPartition("orders", 0): 12, TopicPartition("orders", 1): -2}
     assert options.ending is not None
-    assert options.ending.at is At.LATEST
+    assert options.ending.kind is BoundKind.LATEST
 
 
 def test_a_time_goes_before_times_and_times_before_offsets() -> None:
     times = '{"orders": {"0": 1000}}'
     options = parse(startingOffsets="latest", startingOffsetsByTimestamp=times)
     assert options.starting is not None
-    assert options.starting.at is At.TIMES
+    assert options.starting.kind is BoundKind.TIMES
     options = parse(startingOffsets="latest", startingOffsetsByTimestamp=times, startingTimestamp="5")
     assert options.starting is not None
-    assert (options.starting.at, options.starting.time_ms) == (At.TIME, 5)
+    assert (options.starting.kind, options.starting.time_ms) == (BoundKind.TIME, 5)
 
 
 @pytest.mark.parametrize("name", ["isolation", "kafka__isolation__level"])
@@ -73,37 +73,43 @@ def test_the_fetch_is_no_larger_than_either_size_allows() -> None:
             {"subscribePatern": "a.*"},
             "there is no option 'subscribePatern' for reading; did you mean 'subscribePattern'",
         ),
-        ({"xyz": "1"}, "there is no option 'xyz' for reading; there are assign"),
+        ({"xyz": "1"}, "there is no option 'xyz' for reading; the options are assign"),
         ({"assign": '{"orders": [0]}'}, "'subscribe' and 'assign' are both set; set just one"),
         ({"subscribe": " , "}, "option 'subscribe' is ',', which names no topic"),
         ({"subscribe": " "}, "option 'subscribe' is empty"),
-        ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe', it can be true or false"),
-        ({"minPartitions": "0"}, "option 'minPartitions' is 0, it must be from 1 to"),
-        ({"minPartitions": "few"}, "option 'minPartitions' is 'few', it must be a whole number"),
-        ({"maxTriggerDelay": "soon"}, "option 'maxTriggerDelay' is 'soon', it must be a time such as 500ms"),
-        ({"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"}, "'minOffsetsPerTrigger' is 6, more than"),
-        ({"startingOffsets": "first"}, "option 'startingOffsets' is 'first', it can be earliest, latest or like"),
+        ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'; it must be true or false"),
+        ({"minPartitions": "0"}, "option 'minPartitions' is 0; it must be from 1 to"),
+        ({"minPartitions": "few"}, "option 'minPartitions' is 'few'; it must be an integer"),
+        ({"maxTriggerDelay": "soon"}, "option 'maxTriggerDelay' is 'soon'; it must be a duration such as 500ms"),
+        (
+            {"maxOffsetsPerTrigger": "5", "minOffsetsPerTrigger": "6"},
+            "'minOffsetsPerTrigger' is 6; it must not exceed",
+        ),
+        ({"startingOffsets": "first"}, "option 'startingOffsets' is 'first'; it can be earliest, latest or like"),
         (
             {"startingOffsets": '{"orders": [1]}'},
             'it must be like {"orders": {"0": 23, "1": -2}}: \'orders\' has [1]',
         ),
-        ({"startingOffsets": '{"orders": {"0": -3}}'}, "partition orders-0 has -3, the least is -2"),
+        ({"startingOffsets": '{"orders": {"0": -3}}'}, "partition orders-0 has -3; the minimum is -2"),
         ({"startingOffsets": "{"}, "it must be like"),
         ({"startingOffsets": "latest"}, "option 'startingOffsets' is latest in a batch query"),
         ({"endingOffsets": "earliest"}, "option 'endingOffsets' is earliest in a batch query"),
         ({"startingOffsets": '{"orders": {"0": -1}}'}, "has -1 (latest) for partition orders-0 in a batch query"),
         ({"endingOffsets": '{"orders": {"0": -2}}'}, "has -2 (earliest) for partition orders-0 in a batch query"),
-        ({"startingTimestamp": "yesterday"}, "option 'startingTimestamp' is 'yesterday', it must be a whole number"),
+        ({"startingTimestamp": "yesterday"}, "option 'startingTimestamp' is 'yesterday'; it must be an integer"),
         (
             {"startingOffsetsByTimestampStrategy": "guess"},
-            "it can be error (fail where no record is that late); latest",
+            "it can be error (fail if a partition has no such record); latest",
         ),
-        ({"isolation": "some"}, "option 'isolation' is 'some', it can be read_committed"),
-        ({"isolation": "read_committed", "kafka__isolation__level": "read_uncommitted"}, "say different things"),
+        ({"isolation": "some"}, "option 'isolation' is 'some'; it can be read_committed"),
+        (
+            {"isolation": "read_committed", "kafka__isolation__level": "read_uncommitted"},
+            "differ; set only one of them",
+        ),
         ({"kafka__auto__offset__reset": "earliest"}, "set 'startingOffsets' to earliest or latest"),
         ({"kafka__enable__auto__commit": "true"}, "cannot be set for reading"),
-        ({"kafka__key__deserializer": "x"}, "keys come as bytes"),
-        ({"kafka__security__protocol": "SASL_SSL"}, "it can only be PLAINTEXT"),
+        ({"kafka__key__deserializer": "x"}, "keys are binary"),
+        ({"kafka__security__protocol": "SASL_SSL"}, "it must be PLAINTEXT"),
         ({"kafka__bootstrap__servers": "nowhere"}, "option 'kafka.bootstrap.servers': 'nowhere' is not HOST:PORT"),
         ({"topic": "orders"}, "it is for writing"),
     ],
@@ -113,7 +119,7 @@ def test_what_cannot_be_is_refused_by_name_with_what_can(given: dict[str, str], 
 
 
 def test_the_brokers_and_a_topic_must_be_named() -> None:
-    with pytest.raises(BadOption, match=r"option 'kafka\.bootstrap\.servers' is missing; say where the brokers are"):
+    with pytest.raises(BadOption, match=r"option 'kafka\.bootstrap\.servers' is missing; set it to broker addresses"):
         ReadOptions.parse({"subscribe": "orders"})
     with pytest.raises(
         BadOption, match="no topic is named; set just one of the options 'subscribe', 'subscribePattern'"
@@ -122,13 +128,13 @@ def test_the_brokers_and_a_topic_must_be_named() -> None:
 
 
 def test_a_pattern_must_be_a_regular_expression() -> None:
-    with pytest.raises(BadOption, match="which is no regular expression"):
+    with pytest.raises(BadOption, match="which is not a regular expression"):
         ReadOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribePattern": "a("})
 
 
 def test_partitions_can_be_assigned_by_hand() -> None:
     options = ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "assign": '{"a": [0, 2]}'})
-    assert options.choice.partitions == {TopicPartition("a", 0), TopicPartition("a", 2)}
+    assert options.selection.partitions == {TopicPartition("a", 0), TopicPartition("a", 2)}
     with pytest.raises(BadOption, match="not a list of partitions"):
         ReadOptions.parse({"kafka.bootstrap.servers": "h:1", "assign": '{"a": 0}'})
 

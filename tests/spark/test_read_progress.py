@@ -228,10 +228,10 @@ def test_a_checkpoint_of_another_topic_is_refused(lab: Lab, topic: str, lenient:
     lab.create(topic)
     stream = lab.stream(topic, failOnDataLoss=lenient)
     with pytest.raises(
-        BadCheckpoint, match=f"the checkpoint is of others, and the query reads {topic}; give this query"
+        BadCheckpoint, match=f"the checkpoint belongs to a query of others, but this one reads {topic}; give it"
     ):
         stream.latestOffset({"others": {"0": 1}}, ALL)
-    with pytest.raises(BadCheckpoint, match="the checkpoint is of another source"):
+    with pytest.raises(BadCheckpoint, match="the checkpoint belongs to another source"):
         stream.latestOffset({"index": 3}, ALL)
 
 
@@ -264,7 +264,7 @@ def test_a_group_with_members_of_its_own_does_not_stop_the_query(
         wait_until(lambda: consumer.poll(0.1) is None and consumer.assignment(), "the consumer is a member")
         stream = lab.stream(topic, startingOffsets="earliest", kafka__group__id=group)
         assert stream.latestOffset(stream.initialOffset(), ALL) == {topic: {"0": 5}}
-    assert f"group_not_told group={group}" in caplog.text
+    assert f"group_commit_failed group={group}" in caplog.text
 
 
 # -- the process it lives in

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 from penstock.client.errors import ConnectionFailed, ServerError
 from penstock.foundation.errors import CorruptMessage
 from penstock.spark.errors import BadOption, BadSchema, DataLost
-from penstock.spark.reader import SpanPartition
+from penstock.spark.reader import OffsetRangePartition
 from penstock.spark.rows import BATCH_ROWS
 from tests.brokers import BrokerProcess
 from tests.clients.driving import COMPRESSIONS, NOW_MS, Outgoing
@@ -104,9 +104,7 @@ def test_only_the_columns_of_a_schema_of_ones_own_are_read(lab: Lab, topic: str)
 
 def test_columns_that_do_not_exist_are_refused(lab: Lab, topic: str) -> None:
     source = lab.source(lab.options(topic))
-    with pytest.raises(
-        BadSchema, match="the source has no column value of type string; leave the schema out, or name"
-    ):
+    with pytest.raises(BadSchema, match="the source has no column value of type string; omit the schema, or use"):
         source.reader(StructType().add("value", "string"))
     with pytest.raises(BadSchema, match="set the option includeHeaders to true"):
         source.reader(WITH_HEADERS)
@@ -155,8 +153,8 @@ def test_one_partition_is_read_by_as_many_tasks_as_are_wanted(lab: Lab, topic: s
 def test_no_task_reads_more_records_than_allowed(lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.fill(topic, 100)
-    spans = [partition.span for partition in lab.reader(topic, maxRecordsPerPartition=30).partitions()]
-    assert [span.size for span in spans] == [25, 25, 25, 25]
+    ranges = [partition.offset_range for partition in lab.reader(topic, maxRecordsPerPartition=30).partitions()]
+    assert [each.size for each in ranges] == [25, 25, 25, 25]
 
 
 def test_all_partitions_of_all_topics_that_match_are_read(lab: Lab, topic: str) -> None:
@@ -205,8 +203,9 @@ def test_filters_leave_out_what_is_not_asked_for(lab: Lab, topic: str) -> None:
     ]
     assert list(reader.pushFilters(filters)) == filters[2:]
     (partition,) = reader.partitions()
-    assert isinstance(partition, SpanPartition)
-    assert (partition.span.name.partition, partition.span.start, partition.span.end) == (1, 12, 15)
+    assert isinstance(partition, OffsetRangePartition)
+    found = partition.offset_range
+    assert (found.tp.partition, found.start, found.end) == (1, 12, 15)
     nothing = lab.reader(topic, pushFilters="true")
     assert list(nothing.pushFilters([GreaterThanOrEqual(("timestamp",), time_of(NOW_MS + 1000))]))
     assert nothing.partitions() == []
@@ -351,7 +350,7 @@ def test_a_bootstrap_list_that_does_not_answer_is_named_with_its_option() -> Non
 
 
 def test_a_topic_that_does_not_exist_is_named_with_what_to_do(lab: Lab, topic: str) -> None:
-    with pytest.raises(ServerError, match=f"there is no topic '{topic}'; make it with `penstock topic create"):
+    with pytest.raises(ServerError, match=f"there is no topic '{topic}'; create it with `penstock topic create"):
         lab.rows(topic)
     lab.create(topic, 2)
     with pytest.raises(ServerError, match=f"topic '{topic}' has 2 partitions, asked for partition 7"):
@@ -360,7 +359,9 @@ def test_a_topic_that_does_not_exist_is_named_with_what_to_do(lab: Lab, topic: s
 
 def test_every_partition_must_be_given_an_offset_and_no_other(lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
-    with pytest.raises(BadOption, match=f"must name just the partitions read: it leaves out {topic}-1; it names x-0"):
+    with pytest.raises(
+        BadOption, match=f"must name exactly the partitions that are read: missing are {topic}-1; not read are x-0"
+    ):
         lab.rows(topic, startingOffsets=f'{{"{topic}": {{"0": 1}}, "x": {{"0": 1}}}}')
 
 
@@ -382,7 +383,7 @@ def test_offsets_that_are_not_there_are_an_error_or_cut_off(lab: Lab, topic: str
 def test_a_start_past_the_end_is_refused(lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.fill(topic, 20)
-    with pytest.raises(BadOption, match="would be read from offset 9 to 4: that is past the end"):
+    with pytest.raises(BadOption, match="would be read from offset 9 to 4: the start is past the end"):
         lab.rows(topic, startingOffsets=f'{{"{topic}": {{"0": 9}}}}', endingOffsets=f'{{"{topic}": {{"0": 4}}}}')
 
 
@@ -392,9 +393,7 @@ def test_what_is_trimmed_after_planning_is_an_error_or_left_out(lab: Lab, topic:
     strict, lenient = lab.reader(topic), lab.reader(topic, failOnDataLoss="false")
     planned, same = strict.partitions(), lenient.partitions()
     lab.client.trim(topic, 7)
-    with pytest.raises(
-        DataLost, match=f"partition {topic}-0 holds offsets 7 to 20, not 0, from where on it was to be read"
-    ):
+    with pytest.raises(DataLost, match=f"partition {topic}-0 holds offsets 7 to 20, not 0 to 20 as planned"):
         rows_of(strict, planned)
     assert [row["offset"] for row in rows_of(lenient, same)] == list(range(7, 20))
 
@@ -408,7 +407,7 @@ def test_a_topic_that_is_made_again_after_planning_is_another_topic(lab: Lab, to
     wait_until(lambda: topic not in lab.client.topics(), "the topic is gone")
     lab.create(topic)
     lab.fill(topic, 30)
-    with pytest.raises(DataLost, match=f"partition {topic}-0 was deleted and made again"):
+    with pytest.raises(DataLost, match=f"partition {topic}-0 was recreated"):
         rows_of(strict, planned)
     assert rows_of(lenient, same) == []
 
@@ -423,7 +422,7 @@ def test_a_damaged_batch_is_named_by_its_place(own_broker: Callable[..., BrokerP
     data = segment.read_bytes()
     segment.write_bytes(data.replace(b"value 3", b"value X"))
     broker.start()
-    with pytest.raises(CorruptMessage, match=re.escape(f"partition {topic}-0 is damaged at offset 0")):
+    with pytest.raises(CorruptMessage, match=re.escape(f"partition {topic}-0 is corrupt at offset 0")):
         lab.rows(topic)
     assert b"value X" in lab.values(topic, kafka__check__crcs="false")
 

@@ -252,7 +252,7 @@ def test_a_wrong_option_is_told_when_the_frame_is_made(spark: SparkSession, lab:
 def test_a_missing_topic_is_told_when_the_query_is_planned(spark: SparkSession, lab: Lab, topic: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         lab.load(spark, topic).collect()
-    assert f"there is no topic '{topic}'; make it with `penstock topic create {topic}`" in failed(caught.value)
+    assert f"there is no topic '{topic}'; create it with `penstock topic create {topic}`" in failed(caught.value)
 
 
 def test_a_broker_that_is_not_there_is_told_with_its_option(spark: SparkSession) -> None:
@@ -275,7 +275,7 @@ def test_a_damaged_batch_is_told_by_its_task(
     broker.start()
     with pytest.raises(PySparkException) as caught:
         lab.load(spark, topic).collect()
-    assert f"partition {topic}-0 is damaged at offset 0" in failed(caught.value)
+    assert f"partition {topic}-0 is corrupt at offset 0" in failed(caught.value)
 
 
 @pytest.mark.slow
@@ -289,7 +289,7 @@ def test_a_checkpoint_of_another_topic_stops_the_query_with_the_cure(
     available(lab.load_stream(spark, f"{topic}-a", startingOffsets="earliest"), checkpoint, into)
     with pytest.raises(StreamingQueryException) as caught:
         available(lab.load_stream(spark, f"{topic}-b", startingOffsets="earliest"), checkpoint, into)
-    said = f"the checkpoint is of {topic}-a, and the query reads {topic}-b; give this query a checkpointLocation"
+    said = f"the checkpoint belongs to a query of {topic}-a, but this one reads {topic}-b; give it its own"
     assert said in failed(caught.value)
 
 

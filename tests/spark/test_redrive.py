@@ -100,7 +100,7 @@ def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(
     cause = f"if({MISSPELT}, 'misspelt', 'unknown')"
     report = redrive(queue=dead.name, where=MISSPELT, fix__value=FIX, cause=cause, dry_run="true", schema="id BIGINT")
     assert report.verdict == f"2 of 4 dead letters of {dead.name} would be sent back; nothing was changed"
-    table, examples = report.sheets
+    table, examples = report.tables
     assert [row[:5] for row in table.rows] == [("misspelt", jobs, jobs, 2, 2), ("unknown", jobs, jobs, 2, 0)]
     assert [row[3:] for row in examples.rows] == [
         (json.dumps({"id": n, "amont": n * 10}), json.dumps({"id": n, "amount": n * 10})) for n in (1, 3)
@@ -201,7 +201,7 @@ def test_what_a_driver_left_behind_is_given_back_or_deleted_by_the_next(
 ) -> None:
     jobs = dead.source()
     dead.kill(jobs, ["0", "1", "2", "3"])
-    claimed, sent = Round(dead.box, HOLD_S), Round(dead.box, HOLD_S)
+    claimed, sent = Round(dead.dlq, HOLD_S), Round(dead.dlq, HOLD_S)
     claimed.claim({0: [0, 2]})
     sent.claim({0: [1]})
     send(spark, dead, sent, jobs, "1")
@@ -227,9 +227,9 @@ def send(spark: SparkSession, dead: Letters, turn: Round, jobs: str, value: str)
 def test_a_driver_that_was_taken_over_sends_nothing(spark: SparkSession, dead: Letters) -> None:
     jobs = dead.source()
     dead.kill(jobs, ["0"])
-    turn = Round(dead.box, HOLD_S)
+    turn = Round(dead.dlq, HOLD_S)
     turn.claim({0: [0]})
-    assert recover(dead.box).returned == 1
+    assert recover(dead.dlq).returned == 1
     with pytest.raises(PySparkException, match=QUERY_CLOSED):
         send(spark, dead, turn, jobs, "0")
     assert turn.close() is None

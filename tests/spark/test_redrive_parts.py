@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.claims import DeliveryRange, State, Survey, joined
+from penstock.client.claims import DeliveryRange, State, Survey, merge_ranges
 from penstock.queues import messages
 from penstock.spark.pipelines import dead_letters
 from penstock.spark.pipelines.catalogue import load
-from penstock.spark.pipelines.claims import Deleted, Recovered, spans_of
+from penstock.spark.pipelines.claims import Deleted, Recovered, open_ranges
 from penstock.spark.pipelines.document import PipelineInvalid
-from penstock.spark.pipelines.redrive import rounds_of
+from penstock.spark.pipelines.redrive import split_rounds
 from penstock.spark.pipelines.redrive_report import Cause, Outcome
 
 OFFSETS = st.dictionaries(st.integers(0, 4), st.lists(st.integers(0, 99), unique=True, max_size=20).map(sorted))
@@ -28,7 +28,7 @@ def test_headers_are_called_as_brokers_call_them() -> None:
 def test_rounds_have_every_letter_once_and_in_order(
     wanted: dict[int, list[int]], each: int, limit: int | None
 ) -> None:
-    rounds = list(rounds_of(wanted, each, limit))
+    rounds = list(split_rounds(wanted, each, limit))
     total = sum(map(len, wanted.values()))
     taken = {partition: [offset for one in rounds for offset in one.get(partition, ())] for partition in wanted}
     assert sum(map(len, taken.values())) == (total if limit is None else min(total, limit))
@@ -39,7 +39,7 @@ def test_rounds_have_every_letter_once_and_in_order(
 
 @given(st.lists(st.integers(0, 60), max_size=30))
 def test_ranges_side_by_side_are_joined(offsets: list[int]) -> None:
-    found = joined((offset, offset) for offset in offsets)
+    found = merge_ranges((offset, offset) for offset in offsets)
     assert [offset for first, last in found for offset in range(first, last + 1)] == sorted(set(offsets))
     assert all(before[1] + 1 < after[0] for before, after in pairwise(found))
 
@@ -54,7 +54,7 @@ def test_tasks_know_what_is_finished_waits_or_is_in_hand() -> None:
         looked_to=8,
         end=10,
     )
-    spans = spans_of(survey)
+    spans = open_ranges(survey)
     assert survey.start == 2
     assert [spans.find(offset) for offset in range(10)] == [
         None,
@@ -73,10 +73,10 @@ def test_tasks_know_what_is_finished_waits_or_is_in_hand() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "give a queue, or the topic"),
-        ({"queue": "a", "topic": "b"}, "give a queue, or the topic"),
-        ({"queue": "a", "to": "a"}, "would go to where they are"),
-        ({"queue": "a", "group": "g"}, "it goes with a topic"),
+        ({}, "set either queue or topic"),
+        ({"queue": "a", "topic": "b"}, "set either queue or topic"),
+        ({"queue": "a", "to": "a"}, "it is the dead-letter queue itself"),
+        ({"queue": "a", "group": "g"}, "it requires topic"),
         ({"queue": "a", "fix.vaule": "upper(value)"}, "did you mean 'value'"),
         ({"queue": "a", "wher": "true"}, "did you mean 'where'"),
         ({"queue": "a", "max_rows": "0"}, "between 1 and 100000"),
@@ -98,9 +98,9 @@ def test_the_report_adds_up() -> None:
     found = outcome(recovered=Recovered(finished=2, returned=1))
     found.add(3, Deleted(3, 0))
     report = found.report(1.25)
-    assert report.is_well
+    assert report.is_ok
     assert report.verdict == (
-        "3 of 7 dead letters of dead were sent back; 2 that a run before this one had sent back were deleted"
+        "3 of 7 dead letters of dead were sent back; 2 that an earlier run had sent back were deleted"
     )
     assert report.facts == {
         "examined": 7,
@@ -114,15 +114,15 @@ def test_the_report_adds_up() -> None:
         "given_back": 1,
         "seconds": 1.2,
     }
-    assert [row[2] for row in report.sheets[0].rows] == ["jobs", "nowhere"]
+    assert [row[2] for row in report.tables[0].rows] == ["jobs", "nowhere"]
 
 
 def test_letters_that_somebody_else_has_too_make_the_report_a_bad_one() -> None:
     found = outcome()
     found.add(3, Deleted(2, 1))
     report = found.report(1.0)
-    assert not report.is_well
-    assert "1 were received by somebody else too" in report.verdict
+    assert not report.is_ok
+    assert "1 were also received by another consumer" in report.verdict
 
 
 def test_a_dry_run_says_how_many_would_go() -> None:

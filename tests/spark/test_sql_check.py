@@ -68,7 +68,7 @@ def test_what_is_wrong_is_found(sql: str, said: str) -> None:
 
 @pytest.mark.parametrize("sql", ["SELECT item, FROM WHERE", "SELECT (item FROM orders", "SELECT 'item FROM orders"])
 def test_what_cannot_be_read_here_is_left_to_spark(sql: str) -> None:
-    with pytest.raises(Unreadable, match="cannot be read here"):
+    with pytest.raises(Unreadable, match="cannot be parsed here"):
         list(sql_problems(sql, ORDERS))
 
 

@@ -160,8 +160,8 @@ def test_at_least_once_is_written_without_transactions(spark: SparkSession, lab:
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        ("cast(id AS STRING) AS value", {"kafka__acks": "1"}, "option 'kafka.acks' is '1', it can only be all"),
-        ("id AS value", {}, "column 'value' is bigint, it must be a string or binary"),
+        ("cast(id AS STRING) AS value", {"kafka__acks": "1"}, "option 'kafka.acks' is '1'; it must be all"),
+        ("id AS value", {}, "column 'value' is bigint; it must be a string or binary"),
         ("id", {}, "there is no column 'value'"),
     ],
 )

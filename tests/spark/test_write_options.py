@@ -72,7 +72,7 @@ def test_the_options_of_kafkas_producer_are_understood() -> None:
     )
     assert (options.delivery, options.codec, options.level) == (Delivery.AT_LEAST_ONCE, Codec.ZSTD, 7)
     assert (options.batch_bytes, options.record_bytes_max) == (65536, 2_000_000)
-    assert (options.send.buffer_bytes_max, options.send.under_way_max) == (1_000_000, 2)
+    assert (options.send.buffer_bytes_max, options.send.in_flight_max) == (1_000_000, 2)
     assert options.send.delivery_timeout_s == 30
     assert options.client.connection.request_timeout_s == 7
     assert options.transaction_timeout_ms == 60_000
@@ -86,16 +86,16 @@ def test_every_codec_can_be_chosen(codec: Codec) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "said"),
     [
-        ("kafka__acks", "1", "can only be all"),
-        ("kafka__acks", "0", "can only be all"),
-        ("kafka__enable__idempotence", "false", "can only be true"),
+        ("kafka__acks", "1", "must be all"),
+        ("kafka__acks", "0", "must be all"),
+        ("kafka__enable__idempotence", "false", "must be true"),
         ("kafka__compression__type", "brotli", "none .*gzip .*snappy .*lz4 .*zstd"),
         ("kafka__compression__zstd__level", "23", "must be from -131072 to 22"),
         ("kafka__max__in__flight__requests__per__connection", "6", "1 to 5"),
         ("kafka__transaction__timeout__ms", "0", "must be from 1"),
-        ("kafka__transactional__id", "mine", "each task has one of its own"),
-        ("kafka__key__serializer", "x", "make them strings or binary"),
-        ("kafka__value__serializer", "x", "make them strings or binary"),
+        ("kafka__transactional__id", "mine", "each task has its own"),
+        ("kafka__key__serializer", "x", "cast them to string or binary"),
+        ("kafka__value__serializer", "x", "cast them to string or binary"),
         ("kafka__partitioner__class", "org.example.Mine", "a column 'partition'"),
         ("kafka__lingerms", "5", "did you mean 'kafka.linger.ms'"),
         ("delivery", "at-most-once", "exactly-once .*at-least-once"),
@@ -139,11 +139,11 @@ def test_the_option_counts_more_than_the_column() -> None:
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ({"key": StringType()}, "no column 'value'.*the columns are key"),
-        ({"value": IntegerType()}, "'value' is int, it must be a string or binary"),
-        ({"value": StringType(), "key": DoubleType()}, "'key' is double, it must be a string or binary"),
-        ({"value": StringType(), "partition": LongType()}, "'partition' is bigint, it must be an int"),
-        ({"value": StringType(), "timestamp": StringType()}, "'timestamp' is string, it must be a timestamp"),
+        ({"key": StringType()}, "column 'value' is missing; the columns are key"),
+        ({"value": IntegerType()}, "'value' is int; it must be a string or binary"),
+        ({"value": StringType(), "key": DoubleType()}, "'key' is double; it must be a string or binary"),
+        ({"value": StringType(), "partition": LongType()}, "'partition' is bigint; it must be an int"),
+        ({"value": StringType(), "timestamp": StringType()}, "'timestamp' is string; it must be a timestamp"),
         ({"value": StringType(), "headers": StringType()}, "must be array<struct<key:string,value:binary>>"),
     ],
 )
@@ -153,9 +153,9 @@ def test_columns_of_other_types_are_refused(columns: dict[str, DataType], said: 
 
 
 def test_a_topic_must_be_named_by_the_option_or_by_every_row() -> None:
-    with pytest.raises(BadSchema, match="set the option 'topic', or give each row one"):
+    with pytest.raises(BadSchema, match="set the option 'topic', or add a string column 'topic'"):
         WriteColumns.of(schema(value=StringType()), None)
-    with pytest.raises(BadSchema, match="'topic' is binary, it must be a string"):
+    with pytest.raises(BadSchema, match="'topic' is binary; it must be a string"):
         WriteColumns.of(schema(value=StringType(), topic=BinaryType()), None)
 
 

@@ -275,7 +275,7 @@ def test_a_row_without_a_topic_is_refused_and_nothing_is_written(query: Query, l
     writer = batch_writer(
         options, StructType().add("value", StringType()).add("topic", StringType()), overwrite=False
     )
-    with in_task("q"), pytest.raises(InvalidRecord, match=r"names no topic .*set option 'topic'"):
+    with in_task("q"), pytest.raises(InvalidRecord, match=r"names no topic .*set the option 'topic'"):
         writer.write(
             chain(
                 table(value=pa.array(["a"]), topic=pa.array([topic])),

@@ -10,7 +10,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructType
 
 from penstock.foundation.spark_ids import query_of
-from penstock.spark.writer import QUERY_ID, StreamWriter, Written, stream_writer
+from penstock.spark.writer import QUERY_ID, StreamWriter, TaskCommitMessage, stream_writer
 from penstock.wire.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
 from tests.clients.driver_confluent import QUIET
 from tests.clients.raw import RawClient
@@ -55,17 +55,17 @@ class Query:
         """A new one each time, as Spark makes them."""
         return stream_writer(self._options, SCHEMA, overwrite=False)
 
-    def task(self, values: Iterable[bytes], partition: int = 0, attempt: int = 0) -> Written:
+    def task(self, values: Iterable[bytes], partition: int = 0, attempt: int = 0) -> TaskCommitMessage:
         return self.stream(rows(values), partition, attempt)
 
-    def stream(self, batches: Iterator[pa.RecordBatch], partition: int = 0, attempt: int = 0) -> Written:
+    def stream(self, batches: Iterator[pa.RecordBatch], partition: int = 0, attempt: int = 0) -> TaskCommitMessage:
         with in_task(self.query, partition, attempt):
             return self.writer().write(batches)
 
-    def commit(self, batch_id: int, *written: Written) -> None:
+    def commit(self, batch_id: int, *written: TaskCommitMessage) -> None:
         self.writer().commit(list(written), batch_id)
 
-    def abort(self, batch_id: int, *written: Written | None) -> None:
+    def abort(self, batch_id: int, *written: TaskCommitMessage | None) -> None:
         self.writer().abort(list(written), batch_id)
 
 

@@ -49,3 +49,15 @@ def test_a_code_that_is_answered_is_in_the_code_of_brokers() -> None:
         for name in re.findall(r"ErrorCode\.([A-Z_]+)", path.read_text(encoding="utf-8"))
     }
     assert [code.name for code in WHEN if code.name not in found] == []
+
+
+def test_every_file_that_a_page_names_exists() -> None:
+    root = DOCS.parent
+    files = [path.relative_to(root).as_posix() for path in (*root.glob("src/**/*.py"), *root.glob("tests/**/*.py"))]
+    missing = [
+        f"{page}: {name}"
+        for page in PAGES
+        for name in re.findall(r"`([a-z_/]+\.py)`", (DOCS / page).read_text(encoding="utf-8"))
+        if not any(file.endswith(f"/{name}") or file == name for file in files)
+    ]
+    assert missing == ["sqs.md: tests/aws/services/sqs/test_sqs.py"], "a file of LocalStack is the only other one"

@@ -1,1 +1,1 @@
-"""The Python API: publish, subscribe, transactions, exactly once. It stands on confluent-kafka."""
+"""The Python API: publish, subscribe, transactions, exactly-once, queues. Built on confluent-kafka (librdkafka)."""

@@ -1,4 +1,4 @@
-"""What can go wrong for a user of the Python API: one small tree. Each error has Kafka's code, and says what to do.
+"""Exceptions of the Python API, and their mapping from Kafka and librdkafka error codes.
 
 try:
     mq.publish("orders", {"id": 1})
@@ -19,13 +19,13 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 _PROBE: Final = bytes.fromhex("0000000a 0012 0000 00000000 ffff")
-"""ApiVersions, version 0, without a client id."""
+"""An ApiVersions request, version 0, without a client id."""
 PROBE_S: Final = 1.0
-"""How long to look whether somebody listens at an address, when it is to be told why nobody answered."""
+"""Timeout of a test connection, which finds out why no broker answered."""
 
 
 class ApiError(PenstockError):
-    """Base of what the Python API raises; `code` is Kafka's.
+    """Base class of all errors of the Python API; `code` is Kafka's error code.
 
     except penstock.ApiError as error:
         print(error.code.name, error)
@@ -34,12 +34,12 @@ class ApiError(PenstockError):
     def __init__(self, message: str, code: ErrorCode | None = None) -> None:
         super().__init__(message)
         if code is not None:
-            # A class has the code that is meant most often; the cluster may have said it more exactly.
+            # The class has its most common code; the cluster may have returned a more exact one.
             self.code = code  # type: ignore[misc]
 
 
 class InvalidArgument(ApiError, ValueError):
-    """An argument that makes no sense, alone or with the others: nothing was done.
+    """An argument is invalid, alone or together with others. Nothing was done.
 
     mq.subscribe("orders", from_="the start")  # penstock.InvalidArgument: … give 'earliest', 'latest', …
     """
@@ -48,7 +48,7 @@ class InvalidArgument(ApiError, ValueError):
 
 
 class InvalidValue(ApiError, ValueError):
-    """A value that cannot be written as a message, or a message that is not what it was read as.
+    """A value cannot be encoded as a message, or a message cannot be decoded as JSON or text.
 
     mq.publish("orders", {1, 2})  # penstock.InvalidValue: a set cannot be written as JSON …
     """
@@ -57,7 +57,7 @@ class InvalidValue(ApiError, ValueError):
 
 
 class Closed(ApiError):
-    """The connection, the subscription or the transaction was closed before.
+    """The connection, subscription or transaction is closed.
 
     mq.close()
     mq.publish("orders", "late")  # penstock.Closed: the connection is closed; connect again
@@ -67,7 +67,7 @@ class Closed(ApiError):
 
 
 class NotConnected(ApiError):
-    """No broker answers. What was under way may have been done, or not.
+    """No broker answers. Requests in flight may have been carried out or not.
 
     penstock.connect("localhost:1")  # penstock.NotConnected: no broker answers at localhost:1 (…)
     """
@@ -76,7 +76,7 @@ class NotConnected(ApiError):
 
 
 class NotAllowed(ApiError):
-    """The cluster knows who asks, and says no; or it does not believe who asks.
+    """Authentication failed, or the authenticated user lacks the permission.
 
     except penstock.NotAllowed as error:
         print(error.code.name)  # TOPIC_AUTHORIZATION_FAILED
@@ -86,7 +86,7 @@ class NotAllowed(ApiError):
 
 
 class UnknownTopic(ApiError):
-    """The topic, or that partition of it, does not exist, and is not made by being asked for.
+    """The topic or partition does not exist, and is not created automatically.
 
     mq.publish("orders", "x", partition=99)  # penstock.UnknownTopic
     """
@@ -95,7 +95,7 @@ class UnknownTopic(ApiError):
 
 
 class PublishFailed(ApiError):
-    """A message was refused, or nobody has acknowledged it in time; `code` says why.
+    """A message was rejected, or not acknowledged in time; `code` has the reason.
 
     except penstock.PublishFailed as error:
         if error.code.name == "MESSAGE_TOO_LARGE": ...
@@ -105,7 +105,7 @@ class PublishFailed(ApiError):
 
 
 class SubscribeFailed(ApiError):
-    """Messages could not be read, or an offset could not be found or set; `code` says why.
+    """Messages could not be read, or an offset could not be found or committed; `code` has the reason.
 
     mq.seek("billing", "orders", to=10**9)  # penstock.SubscribeFailed: offset 1000000000 is not there …
     """
@@ -114,7 +114,7 @@ class SubscribeFailed(ApiError):
 
 
 class Busy(ApiError):
-    """Somebody uses it now: a group that has members, a transactional id whose transaction is open.
+    """The resource is in use: a group that has members, or a transactional id with an open transaction.
 
     mq.seek("billing", "orders", to="earliest")  # penstock.Busy, while a subscription of the group is open
     """
@@ -123,7 +123,7 @@ class Busy(ApiError):
 
 
 class TransactionAborted(ApiError):
-    """Nothing of the transaction counts. Its block can be run again.
+    """The transaction was aborted: none of its messages is delivered. Its block can be run again.
 
     except penstock.TransactionAborted:
         ...  # run the `with mq.transaction(…)` block once more
@@ -133,7 +133,7 @@ class TransactionAborted(ApiError):
 
 
 class Fenced(ApiError):
-    """Another one with the same id has taken over, or the transaction took too long. This one can do no more.
+    """Another producer or member with the same id has taken over, or the transaction timed out. Start again.
 
     except penstock.Fenced:
         raise SystemExit("another process has taken over")
@@ -143,7 +143,7 @@ class Fenced(ApiError):
 
 
 class UnknownQueue(ApiError):
-    """There is no queue of this name, and none is made by being asked for.
+    """The queue does not exist. Queues are only created by create_queue.
 
     mq.queue("jbos").send("hello")  # penstock.UnknownQueue: there is no queue 'jbos'; …
     """
@@ -152,7 +152,7 @@ class UnknownQueue(ApiError):
 
 
 class QueueFailed(ApiError):
-    """A queue has refused; `reason` has its word for it: OverLimit, QueueAlreadyExists, …
+    """A queue rejected a request; `reason` is the SQS error code: OverLimit, QueueAlreadyExists, …
 
     except penstock.QueueFailed as error:
         if error.reason == "OverLimit": ...
@@ -166,7 +166,7 @@ class QueueFailed(ApiError):
 
 
 class JobLost(QueueFailed):
-    """The message is not ours any more: its time was over, and somebody else has received it or finished it.
+    """The visibility timeout is over, and another consumer has received or deleted the message.
 
     except penstock.JobLost:
         ...  # it was done twice, or is about to be; a longer visibility helps
@@ -175,7 +175,7 @@ class JobLost(QueueFailed):
     code = ErrorCode.INVALID_REQUEST
 
 
-_LOCAL: Final = {
+_LIBRDKAFKA_CODES: Final = {
     KafkaError._TRANSPORT: ErrorCode.NETWORK_EXCEPTION,
     KafkaError._ALL_BROKERS_DOWN: ErrorCode.NETWORK_EXCEPTION,
     KafkaError._RESOLVE: ErrorCode.NETWORK_EXCEPTION,
@@ -198,9 +198,8 @@ _LOCAL: Final = {
     KafkaError._BAD_COMPRESSION: ErrorCode.CORRUPT_MESSAGE,
     KafkaError._UNSUPPORTED_FEATURE: ErrorCode.UNSUPPORTED_VERSION,
 }
-"""What librdkafka finds out by itself, as the code that Kafka has for the like."""
 
-_KINDS: Final[dict[ErrorCode, type[ApiError]]] = {
+_ERROR_CLASSES: Final[dict[ErrorCode, type[ApiError]]] = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopic,
     ErrorCode.UNKNOWN_TOPIC_ID: UnknownTopic,
     ErrorCode.PRODUCER_FENCED: Fenced,
@@ -218,40 +217,40 @@ _KINDS: Final[dict[ErrorCode, type[ApiError]]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NotAllowed,
     ErrorCode.SASL_AUTHENTICATION_FAILED: NotAllowed,
 }
-"""Codes that mean the same whatever was tried; the others are failures of what was tried."""
+"""Codes with the same error class for every operation; others raise the error class of the operation."""
 
-_FENCED: Final = (
+_FENCED_ADVICE: Final = (
     "another producer with the same transactional id has taken over, or the transaction took longer than its "
-    "timeout; give every process an id of its own, or a longer transaction_timeout_s, and start again"
+    "timeout; give every process its own id, or a longer transaction_timeout_s, and start again"
 )
-_NEXT: Final = {
+_ADVICE: Final = {
     ErrorCode.NETWORK_EXCEPTION: (
-        "the brokers cannot be reached; see that one runs (`penstock serve`) and that the address is right"
+        "the brokers cannot be reached; check that one runs (`penstock serve`) and that the address is right"
     ),
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: (
-        "there is no such topic or partition; `penstock topic list` shows what there is, "
-        "`penstock topic create` makes one"
+        "there is no such topic or partition; `penstock topic list` lists the topics, "
+        "`penstock topic create` creates one"
     ),
-    ErrorCode.PRODUCER_FENCED: _FENCED,
-    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED,
+    ErrorCode.PRODUCER_FENCED: _FENCED_ADVICE,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _FENCED_ADVICE,
     ErrorCode.FENCED_INSTANCE_ID: "another member with the same group.instance.id has taken over; give each its own",
     ErrorCode.SASL_AUTHENTICATION_FAILED: (
-        "the broker did not accept who this is; check security.protocol and the sasl.* and ssl.* options"
+        "authentication failed; check security.protocol and the sasl.* and ssl.* options"
     ),
     ErrorCode.NON_EMPTY_GROUP: (
-        "the group has members; close its subscriptions first (`penstock group describe` names them)"
+        "the group has members; close its subscriptions first (`penstock group describe` lists them)"
     ),
     ErrorCode.CONCURRENT_TRANSACTIONS: "an earlier transaction of this id is being ended; try again in a moment",
-    ErrorCode.TRANSACTION_ABORTABLE: "nothing of the transaction counts; run its block again",
+    ErrorCode.TRANSACTION_ABORTABLE: "the transaction was aborted; run its block again",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
         "the broker does not allow so long a transaction; give a shorter transaction_timeout_s"
     ),
     ErrorCode.REQUEST_TIMED_OUT: (
-        "no answer in time, and whether it was done is not known; try again, or give a longer timeout_s"
+        "no answer in time; it may have been carried out; try again, or give a longer timeout_s"
     ),
     ErrorCode.INVALID_SESSION_TIMEOUT: (
-        "the broker does not allow so short or so long a session (group.min.session.timeout.ms, 6 s if nobody has "
-        "changed it); give a processing_timeout_s above that, or another 'session.timeout.ms' in options"
+        "the broker does not allow so short or so long a session (group.min.session.timeout.ms, by default 6 s); "
+        "give a processing_timeout_s above that, or another 'session.timeout.ms' in options"
     ),
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: (
         "the group's other members assign partitions in another way; give this one the same "
@@ -261,23 +260,23 @@ _NEXT: Final = {
 
 
 def code_of(error: KafkaError) -> ErrorCode:
-    """Kafka's code for an error of librdkafka.
+    """Returns Kafka's error code for an error of librdkafka.
 
     >>> code_of(KafkaError(KafkaError._MSG_TIMED_OUT)).name
     'REQUEST_TIMED_OUT'
     """
     number = error.code()
-    return _LOCAL[number] if number in _LOCAL else error_code(number)
+    return _LIBRDKAFKA_CODES[number] if number in _LIBRDKAFKA_CODES else error_code(number)
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """What an exception of confluent-kafka carries."""
     found: KafkaError = error.args[0]
     return found
 
 
 def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: str = "") -> ApiError:
-    """The error to raise for one of librdkafka. With servers given, a timeout is told from nobody being there.
+    """Returns the API error for an error of librdkafka. With `servers`, a timeout of unreachable brokers is
+    NotConnected.
 
     >>> explain(KafkaError(3), "publishing to topic 'orders'", PublishFailed).code.name
     'UNKNOWN_TOPIC_OR_PARTITION'
@@ -286,36 +285,37 @@ def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: s
     if servers and code in (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NETWORK_EXCEPTION):
         reason = why_unreachable(servers)
         if reason:
-            return NotConnected(f"{doing}: {nobody_at(servers, reason)}")
-    if code in _NEXT:
-        message = f"{doing}: {_NEXT[code]} ({code.name})"
+            return NotConnected(f"{doing}: {unreachable_message(servers, reason)}")
+    if code in _ADVICE:
+        message = f"{doing}: {_ADVICE[code]} ({code.name})"
     elif error.code() < 0:
         message = f"{doing}: {error.str()}"
     else:
         message = str(refusal(error.code(), doing))
-    return _KINDS.get(code, otherwise)(message, code)
+    return _ERROR_CLASSES.get(code, otherwise)(message, code)
 
 
 @contextmanager
-def aside(error: BaseException | None) -> Iterator[None]:
-    """On the way out of a block: what goes wrong here does not take the place of what went wrong there.
+def add_note_to(error: BaseException | None) -> Iterator[None]:
+    """Context manager for cleanup: an ApiError in it becomes a note of `error`, if there is one, instead of replacing
+    it.
 
-    Else a Ctrl-C in the block could leave it as an error that is caught, and tried again.
+    Otherwise Ctrl-C in a block could end as an ApiError that the caller catches and retries.
     """
     try:
         yield
     except ApiError as failure:
         if error is None:
             raise
-        error.add_note(f"on the way out: {failure}")
+        error.add_note(f"during cleanup: {failure}")
 
 
-def nobody_at(servers: str, reason: str) -> str:
+def unreachable_message(servers: str, reason: str) -> str:
     return f"no broker answers at {servers} ({reason}); start one with `penstock serve`, or correct the address"
 
 
 def why_unreachable(servers: str) -> str | None:
-    """Why none of the addresses can be reached; None if one can."""
+    """Returns why none of the addresses accepts connections; None if one does."""
     reason = "no address"
     for address in parse_bootstrap(servers):
         try:
@@ -328,7 +328,7 @@ def why_unreachable(servers: str) -> str | None:
 
 
 def speaks_http(servers: str) -> str | None:
-    """The first of the addresses that answers a Kafka request with HTTP; None if none does."""
+    """Returns the first address that answers a Kafka request with HTTP; None if there is none."""
     for address in parse_bootstrap(servers):
         with suppress(OSError), socket.create_connection(address, PROBE_S) as probe:
             probe.settimeout(PROBE_S)

@@ -1,1 +1,1 @@
-"""The broker: one handler file for each Kafka API, and what they share."""
+"""The broker: one request handler file per Kafka API, and the state that handlers share."""

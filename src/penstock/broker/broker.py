@@ -1,4 +1,4 @@
-"""What the handlers share: the image, the partitions, the settings, the clock."""
+"""The broker object passed to every request handler: metadata image, partitions, settings, coordinators and clock."""
 
 import asyncio
 import secrets
@@ -14,9 +14,9 @@ from penstock.broker.fetch_sessions import FetchSessions
 from penstock.broker.peers import AskPeer
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.service import QueueService
-from penstock.broker.share.delivery_terms import TermsTable
+from penstock.broker.share.delivery_terms import DeliveryTermsTable
 from penstock.broker.share.sessions import ShareSessions
-from penstock.broker.transactions.produce_order import Turns
+from penstock.broker.transactions.produce_order import ProduceOrder
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.broker.views.service import ViewService
 from penstock.cluster.image import NO_LEADER, ClusterImage, Topic
@@ -39,6 +39,8 @@ T = TypeVar("T")
 
 @dataclass(slots=True, kw_only=True)
 class Broker:
+    """The state of one broker process that request handlers share, with lookups of partitions and topics."""
+
     node_id: int
     metadata: Metadata
     partitions: Partitions
@@ -49,32 +51,33 @@ class Broker:
     timer: Timer
     log_dir: str
     disk_space: Callable[[], tuple[int, int]]
-    """Bytes in all, and bytes that are free, where the logs lie."""
+    """Returns the total and the free bytes of the disk that holds the logs."""
     threads: Executor
-    """For work that waits or computes: cold reads, batches that must be opened."""
+    """For blocking or CPU-bound work: cold reads, and batches that must be decompressed."""
     groups: StateRuntimes
     transactions: StateRuntimes
     throttle: Throttle = field(default_factory=Throttle)
-    """Of what followers get that lag."""
+    """Limits the bytes sent to followers that lag (KIP-73)."""
     ask: AskPeer
-    """Asks another broker."""
-    turns: Turns = field(default_factory=Turns)
-    """Of transactions' first batches."""
+    """Sends a request to another broker."""
+    produce_order: ProduceOrder = field(default_factory=ProduceOrder)
+    """Orders produce requests of one transactional id."""
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
-    share_terms: TermsTable = field(init=False)
+    share_terms: DeliveryTermsTable = field(init=False)
     queue_partitions: QueuePartitions | None = None
-    """The partitions with delivery state that are led here."""
+    """The partitions with delivery state that this broker leads."""
     queue_service: QueueService | None = None
     sliced_calls: SlicedCalls = field(init=False)
-    """For requests that one event lets go on, of which there may be thousands."""
+    """Resumes many waiting requests, possibly thousands, after one event, in time slices."""
     slices: TimeSlices = field(init=False)
-    """For work that would hold the event loop for long: all of it shares one slice per iteration of the loop."""
+    """Runs long work on the event loop: all of it shares one time slice per iteration of the loop."""
     views: ViewService = field(init=False)
     telemetry: ClientTelemetry = field(init=False)
     delays: DelayPartitions | None = None
-    """The partitions with delayed messages."""
-    awaited: dict[str, int] = field(default_factory=dict)
-    """Internal topics that were asked for while brokers were away that should have a part of them, and since when."""
+    """The partitions with delayed messages that this broker leads."""
+    missing_brokers_since_ms: dict[str, int] = field(default_factory=dict)
+    """When an internal topic was first requested while brokers that should have replicas of it were missing, by
+    topic."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -88,14 +91,14 @@ class Broker:
             run=self.slices.run,
             threads=self.threads,
         )
-        self.share_terms = TermsTable(
+        self.share_terms = DeliveryTermsTable(
             image=lambda: self.metadata.image,
             configs=self.configs,
             settings_of=lambda queue: self.queues.delivery_settings(queue),
         )
 
     def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
-        """Have something done that takes a while, and go on with its result."""
+        """Runs `work` as a task and calls `then` with its result."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
 
@@ -117,12 +120,14 @@ class Broker:
 
     @property
     def controller_id(self) -> int:
-        """Whom clients take for the controller: any broker will do while there is none, for every one can decide."""
+        """The controller reported to clients; this broker if no controller is registered, as every broker accepts
+        changes."""
         known = self.image.controller_id
         return known if known in self.image.brokers else self.node_id
 
     def partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """The partition, by its topic's name or (where the name is empty) id. Raises Kafka's errors."""
+        """Returns a partition that this broker leads, by topic name or (if the name is empty) topic id. Raises
+        Kafka's errors."""
         table = self.partitions.by_name.get(topic) if topic else self.partitions.by_id.get(topic_id)
         found = table.get(number) if table else None
         if found is not None:
@@ -132,17 +137,15 @@ class Broker:
             raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
         known = self.image.by_name.get(topic) if topic else self.image.topics.get(topic_id)
         if known is None:
-            raise UnknownTopicOrPartition(
-                f"there is no topic {topic!r}; create it, or list topics to see what is there"
-            )
+            raise UnknownTopicOrPartition(f"there is no topic {topic!r}; create it, or list the topics that exist")
         if number in known.partitions:
-            raise NotLeaderOrFollower(f"{known.name}-{number} is not led by this broker now; ask for metadata again")
+            raise NotLeaderOrFollower(f"{known.name}-{number} is not led by this broker; refresh the metadata")
         raise UnknownTopicOrPartition(
             f"topic {known.name!r} has {len(known.partitions)} partitions, asked for partition {number}"
         )
 
     def view(self, topic: str | None, topic_id: bytes) -> Topic | None:
-        """The view that is asked for, by its name or (where the name is empty) id, if it is one."""
+        """Returns the view with this name or (if the name is empty) id; None if it is not a view."""
         if not self.image.views:
             return None
         found = self.image.shown_by_name.get(topic) if topic else self.image.shown.get(topic_id)
@@ -152,29 +155,30 @@ class Broker:
         found = self.view(topic, topic_id)
         if found is not None and found.view is not None:
             raise NotAllowedOnView(
-                f"{found.name!r} is a view of topic {found.view.of!r}, and is only read; ask this of the topic"
+                f"{found.name!r} is a view of topic {found.view.of!r}, and read-only; send this request for the topic"
             )
 
-    def readable(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """As `partition`, or that of the topic which a view is of: what is asked is the same for both."""
+    def readable_partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
+        """As `partition`; for a view, returns the partition of the topic that it is a view of."""
         found = self.view(topic, topic_id)
         if found is not None and found.view is not None:
             return self.partition("", found.view.topic_id, number)
         return self.partition(topic, topic_id, number)
 
     def replica(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """As `partition`, or one that this broker follows: what is committed can be read there too (KIP-392)."""
+        """As `partition`, but also returns a partition that this broker follows: consumers may read committed
+        records from it (KIP-392)."""
         known = self.image.by_name.get(topic) if topic else self.image.topics.get(topic_id)
         found = self.partitions.replicas.get(known.topic_id, {}).get(number) if known is not None else None
         return found if found is not None and found.leader_epoch >= 0 else self.partition(topic, topic_id, number)
 
-    def followed(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """What another broker follows: as `partition`, or a companion, which nobody else finds."""
+    def followed_partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
+        """As `partition`, but also returns companion logs, which only replica fetchers may read."""
         found = self.partitions.companions.get(topic_id, {}).get(number)
         return found if found is not None else self.partition(topic, topic_id, number)
 
     def topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
-        """A topic by its name, or by its id where there is no name. Raises Kafka's errors."""
+        """Returns a topic by name, or by id if the name is empty. Raises Kafka's errors."""
         if not name and topic_id != NIL_UUID:
             by_id = self.image.topics.get(topic_id)
             if by_id is None:
@@ -184,17 +188,16 @@ class Broker:
         by_name = self.image.by_name.get(name or "")
         if by_name is None:
             self._refuse_view(name, topic_id)
-            raise UnknownTopicOrPartition(
-                f"there is no topic {name!r}; create it, or list topics to see what is there"
-            )
+            raise UnknownTopicOrPartition(f"there is no topic {name!r}; create it, or list the topics that exist")
         return by_name
 
     def shown_topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
-        """As `topic`, or a view."""
+        """As `topic`, but also returns views."""
         return self.view(name, topic_id) or self.topic(name, topic_id)
 
     def leader_of(self, runtimes: StateRuntimes, key: str) -> int:
-        """Which broker decides about a key, as far as is known here; NO_LEADER if none does."""
+        """Returns the broker that is the coordinator of a key, as in the metadata image; NO_LEADER if there is
+        none."""
         number, topic = runtimes.partition_of(key), self.image.by_name.get(runtimes.topic)
         state = topic.partitions.get(number) if topic is not None and number is not None else None
         return state.leader if state is not None and state.leader in self.image.brokers else NO_LEADER

@@ -1,4 +1,4 @@
-"""One request on its way through the broker: who asked, and where the answer goes."""
+"""A Kafka request that waits for its response: client, correlation id, and encoding of the response."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from penstock.wire.schema import Buffer
 
 
 class Call:
-    """A request that wants an answer. Answers leave a connection in the order of its requests."""
+    """A request that waits for a response. A connection sends responses in the order of its requests."""
 
     __slots__ = (
         "_encode_later",
@@ -22,8 +22,8 @@ class Call:
         "frame_bytes",
         "hang_up",
         "is_answered",
-        "is_gone",
-        "on_gone",
+        "is_disconnected",
+        "on_disconnect",
         "parts",
         "peer",
         "piece",
@@ -44,7 +44,7 @@ class Call:
         on_answer: "Callable[[Call], None]",
         encode_later: "Callable[[Call, Any], None] | None" = None,
     ) -> None:
-        """`encode_later`: has a response with many elements encoded in time slices; then sets `parts`."""
+        """`encode_later`: encodes a response with many elements in time slices, then sets `parts`."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -57,25 +57,27 @@ class Call:
         self.parts: list[Buffer] | None = None
         self.hang_up = False
         self.is_answered = False
-        self.is_gone = False
-        """Whether the connection is gone: long work for this call may stop."""
+        self.is_disconnected = False
+        """Whether the connection is closed: long work for this call may stop."""
         self.piece = 0
-        """Which piece of a request that is handled in pieces (large_requests.py); 0 is the first, or the whole."""
+        """The index of this piece of a request that is handled in pieces (large_requests.py); 0 for the first or
+        the whole."""
         self.release: Callable[[], None] | None = None
-        """Called when the answer was given, or will never be: the request's memory need not be accounted for."""
-        self.on_gone: Callable[[], None] | None = None
-        """Called if the connection goes before the answer: whatever waits for this call stops waiting."""
+        """Called when the response was sent, or will never be: the request's memory is no longer accounted for."""
+        self.on_disconnect: Callable[[], None] | None = None
+        """Called if the connection closes before the response: work that waits for this call is cancelled."""
 
     @property
     def host(self) -> str:
-        """Where the request came from, without the port."""
+        """The client's host, without the port."""
         return self.peer.rpartition(":")[0]
 
     def answer(self, response: Any, hang_up: bool = False) -> None:
-        """Give the response, once; None where the protocol wants none (acks=0). `hang_up`: then close."""
+        """Sends the response, once; None where the protocol has none (acks=0). `hang_up`: closes the connection
+        afterwards."""
         self.hang_up = self.hang_up or hang_up
         self.is_answered = True
-        self.on_gone = None
+        self.on_disconnect = None
         limit = ELEMENTS_INLINE_MAX if self._encode_later is not None else UNBOUNDED
         try:
             self.parts = (

@@ -1,4 +1,4 @@
-"""Client telemetry at this broker: answers clients, and keeps what they push for /metrics (KIP-714)."""
+"""Client telemetry on this broker (KIP-714): client instances, pushed OTLP metrics, and their series for /metrics."""
 
 import asyncio
 from collections import Counter
@@ -10,7 +10,7 @@ from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageToo
 from penstock.foundation.ids import uuid_text
 from penstock.foundation.steps import Steps
 from penstock.records.compression import Codec, decompress
-from penstock.telemetry.collected import SERIES_PER_CLIENT_MAX, Collected, draft
+from penstock.telemetry.collected import SERIES_PER_CLIENT_MAX, ClientMetrics, group_by_name
 from penstock.telemetry.instances import NEW_INSTANCE, ClientInstances, Instance, TelemetryTooLarge
 from penstock.telemetry.otlp import TEXT_CHARS_MAX, Pushed, read_metrics
 from penstock.telemetry.subscriptions import Client
@@ -23,14 +23,14 @@ _INLINE_BYTES: Final = 8 << 10
 
 
 class Software(NamedTuple):
-    """What a client says of itself in ApiVersions."""
+    """The client software name and version sent in ApiVersions."""
 
     name: str
     version: str
 
 
 class ClientTelemetry:
-    """Knows the clients of this broker by their connections."""
+    """The client instances connected to this broker, and the metrics that they pushed."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class ClientTelemetry:
         run: Callable[[Steps[Any]], Awaitable[Any]],
         threads: Executor,
     ) -> None:
-        """`run` runs steps in time slices of the event loop; `setting` gives a broker's setting."""
+        """`run` runs steps in time slices of the event loop; `setting` returns the value of a broker setting."""
         self._subscriptions = subscriptions
         self._setting = setting
         self._now_s = now_s
@@ -49,48 +49,49 @@ class ClientTelemetry:
         self._threads = threads
         self._software: dict[str, Software] = {}
         """By connection."""
-        self.collected: Final = Collected()
+        self.collected: Final = ClientMetrics()
         self._resources: dict[bytes, dict[str, str]] = {}
-        self._instances = ClientInstances(self._forget)
+        self._instances = ClientInstances(self._drop_metrics)
         self.pushes: Final[Counter[str]] = Counter()
-        """Pushes so far, by their result: `ok`, or the name of an error."""
+        """Number of pushes by result: `ok`, or the name of an error."""
         self.skipped = 0
-        """Metrics in pushes that were not read."""
+        """Number of pushed metrics that were not read."""
 
     @property
     def max_bytes(self) -> int:
         return int(self._setting("telemetry.max.bytes"))
 
     def instances(self) -> list[tuple[Client, Mapping[str, str]]]:
-        """The clients that are known, and what they have said of themselves."""
+        """Returns the known clients and the resource attributes that they sent."""
         return [(each.client, self._resources.get(each.instance_id, {})) for each in self._instances.all()]
 
     def client_id(self, instance_id: bytes) -> str:
-        """The client id of an instance that has pushed; empty if it is gone."""
+        """Returns the client id of an instance that has pushed; empty if the instance is no longer known."""
         known = self._instances.get(instance_id)
         return (known.client.client_id or "")[:TEXT_CHARS_MAX] if known is not None else ""
 
-    def introduce(self, peer: str, name: str, version: str) -> None:
-        """A client says what software it is."""
+    def set_software(self, peer: str, name: str, version: str) -> None:
+        """Stores the software name and version of the client on a connection."""
         self._software[peer] = Software(name[:TEXT_CHARS_MAX], version[:TEXT_CHARS_MAX])
 
-    def hang_up(self, peer: str) -> None:
-        """A connection is gone."""
+    def disconnect(self, peer: str) -> None:
+        """Removes the client instances of a closed connection."""
         self._software.pop(peer, None)
-        self._instances.hang_up(peer)
+        self._instances.disconnect(peer)
 
-    def tidy(self) -> None:
-        """Forget clients that have been silent for long."""
+    def expire(self) -> None:
+        """Removes client instances that have been silent for too long."""
         self._instances.expire(self._now_s())
 
-    def ask(self, instance_id: bytes, client_id: str | None, peer: str) -> Instance:
-        """A client asks what to push. Raises Kafka's errors."""
-        instance = self._hear(instance_id if instance_id != NEW_INSTANCE else None, client_id, peer)
+    def find_subscription(self, instance_id: bytes, client_id: str | None, peer: str) -> Instance:
+        """Returns the client instance with the metrics that it must push; registers a new instance. Raises Kafka's
+        errors."""
+        instance = self._find_or_register(instance_id if instance_id != NEW_INSTANCE else None, client_id, peer)
         instance.ask(self._now_s())
         return instance
 
     async def push(self, request: PushTelemetryRequest, client_id: str | None, peer: str) -> None:
-        """A client pushes metrics. Raises Kafka's errors."""
+        """Stores metrics that a client pushes. Raises Kafka's errors."""
         try:
             await self._push(request, client_id, peer)
         except PenstockError as error:
@@ -99,7 +100,7 @@ class ClientTelemetry:
         self.pushes["ok"] += 1
 
     async def _push(self, request: PushTelemetryRequest, client_id: str | None, peer: str) -> None:
-        instance = self._hear(request.client_instance_id, client_id, peer)
+        instance = self._find_or_register(request.client_instance_id, client_id, peer)
         limit = self.max_bytes
         instance.push(
             self._now_s(),
@@ -113,9 +114,9 @@ class ClientTelemetry:
             return
         metrics = await self._decompress(Codec(request.compression_type), request.metrics, limit)
         pushed: Pushed = await self._run(read_metrics(metrics, instance.wanted.includes, SERIES_PER_CLIENT_MAX))
-        drafts = await self._run(draft(pushed.points))
+        drafts = await self._run(group_by_name(pushed.points))
         self.skipped += pushed.skipped
-        if self._instances.get(instance.instance_id) is not None:  # it may have hung up meanwhile
+        if self._instances.get(instance.instance_id) is not None:  # unless it disconnected meanwhile
             self._resources[instance.instance_id] = pushed.resource
             self.collected.replace(instance.instance_id, drafts, self._setting("client.telemetry.max.series"))
 
@@ -125,14 +126,16 @@ class ClientTelemetry:
                 return decompress(codec, data, limit)
             return await asyncio.get_running_loop().run_in_executor(self._threads, decompress, codec, data, limit)
         except MessageTooLarge:
-            raise TelemetryTooLarge(f"metrics have more than {limit} bytes once decompressed") from None
+            raise TelemetryTooLarge(
+                f"the decompressed metrics have more than {limit} bytes (telemetry.max.bytes)"
+            ) from None
         except CorruptMessage as error:
             raise InvalidRecord(f"metrics cannot be decompressed: {error}") from None
 
-    def _hear(self, instance_id: bytes | None, client_id: str | None, peer: str) -> Instance:
+    def _find_or_register(self, instance_id: bytes | None, client_id: str | None, peer: str) -> Instance:
         self._instances.apply(self._subscriptions())
 
-        def introduce(new_id: bytes) -> Client:
+        def new_client(new_id: bytes) -> Client:
             software = self._software.get(peer)
             host, _, port = peer.rpartition(":")
             return Client(
@@ -144,8 +147,10 @@ class ClientTelemetry:
                 client_source_port=port,
             )
 
-        return self._instances.hear(instance_id or self._instances.new_id(), peer, introduce, self._now_s())
+        return self._instances.find_or_create(
+            instance_id or self._instances.new_id(), peer, new_client, self._now_s()
+        )
 
-    def _forget(self, instance_id: bytes) -> None:
+    def _drop_metrics(self, instance_id: bytes) -> None:
         self.collected.forget(instance_id)
         self._resources.pop(instance_id, None)

@@ -1,4 +1,4 @@
-"""Changing settings: what AlterConfigs and IncrementalAlterConfigs share."""
+"""Changes of topic, broker, group and client-metrics settings, for AlterConfigs and IncrementalAlterConfigs."""
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -18,7 +18,7 @@ from penstock.log.setting_table import LOG_SETTINGS
 from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS, check_subscription
 
 Alter = Callable[[Mapping[str, str]], dict[str, str]]
-"""From the settings that a resource has to those that it shall have."""
+"""Maps the current settings of a resource to the new ones."""
 
 
 class Resource(IntEnum):
@@ -34,18 +34,18 @@ SETTINGS: Final[Mapping[int, Table]] = {
     Resource.GROUP: GROUP_CONFIGS,
     Resource.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
-"""What each kind of resource can be set to."""
+"""The settings that each resource type has."""
 
 
 def check_topic_configs(overrides: Mapping[str, str], configs: Configs) -> None:
-    """Raises InvalidConfig unless a topic may have these settings."""
+    """Raises InvalidConfig if a topic cannot have these settings."""
     for name in overrides:
         LOG_SETTINGS.get(name)
     configs.log_settings_of(overrides)
 
 
 async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_only: bool) -> None:
-    """Change the settings of one resource."""
+    """Changes the settings of one resource. Raises InvalidRequest or InvalidConfig."""
     if kind == Resource.TOPIC:
         await _alter_topic(broker, name, change, validate_only)
     elif kind == Resource.BROKER:
@@ -69,7 +69,9 @@ async def _alter_topic(broker: Broker, name: str, change: Alter, validate_only: 
         wanted = change(topic.configs)
         check_topic_configs(wanted, broker.configs)
         if wanted.get("storage", "disk") != topic.configs.get("storage", "disk"):
-            raise InvalidConfig("storage is fixed when a topic is made; make another topic and copy")
+            raise InvalidConfig(
+                "storage cannot change after a topic is created; create another topic and copy the records"
+            )
         return plan_configure(topic, wanted, companion) if wanted != dict(topic.configs) else []
 
     plan(broker.image)
@@ -79,7 +81,7 @@ async def _alter_topic(broker: Broker, name: str, change: Alter, validate_only: 
 
 async def _alter_broker(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
     if name != CLUSTER_WIDE and not (name.isdigit() and int(name) in broker.image.brokers):
-        raise InvalidRequest(f"there is no broker {name!r}; leave the name empty for the whole cluster")
+        raise InvalidRequest(f"broker {name!r} is not registered; leave the name empty to change the whole cluster")
 
     def plan(image: ClusterImage) -> list[Op]:
         now = image.broker_configs.get(name, {})
@@ -87,7 +89,7 @@ async def _alter_broker(broker: Broker, name: str, change: Alter, validate_only:
         for key, text in wanted.items():
             BROKER_SETTINGS.get(key).parse(text)
             if key in READ_ONLY and text != now.get(key):
-                raise InvalidConfig(f"{key} is read when the process starts; set it in the configuration file")
+                raise InvalidConfig(f"{key} is read only when the broker starts; set it in the configuration file")
         key = keys.broker_config(name)
         return [Put(key, keys.encode(wanted), image.versions.get(key, ABSENT))] if wanted != dict(now) else []
 
@@ -97,9 +99,9 @@ async def _alter_broker(broker: Broker, name: str, change: Alter, validate_only:
 
 
 async def _alter_group(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
-    """A group need not be there to have settings (KIP-848)."""
+    """Changes the settings of a group; the group need not exist (KIP-848)."""
     if not name:
-        raise InvalidRequest("a group needs an id; it is empty")
+        raise InvalidRequest("the group id is empty; give the id of the group")
 
     def check(image: ClusterImage, wanted: Mapping[str, str]) -> None:
         check_group_configs(wanted, broker.configs.__getitem__)
@@ -110,7 +112,7 @@ async def _alter_group(broker: Broker, name: str, change: Alter, validate_only: 
 
 
 async def _alter_client_metrics(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
-    """A subscription is there if it has settings."""
+    """Changes a subscription to client metrics; it exists as long as it has settings."""
 
     def check(image: ClusterImage, wanted: Mapping[str, str]) -> None:
         check_subscription(name, wanted, len(image.client_metrics.keys() - {name}) if wanted else 0)
@@ -133,7 +135,7 @@ async def _replace(
     check: Callable[[ClusterImage, Mapping[str, str]], None],
     validate_only: bool,
 ) -> None:
-    """Change settings that are all there is at a key; without any, the key is deleted."""
+    """Replaces the settings stored at one key; deletes the key if no settings are left."""
 
     def plan(image: ClusterImage) -> list[Op]:
         now = current(image)

@@ -1,4 +1,4 @@
-"""Which value a setting has, and why: topic, then this broker, then the cluster, then the file, then the default."""
+"""Effective setting values and their source: topic, dynamic broker, dynamic cluster, static file, default."""
 
 from collections.abc import Callable, Mapping
 from enum import IntEnum
@@ -11,8 +11,8 @@ from penstock.log.setting_table import LOG_SETTINGS
 from penstock.log.settings import LogSettings
 
 CLUSTER_WIDE: Final = ""
-_SPARE_LOGS: Final = 64
-"""Settings of so many topics that are gone may lie about."""
+_STALE_ENTRIES_MAX: Final = 64
+"""Settings of this many deleted topics may stay cached."""
 
 
 class Source(IntEnum):
@@ -29,34 +29,34 @@ class Source(IntEnum):
 
 class Value(NamedTuple):
     name: str
-    """The setting that has the value: the topic's own, or the broker's that it inherits from."""
+    """The setting that holds the value: the topic's own, or the broker setting that it inherits from."""
     text: str
     source: Source
 
 
 class Configs:
-    """The effective settings of this broker and of its topics."""
+    """The effective settings of this broker and its topics."""
 
     def __init__(self, *, static: Mapping[str, str], node_id: int, image: Callable[[], ClusterImage]) -> None:
-        BROKER_SETTINGS.parse(static)  # refuses to start on a wrong value
+        BROKER_SETTINGS.parse(static)  # raises InvalidConfig at startup for a wrong value
         self._static = dict(static)
-        self._node = str(node_id)
+        self._node_name = str(node_id)
         self._image = image
         self._parsed: dict[str, Any] = {}
         self._parsed_from: object = None
-        self._logs: dict[bytes, tuple[object, LogSettings]] = {}
+        self._log_settings: dict[bytes, tuple[object, LogSettings]] = {}
 
-    def note(self, name: str, text: str) -> None:
-        """What a setting of this process turned out to be, unless somebody has set it."""
+    def set_if_unset(self, name: str, text: str) -> None:
+        """Sets the value that a setting of this process got at startup, unless the operator has set it."""
         if not self._static.get(name):
             self._static[name] = text
             self._parsed_from = None
 
     def broker_values(self, setting: Setting) -> list[Value]:
-        """Every value that a broker setting has, the effective one first."""
+        """Returns every value of a broker setting, the effective one first."""
         dynamic = self._image().broker_configs
         layers: list[tuple[Source, Mapping[str, str]]] = [
-            (Source.DYNAMIC_BROKER, dynamic.get(self._node, {})),
+            (Source.DYNAMIC_BROKER, dynamic.get(self._node_name, {})),
             (Source.DYNAMIC_CLUSTER, dynamic.get(CLUSTER_WIDE, {})),
             (Source.STATIC_BROKER, self._static),
         ]
@@ -66,18 +66,18 @@ class Configs:
         return [*found, Value(setting.name, setting.default, Source.DEFAULT)]
 
     def topic_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
-        """Every value that a topic setting has, the effective one first."""
-        return self._own_values(setting, overrides, Source.TOPIC)
+        """Returns every value of a topic setting, the effective one first."""
+        return self._values_with_fallback(setting, overrides, Source.TOPIC)
 
     def group_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
-        """Every value that a group's setting has, the effective one first."""
-        return self._own_values(setting, overrides, Source.GROUP)
+        """Returns every value of a group setting, the effective one first."""
+        return self._values_with_fallback(setting, overrides, Source.GROUP)
 
     def client_metrics_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
-        """Every value that a setting of a subscription to client metrics has, the effective one first."""
-        return self._own_values(setting, overrides, Source.CLIENT_METRICS)
+        """Returns every value of a client-metrics subscription setting, the effective one first."""
+        return self._values_with_fallback(setting, overrides, Source.CLIENT_METRICS)
 
-    def _own_values(self, setting: Setting, overrides: Mapping[str, str], source: Source) -> list[Value]:
+    def _values_with_fallback(self, setting: Setting, overrides: Mapping[str, str], source: Source) -> list[Value]:
         found = []
         if setting.name in overrides:
             found.append(Value(setting.name, overrides[setting.name], source))
@@ -86,7 +86,7 @@ class Configs:
         return [*found, *self.broker_values(BROKER_SETTINGS.get(setting.broker_name))]
 
     def __getitem__(self, name: str) -> Any:
-        """A broker setting, parsed."""
+        """Returns the parsed value of a broker setting."""
         dynamic = self._image().broker_configs
         if self._parsed_from is not dynamic:
             self._parsed_from = dynamic
@@ -94,24 +94,27 @@ class Configs:
         return self._parsed[name]
 
     def log_settings(self, topic: Topic) -> LogSettings:
-        """What a topic's logs obey; made anew when the topic's or the broker's settings change."""
+        """Returns a topic's log settings; cached until the topic's or the broker's settings change."""
         image = self._image()
         made_from = (topic.version, image.broker_configs)
-        known = self._logs.get(topic.topic_id)
+        known = self._log_settings.get(topic.topic_id)
         if known is None or known[0] != made_from:
-            if len(self._logs) > 2 * len(image.topics) + _SPARE_LOGS:
-                self._logs = {known: made for known, made in self._logs.items() if known in image.topics}
+            if len(self._log_settings) > 2 * len(image.topics) + _STALE_ENTRIES_MAX:
+                self._log_settings = {
+                    known: made for known, made in self._log_settings.items() if known in image.topics
+                }
             made = LogSettings.of(self._effective(topic.configs), running=True)
             known = (made_from, made.for_internal_topic() if topic.is_internal else made)
-            self._logs[topic.topic_id] = known
+            self._log_settings[topic.topic_id] = known
         return known[1]
 
     def is_unclean(self, topic: Topic) -> bool:
-        """Whether a replica that is not in sync may lead a partition of this topic when no other can."""
+        """Whether unclean leader election is enabled for this topic."""
         return self.log_settings(topic).unclean
 
     def log_settings_of(self, overrides: Mapping[str, str]) -> LogSettings:
-        """What a topic with these settings would obey. Raises InvalidConfig if they do not go together."""
+        """Returns the log settings of a topic with these overrides. Raises InvalidConfig if they contradict each
+        other."""
         return LogSettings.of(self._effective(overrides))
 
     def _effective(self, overrides: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Asking coordinators: a request becomes a command of the state machine that decides, and its reply the answer."""
+"""Submits client requests to group and transaction coordinators and returns their replies as responses."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -9,40 +9,42 @@ from penstock.broker.call import Call
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.steps import Steps, run_steps
-from penstock.groups.commands import HungUp
+from penstock.groups.commands import ClientDisconnected
 from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
 
-Refuse = Callable[[PenstockError], Any]
-"""Makes the response that says an error."""
+ToErrorResponse = Callable[[PenstockError], Any]
+"""Builds the response for an error."""
 
 
 def command(request: Any, call: Call) -> Ask:
-    """A request, with what a coordinator wants to know about whoever asks."""
+    """Returns a request with the client data that a coordinator needs."""
     return Ask(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
 
 
-def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: Refuse) -> None:
-    """Have the coordinator of a key answer a call: at once, or when it has something to say."""
+def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: ToErrorResponse) -> None:
+    """Submits a request to the coordinator of a key, which answers the call at once or later."""
     submit(runtimes, key, command(request, call), call, refuse)
 
 
-def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, refuse: Refuse) -> None:
-    """As `ask`, with a command that was made of the request."""
-    runtimes.submit(key, wanted, _taker(call.answer, refuse))
+def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, refuse: ToErrorResponse) -> None:
+    """As `ask`, with a command that was built from the request."""
+    runtimes.submit(key, wanted, _reply_receiver(call.answer, refuse))
 
 
-def ask_to_wait(runtimes: StateRuntimes, group_id: str, request: Any, call: Call, refuse: Refuse) -> None:
-    """As `ask`, where a group's answer may take long: its coordinator is told if whoever waits hangs up."""
-    taker = _taker(call.answer, refuse)
+def ask_cancellable(
+    runtimes: StateRuntimes, group_id: str, request: Any, call: Call, refuse: ToErrorResponse
+) -> None:
+    """As `ask`, for replies that may take long: the group coordinator is notified if the client disconnects."""
+    receiver = _reply_receiver(call.answer, refuse)
     try:
         runtime = runtimes.find(group_id)
     except PenstockError as error:
-        taker(error)
+        receiver(error)
         return
-    ticket = runtime.submit(command(request, call), taker)
+    ticket = runtime.submit(command(request, call), receiver)
     if not call.is_answered:
-        call.on_gone = lambda: runtime.forget(ticket, HungUp(group_id=group_id, ticket=ticket))
+        call.on_disconnect = lambda: runtime.forget(ticket, ClientDisconnected(group_id=group_id, ticket=ticket))
 
 
 def ask_each(
@@ -53,15 +55,15 @@ def ask_each(
     refuse: Callable[[Any, PenstockError], Any],
     merge: Callable[[list[Any]], Any],
 ) -> Awaitable[None] | None:
-    """Have coordinators answer parts of a request, each found by its key; the call gets what is merged of them.
+    """Submits parts of a request to the coordinators of their keys; answers the call with the merged replies.
 
-    Each part may be large: where there are several, they are asked for in time slices.
+    Each reply may be large: several parts are submitted in time slices.
     """
-    gathering = Gathering(call, len(parts), merge)
+    gatherer = ResponseGatherer(call, len(parts), merge)
 
     def submit() -> Steps[None]:
         for number, (key, part) in enumerate(parts):
-            runtimes.submit(key, command(part, call), gathering.taker(number, partial(refuse, part)))
+            runtimes.submit(key, command(part, call), gatherer.receiver(number, partial(refuse, part)))
             yield
 
     return broker.slices.run(submit()) if len(parts) > 1 else run_steps(submit())
@@ -72,22 +74,22 @@ async def ask_all(
     runtimes: Sequence[StateRuntime],
     request: Any,
     call: Call,
-    refuse: Refuse,
+    refuse: ToErrorResponse,
     merge: Callable[[list[Any]], Any],
 ) -> None:
-    """Have each coordinator answer a request, in time slices; the call gets what is merged of the answers."""
-    gathering = Gathering(call, len(runtimes), merge)
+    """Submits a request to every coordinator, in time slices; answers the call with the merged replies."""
+    gatherer = ResponseGatherer(call, len(runtimes), merge)
 
     def submit() -> Steps[None]:
         for number, runtime in enumerate(runtimes):
-            runtime.submit(command(request, call), gathering.taker(number, refuse))
+            runtime.submit(command(request, call), gatherer.receiver(number, refuse))
             yield
 
     await broker.slices.run(submit())
 
 
-class Gathering:
-    """Answers a call when all parts of the answer are there; they are merged in the order of the questions."""
+class ResponseGatherer:
+    """Answers a call when all parts of its response have arrived, merged in the order of the parts."""
 
     def __init__(self, call: Call, count: int, merge: Callable[[list[Any]], Any]) -> None:
         self._call = call
@@ -97,8 +99,8 @@ class Gathering:
         if not count:
             call.answer(merge([]))
 
-    def taker(self, number: int, refuse: Refuse) -> Answer:
-        """Takes one part."""
+    def receiver(self, number: int, refuse: ToErrorResponse) -> Answer:
+        """Returns the callback that receives one part."""
 
         def take(part: Any) -> None:
             self._parts[number] = part
@@ -106,11 +108,11 @@ class Gathering:
             if not self._missing:
                 self._call.answer(self._merge(self._parts))
 
-        return _taker(take, refuse)
+        return _reply_receiver(take, refuse)
 
 
-def _taker(take: Callable[[Any], None], refuse: Refuse) -> Answer:
-    """Takes a reply, or makes one of the error that stands in its place."""
+def _reply_receiver(take: Callable[[Any], None], refuse: ToErrorResponse) -> Answer:
+    """Returns a callback that passes a reply to `take`, or the error response if the reply is an error."""
 
     def answer(reply: Any) -> None:
         take(refuse(reply) if isinstance(reply, PenstockError) else reply)

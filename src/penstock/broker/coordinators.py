@@ -1,4 +1,4 @@
-"""The state machines that this broker runs, and what they are told of the world."""
+"""Creates and updates the group and transaction coordinators that this broker runs."""
 
 import logging
 import secrets
@@ -12,7 +12,7 @@ from penstock.broker.configs import Configs
 from penstock.broker.internal_topic_watch import InternalTopicWatch
 from penstock.broker.peers import AskPeer
 from penstock.broker.settings import PAUSED
-from penstock.broker.transactions.markers import Markers
+from penstock.broker.transactions.markers import MarkerWriter
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.ids import GROUPS_TOPIC, TRANSACTIONS_TOPIC
@@ -31,12 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 def new_member_id(client_id: str) -> str:
-    """As Kafka names the members of groups."""
+    """Returns a new group member id in Kafka's format."""
     return f"{client_id}-{uuid.UUID(bytes=secrets.token_bytes(16), version=4)}"
 
 
 class Coordinators:
-    """Groups and transactions. Follows the image."""
+    """The group and transaction coordinators on this broker. Follows the metadata image."""
 
     runtimes: ClassVar[type[StateRuntimes]] = StateRuntimes
 
@@ -58,12 +58,12 @@ class Coordinators:
         self._new_member_id = new_member_id
         self._shown: Mapping[bytes, Topic] = {}
         self._watch = InternalTopicWatch(configs)
-        self.perform_for_groups: Callable[[Any], None] = _nothing
-        """Does what groups want done: see broker/group_effects.py."""
-        markers = Markers(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
+        self.perform_for_groups: Callable[[Any], None] = _ignore
+        """Performs the effects of group coordinators: see broker/group_effects.py."""
+        markers = MarkerWriter(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
 
         def write_soon(effect: WriteMarkers) -> None:
-            """After the answers have left: whoever ends a transaction need not wait until all know of it."""
+            """Writes markers after the EndTxn response was sent: the producer does not wait for them."""
             timer(0, partial(markers.write, effect))
 
         self.groups = self.runtimes(
@@ -100,7 +100,7 @@ class Coordinators:
         )
 
     def apply(self, image: ClusterImage) -> None:
-        """Call after the partitions have followed the image."""
+        """Updates the coordinators to the image. Call it after the partitions were updated."""
         self._watch.apply(image)
         paused = self._configs[PAUSED]
         for runtimes in (self.groups, self.transactions):
@@ -120,12 +120,12 @@ class Coordinators:
             runtime.machine.coordinator_epoch = runtime.partition.leader_epoch
         before, self._shown = self._shown, image.shown
         deleted = frozenset(before[topic_id].name for topic_id in before.keys() - image.shown.keys())
-        self.groups.tell_all(TopicsChanged(deleted=deleted))
+        self.groups.post_all(TopicsChanged(deleted=deleted))
 
     def close(self) -> None:
         self.groups.close()
         self.transactions.close()
 
 
-def _nothing(effect: object) -> None:
-    """Nobody listens yet."""
+def _ignore(effect: object) -> None:
+    """No effect handler is set yet."""

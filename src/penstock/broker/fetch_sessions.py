@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): a consumer names only what changed, and is told only what changed. Pure."""
+"""Incremental fetch sessions (KIP-227): requests and responses contain only the partitions that changed. Pure."""
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
@@ -27,14 +27,14 @@ class InvalidSessionEpoch(PenstockError):
 
 
 class SessionTopicIds(PenstockError):
-    """A session that names topics goes on with topic ids, or the other way round."""
+    """A session that was opened with topic names continues with topic ids, or the other way round."""
 
     code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 @dataclass(slots=True)
-class Cached:
-    """A partition of a session: what was asked of it, and what was last said of it."""
+class CachedPartition:
+    """A partition of a session: the last request for it, and the offsets last sent."""
 
     wanted: FetchPartition
     high_watermark: int = -1
@@ -48,12 +48,12 @@ class Session:
     """Whether its requests have topic ids in place of names (version 13 and later)."""
     epoch: int = 1
     used_ms: int = 0
-    partitions: dict[Key, Cached] = field(default_factory=dict)
+    partitions: dict[Key, CachedPartition] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """What one request asks for, whichever way it said so."""
+    """The partitions to fetch for one request, from the request itself or from its session."""
 
     wanted: list[tuple[Key, FetchPartition]]
     session: Session | None = None
@@ -63,14 +63,14 @@ class FetchPlan:
     def session_id(self) -> int:
         return self.session.session_id if self.session else NO_SESSION
 
-    def must_tell(self, key: Key, data: PartitionData) -> bool:
-        """Whether the answer has to name a partition; notes what was told."""
+    def must_include(self, key: Key, data: PartitionData) -> bool:
+        """Whether the response must include a partition. Remembers the offsets sent."""
         if self.session is None:
             return True
         cached = self.session.partitions.get(key)
         if cached is None:
             return True
-        news = (
+        is_changed = (
             not self.incremental
             or bool(data.records)
             or data.error_code != 0
@@ -82,18 +82,18 @@ class FetchPlan:
         cached.high_watermark = data.high_watermark
         cached.log_start_offset = data.log_start_offset
         if data.records:
-            # To the end of the line, so that a busy partition does not starve the others.
+            # Last in the next response, so that a busy partition does not starve the others.
             self.session.partitions[key] = self.session.partitions.pop(key)
         if data.error_code:
-            cached.high_watermark = -1  # the next answer names it again
-        return news
+            cached.high_watermark = -1  # so that the next response includes it again
+        return is_changed
 
 
 class FetchSessions:
-    """The sessions of all consumers, the one used longest ago first."""
+    """The fetch sessions of this broker, least recently used first."""
 
     def __init__(self, slots: int, first_id: int = 1) -> None:
-        """`first_id`: another one at each start, or clients would take up sessions of the process before."""
+        """`first_id`: must differ at each start, or clients could continue sessions of the previous process."""
         self._slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()
         self._last_id = first_id - 1
@@ -102,31 +102,31 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(self, request: FetchRequest, now_ms: int, *, by_id: bool = False) -> FetchPlan:
-        """What to fetch. `by_id`: the request has topic ids in place of names.
+        """Returns the partitions to fetch. `by_id`: the request has topic ids in place of names.
 
         Raises SessionNotFound, InvalidSessionEpoch or SessionTopicIds; the client then sends a full request.
         """
         if request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH):
             if request.session_id != NO_SESSION:
                 self._sessions.pop(request.session_id, None)
-            wanted = _named(request)
+            wanted = _partitions_in(request)
             if request.session_epoch == FINAL_EPOCH:
                 return FetchPlan(wanted=wanted)
             return FetchPlan(wanted=wanted, session=self._open(wanted, now_ms, by_id))
-        return self._go_on(request, now_ms, by_id)
+        return self._continue(request, now_ms, by_id)
 
     def _open(self, wanted: list[tuple[Key, FetchPartition]], now_ms: int, by_id: bool) -> Session | None:
-        if not wanted or len(wanted) > SESSION_PARTITIONS_MAX or not self._make_room(now_ms):
+        if not wanted or len(wanted) > SESSION_PARTITIONS_MAX or not self._ensure_slot(now_ms):
             return None
         self._last_id = self._last_id % (2**31 - 1) + 1
         while self._last_id in self._sessions:
             self._last_id = self._last_id % (2**31 - 1) + 1
         session = Session(self._last_id, by_id, used_ms=now_ms)
-        session.partitions = {key: Cached(partition) for key, partition in wanted}
+        session.partitions = {key: CachedPartition(partition) for key, partition in wanted}
         self._sessions[session.session_id] = session
         return session
 
-    def _make_room(self, now_ms: int) -> bool:
+    def _ensure_slot(self, now_ms: int) -> bool:
         if len(self._sessions) < self._slots:
             return True
         if not self._sessions:
@@ -137,37 +137,41 @@ class FetchSessions:
         del self._sessions[oldest.session_id]
         return True
 
-    def _go_on(self, request: FetchRequest, now_ms: int, by_id: bool) -> FetchPlan:
+    def _continue(self, request: FetchRequest, now_ms: int, by_id: bool) -> FetchPlan:
         session = self._sessions.get(request.session_id)
         if session is None:
-            raise SessionNotFound(f"fetch session {request.session_id} is not known")
+            raise SessionNotFound(
+                f"fetch session {request.session_id} does not exist or was evicted; send a full fetch"
+            )
         if request.session_epoch != session.epoch:
             raise InvalidSessionEpoch(
                 f"fetch session {session.session_id} is at epoch {session.epoch}, not {request.session_epoch}"
             )
         if by_id is not session.by_id:
             kind = "ids" if session.by_id else "names"
-            raise SessionTopicIds(f"fetch session {session.session_id} was begun with topic {kind}")
+            raise SessionTopicIds(f"fetch session {session.session_id} was opened with topic {kind}")
         session.epoch = session.epoch % (2**31 - 1) + 1
         session.used_ms = now_ms
         self._sessions.move_to_end(session.session_id)
         for topic in request.forgotten_topics_data:
             for number in topic.partitions:
                 session.partitions.pop((topic.topic, topic.topic_id, number), None)
-        for key, partition in _named(request):
+        for key, partition in _partitions_in(request):
             cached = session.partitions.get(key)
             if cached is not None:
                 cached.wanted = partition
             elif len(session.partitions) < SESSION_PARTITIONS_MAX:
-                session.partitions[key] = Cached(partition)
+                session.partitions[key] = CachedPartition(partition)
             else:
                 del self._sessions[session.session_id]
-                raise SessionNotFound(f"a fetch session has at most {SESSION_PARTITIONS_MAX} partitions; ask for all")
+                raise SessionNotFound(
+                    f"a fetch session has at most {SESSION_PARTITIONS_MAX} partitions; send a full fetch"
+                )
         wanted = [(key, cached.wanted) for key, cached in session.partitions.items()]
         return FetchPlan(wanted=wanted, session=session, incremental=True)
 
 
-def _named(request: FetchRequest) -> list[tuple[Key, FetchPartition]]:
+def _partitions_in(request: FetchRequest) -> list[tuple[Key, FetchPartition]]:
     return [
         ((topic.topic, topic.topic_id, partition.partition), partition)
         for topic in request.topics

@@ -1,20 +1,20 @@
-"""Does what the coordinators of groups want done, besides answering."""
+"""Performs the effects of group coordinators: share-group delivery state and topics of streams groups."""
 
 from typing import Any
 
 from penstock.broker.broker import Broker
-from penstock.broker.share.delivery_states import ShareStates
+from penstock.broker.share.delivery_states import ShareGroupStates
 from penstock.broker.streams_topics import StreamsTopics
 from penstock.groups.commands import CreateStreamsTopics
 
 
 class GroupEffects:
     def __init__(self, broker: Broker) -> None:
-        self._share_states = ShareStates(broker)
+        self._share_states = ShareGroupStates(broker)
         self._streams_topics = StreamsTopics(broker)
 
     def perform(self, effect: Any) -> None:
-        """An effect of a group's coordinator. What fails is asked for again."""
+        """Performs one effect. If it fails, the coordinator requests it again."""
         if isinstance(effect, CreateStreamsTopics):
             self._streams_topics.perform(effect)
         else:

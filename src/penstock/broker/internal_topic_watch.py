@@ -1,4 +1,4 @@
-"""Reports internal topics that were created or changed wrongly, at the start and whenever they change."""
+"""Logs warnings about misconfigured internal topics, at startup and after each change of them."""
 
 import logging
 from typing import Final
@@ -30,7 +30,7 @@ class InternalTopicWatch:
                 self._seen[name] = topic
 
     def _is_known(self, topic: Topic) -> bool:
-        """Whether it is as it was when it was reported; its leaders and replicas may be others."""
+        """Whether the topic is unchanged since it was reported; its leaders and replicas may differ."""
         known = self._seen.get(topic.name)
         return (
             known is not None

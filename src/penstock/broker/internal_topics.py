@@ -22,12 +22,12 @@ from penstock.foundation.ids import TRANSACTIONS_TOPIC
 
 logger = logging.getLogger(__name__)
 
-AWAY_MS: Final = 30_000
-"""How long brokers that are away are waited for. A reassignment adds the replicas of what was made without them."""
+MISSING_BROKERS_WAIT_MS: Final = 30_000
+"""How long topic creation waits for missing brokers. Later, a reassignment can add their replicas."""
 _UNSET: Final = -1
 
 
-def internal_topic(name: str, broker: Broker) -> NewTopic:
+def new_internal_topic(name: str, broker: Broker) -> NewTopic:
     """Returns an internal topic as brokers create it."""
     setting, prefix = broker.configs, SETTING_PREFIXES[name]
     factor = min(setting[prefix + "replication.factor"], len(open_brokers(broker.image)))
@@ -44,50 +44,54 @@ def internal_topic(name: str, broker: Broker) -> NewTopic:
 
 
 def adopt_request(asked: NewTopic, broker: Broker) -> NewTopic:
-    """Returns the internal topic that a client's CreateTopics may create: the brokers' own, with settings added.
+    """Returns the internal topic to create for a client's CreateTopics: the broker's own definition, plus its
+    settings.
 
-    Raises InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment or InvalidConfig if the request wants
-    it otherwise, and CoordinatorNotAvailable as `make_internal_topic` does.
+    Raises InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment or InvalidConfig if the request
+    contradicts it, and CoordinatorNotAvailable as `create_internal_topic` does.
     """
-    own, prefix = internal_topic(asked.name, broker), SETTING_PREFIXES[asked.name]
+    own, prefix = new_internal_topic(asked.name, broker), SETTING_PREFIXES[asked.name]
     if asked.assignments:
-        raise InvalidReplicaAssignment(f"topic {asked.name!r} is internal: create it without an assignment")
+        raise InvalidReplicaAssignment(f"topic {asked.name!r} is internal; create it without a replica assignment")
     if asked.partitions not in (_UNSET, own.partitions):
         raise InvalidPartitions(
-            f"topic {asked.name!r} is internal and has {own.partitions} partitions ({prefix}num.partitions), asked "
-            f"for {asked.partitions}; leave the number out"
+            f"topic {asked.name!r} is internal and has {own.partitions} partitions ({prefix}num.partitions); "
+            f"requested {asked.partitions}; leave the number out"
         )
     if asked.replication_factor not in (_UNSET, own.replication_factor):
         raise InvalidReplicationFactor(
             f"topic {asked.name!r} is internal and has {own.replication_factor} replicas ({prefix}replication.factor"
-            f" or as many as there are brokers), asked for {asked.replication_factor}; leave the number out"
+            f" or as many as there are brokers), requested {asked.replication_factor}; leave the number out"
         )
     configs = {**own.configs, **asked.configs}
     check_configs(asked.name, own.configs, configs)
-    _await_brokers(asked.name, broker)
+    _check_brokers_present(asked.name, broker)
     return replace(own, configs=configs)
 
 
-def _await_brokers(name: str, broker: Broker) -> None:
-    """Raises CoordinatorNotAvailable while brokers are away that should have replicas; not for ever, or one that is
-    lost would keep everybody waiting."""
-    away = awaited_brokers(broker.image, broker.configs[SETTING_PREFIXES[name] + "replication.factor"])
-    if not away:
+def _check_brokers_present(name: str, broker: Broker) -> None:
+    """Raises CoordinatorNotAvailable while brokers that should have replicas are missing, for at most
+    MISSING_BROKERS_WAIT_MS: a broker that is lost must not block creation for ever."""
+    missing_brokers = awaited_brokers(broker.image, broker.configs[SETTING_PREFIXES[name] + "replication.factor"])
+    if not missing_brokers:
+        broker.missing_brokers_since_ms.pop(name, None)
         return
     now_ms = broker.clock.steady_ms()
-    since_ms = broker.awaited.setdefault(name, now_ms)
-    if now_ms - since_ms < AWAY_MS:
-        raise CoordinatorNotAvailable(f"brokers {away} are away, which should have replicas; try again")
-    logger.warning("internal_topic_made_without_brokers topic=%s away=%s", name, away)
+    since_ms = broker.missing_brokers_since_ms.setdefault(name, now_ms)
+    if now_ms - since_ms < MISSING_BROKERS_WAIT_MS:
+        raise CoordinatorNotAvailable(
+            f"brokers {missing_brokers} should have replicas but are not running; try again"
+        )
+    logger.warning("internal_topic_created_without_brokers topic=%s missing=%s", name, missing_brokers)
 
 
-async def make_internal_topic(name: str, broker: Broker) -> None:
-    """Make it, and return when this broker's part of it can be used; nothing happens if it is there."""
+async def create_internal_topic(name: str, broker: Broker) -> None:
+    """Creates an internal topic unless it exists; returns when the coordinators on this broker are ready."""
     if name not in broker.image.by_name:
-        _await_brokers(name, broker)
+        _check_brokers_present(name, broker)
         topic_id = broker.new_topic_id()
-        with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
-            await create_topic(broker.metadata, internal_topic(name, broker), topic_id, broker.topic_defaults())
+        with contextlib.suppress(TopicExists):  # another client created it a moment ago
+            await create_topic(broker.metadata, new_internal_topic(name, broker), topic_id, broker.topic_defaults())
     for runtimes in (broker.groups, broker.transactions):
         if runtimes.topic == name:
-            await runtimes.settle()
+            await runtimes.wait_loaded()

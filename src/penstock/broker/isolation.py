@@ -1,4 +1,4 @@
-"""How much of transactions a reader wants to see (KIP-98)."""
+"""The isolation level of consumers: read_uncommitted or read_committed (KIP-98)."""
 
 from enum import IntEnum
 
@@ -6,14 +6,16 @@ from penstock.foundation.errors import InvalidRequest
 
 
 class Isolation(IntEnum):
-    """By its number in requests."""
+    """Isolation levels by their number in requests."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 def wants_committed(isolation_level: int) -> bool:
-    """Whether a reader wants only what is decided, and to be told what was aborted. Raises InvalidRequest."""
+    """Whether the isolation level is read_committed. Raises InvalidRequest for an unknown level."""
     if isolation_level not in (Isolation.READ_UNCOMMITTED, Isolation.READ_COMMITTED):
-        raise InvalidRequest(f"isolation level {isolation_level}; expected 0 or 1")
+        raise InvalidRequest(
+            f"isolation level {isolation_level} does not exist; expected 0 (read_uncommitted) or 1 (read_committed)"
+        )
     return isolation_level == Isolation.READ_COMMITTED

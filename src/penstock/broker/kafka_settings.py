@@ -1,8 +1,8 @@
-"""Kafka's broker settings in a file or on the command line: what they mean here.
+"""Translates Kafka broker settings from a file or the command line into Penstock settings.
 
-Some are settings of Penstock in another unit. Some have no effect here, which is reported. Some are about security or
-durability and not supported: the broker does not start, nor with a name that looks like one of them. A name that is
-not known at all is reported, with the one that was probably meant.
+Some are Penstock settings in another unit. Some have no effect here, which is reported. Unsupported settings about
+security or durability, and names that look like one, stop the broker from starting. An unknown name is reported with
+the name that was probably meant.
 """
 
 import re
@@ -22,13 +22,13 @@ IN_OTHER_UNITS: Final[Mapping[str, tuple[str, int]]] = {
     "log.roll.jitter.hours": ("log.roll.jitter.ms", _HOUR_MS),
     "log.flush.scheduler.interval.ms": ("log.flush.interval.ms", 1),
 }
-"""The setting that each is another word for, and how many of its units it has. Where two are given, Kafka's order is
-kept: milliseconds before minutes before hours."""
+"""The Penstock setting that each is another name for, and its size in units of that setting. If several are set,
+Kafka's order decides: milliseconds before minutes before hours."""
 
 NODE_NAMES: Final = frozenset({"log.dirs", "log.dir", "node.id", "broker.id", "listeners", "advertised.listeners"})
 """Settings that are options of `penstock serve` under other names (cli/serve/settings.py)."""
 
-_FAMILIES: Final = (
+_UNUSED_PREFIXES: Final = (
     "controller.",
     "group.coordinator.",
     "group.streams.",
@@ -41,9 +41,9 @@ _FAMILIES: Final = (
     "share.coordinator.",
     "zookeeper.",
 )
-"""What the names of Kafka's settings begin with that are about parts which Penstock does not have."""
+"""Name prefixes of Kafka settings about components that Penstock does not have."""
 
-_NAMES: Final = frozenset(
+_UNUSED_NAMES: Final = frozenset(
     [
         "add.partitions.to.txn.retry.backoff.max.ms",
         "add.partitions.to.txn.retry.backoff.ms",
@@ -121,7 +121,7 @@ _NAMES: Final = frozenset(
         "unstable.feature.versions.enable",
     ]
 )
-"""Kafka's other settings, of 3.0 to 4.3, that have no effect here."""
+"""Other Kafka settings, of 3.0 to 4.3, that have no effect here."""
 
 _HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "authorizer.class.name": ("",),
@@ -130,16 +130,16 @@ _HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "security.inter.broker.protocol": ("PLAINTEXT",),
     "ssl.client.auth": ("none",),
 }
-"""Values that ask for nothing but what there is."""
+"""Values that request nothing but what Penstock does anyway."""
 
-_PROMISES: Final = re.compile(
+_SECURITY_OR_DURABILITY: Final = re.compile(
     r"listener|^ssl\.|^sasl\.|^security\.|^authorizer\.|^super\.users$|^allow\.everyone|^principal\.builder|"
     r"^delegation\.token|^password\.encoder|reauth|authentication|policy\.class\.name$|flush|insync|^unclean|^log\.cleaner\.enable$|"
     r"^(advertised\.)?(host\.name|port)$"
 )
-"""Names of settings about who may connect, who may do what, what is synced and what is kept. Those of them that
-Penstock has are not looked for here, but names that look like them are."""
-_PROMISING: Final = (
+"""Names of settings about authentication, authorization, fsync and durability. Those that Penstock supports are
+not checked against this pattern, but names similar to them are."""
+_WELL_KNOWN_UNSUPPORTED: Final = (
     "authorizer.class.name",
     "listener.security.protocol.map",
     "log.cleaner.enable",
@@ -151,18 +151,18 @@ _PROMISING: Final = (
     "ssl.truststore.location",
     "super.users",
 )
-"""The best known of them, for names that are misspelled."""
-ALIKE: Final = 0.75
+"""The best known of them, to recognize misspelled names."""
+SIMILARITY_MIN: Final = 0.75
 
 
 class Understood(NamedTuple):
     settings: dict[str, str]
-    """By the names that Penstock has for them."""
+    """By their Penstock names."""
     warnings: list[str]
 
 
 def understand(given: Mapping[str, str], *, is_strict: bool) -> Understood:
-    """What broker settings mean here. `is_strict`: names that are not known are refused. Raises InvalidConfig.
+    """Translates broker settings. `is_strict`: unknown names are refused. Raises InvalidConfig.
 
     >>> understand({"log.retention.hours": "2", "queued.max.requests": "8"}, is_strict=False)
     Understood(settings={'log.retention.ms': '7200000'}, warnings=['queued.max.requests has no effect here'])
@@ -172,40 +172,40 @@ def understand(given: Mapping[str, str], *, is_strict: bool) -> Understood:
     warnings = [f"{name} has no effect here" for name in settings if name in WITHOUT_EFFECT]
     for name, (ours, factor) in IN_OTHER_UNITS.items():
         if name in given:
-            settings.setdefault(ours, _converted(name, given[name], factor))
+            settings.setdefault(ours, _convert(name, given[name], factor))
     for name, text in given.items():
         if name in settings or name in IN_OTHER_UNITS or _is_harmless(name, text):
             continue
-        if name in _NAMES or name.startswith(_FAMILIES):
+        if name in _UNUSED_NAMES or name.startswith(_UNUSED_PREFIXES):
             warnings.append(f"{name} has no effect here")
         else:
-            warnings.append(_unknown(name, is_strict=is_strict))
+            warnings.append(_check_unknown(name, is_strict=is_strict))
     return Understood(settings, warnings)
 
 
 def _is_harmless(name: str, text: str) -> bool:
-    """Whether a value asks for nothing but what there is."""
+    """Whether a value requests nothing but what Penstock does anyway."""
     if name == "listener.security.protocol.map":
         return "PLAINTEXT:PLAINTEXT" in text.replace(" ", "").split(",")
     return text.strip() in _HARMLESS.get(name, ())
 
 
-def _converted(name: str, text: str, factor: int) -> str:
+def _convert(name: str, text: str, factor: int) -> str:
     value = Setting(name=name, kind=Kind.LONG, default="", doc="", minimum=-1, maximum=LONG_MAX).parse(text)
     return str(min(value * factor, LONG_MAX)) if value >= 0 else "-1"
 
 
-def _unknown(name: str, *, is_strict: bool) -> str:
-    """What is said of a setting that is none of Penstock's. Raises InvalidConfig where the broker must not start."""
-    known = [*BROKER_SETTINGS.by_name, *IN_OTHER_UNITS, *NODE_NAMES, *_NAMES, *_PROMISING]
-    alike = get_close_matches(name, known, 1, ALIKE)
+def _check_unknown(name: str, *, is_strict: bool) -> str:
+    """Returns the warning for an unknown setting. Raises InvalidConfig where the broker must not start."""
+    known = [*BROKER_SETTINGS.by_name, *IN_OTHER_UNITS, *NODE_NAMES, *_UNUSED_NAMES, *_WELL_KNOWN_UNSUPPORTED]
+    alike = get_close_matches(name, known, 1, SIMILARITY_MIN)
     meant = f"; did you mean {alike[0]}?" if alike else ""
-    if _PROMISES.search(name):
+    if _SECURITY_OR_DURABILITY.search(name):
         raise InvalidConfig(
-            f"{name} is not supported: a broker that ignored it would not be as safe as it says{meant}"
+            f"{name} is not supported, and ignoring it would weaken security or durability; remove it{meant}"
         )
-    if alike and _PROMISES.search(alike[0]):
-        raise InvalidConfig(f"{name} is not known, and looks like a setting that must not be ignored{meant}")
+    if alike and _SECURITY_OR_DURABILITY.search(alike[0]):
+        raise InvalidConfig(f"{name} is unknown, and similar to a setting about security or durability{meant}")
     if is_strict:
-        raise InvalidConfig(f"{name} is not known{meant}")
-    return f"{name} is not known, and ignored{meant}"
+        raise InvalidConfig(f"{name} is unknown{meant}")
+    return f"{name} is unknown and ignored{meant}"

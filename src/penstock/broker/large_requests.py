@@ -1,7 +1,7 @@
-"""Requests with many array elements: decoded in time slices, handled piece by piece, answered as one.
+"""Large requests: decoded in time slices, handled in pieces, and answered with one joined response.
 
-One request with 50,000 topics would hold the event loop for a second. Most APIs answer each element by itself, so
-that a request can be cut into pieces that the ordinary handler takes one after another; the answers are joined.
+One request with 50,000 topics would block the event loop for a second. Most APIs answer each element independently:
+such a request is cut into pieces that the ordinary handler takes one after another, and the responses are joined.
 Requests that cannot be cut (a group's assignment, a transaction's partitions) may have fewer elements.
 """
 
@@ -21,20 +21,21 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer, fields_of
 
 UNDIVIDED_ELEMENTS_MAX: Final = 20_000
-"""Array elements of a request that is handled as a whole."""
+"""The most array elements of a request that cannot be cut."""
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How the requests of one API are cut: the arrays from the outermost to the one whose elements are counted."""
+    """How requests of one API are cut: the path of arrays from the outermost to the one whose elements are
+    counted."""
 
     requests: tuple[Path, ...]
-    """Versions differ in where the array is: the first of these that is not empty is cut."""
+    """Paths differ between versions: the first array that is not empty is cut."""
     responses: tuple[Path, ...]
     inline_max: int = ELEMENTS_INLINE_MAX
-    """Requests with at most so many array elements are handled as a whole."""
+    """Requests with at most this many array elements are handled as a whole."""
 
     @property
     def piece(self) -> int:
@@ -97,33 +98,33 @@ SLICED_BY_HANDLER: Final = frozenset(
         ApiKey.SHARE_ACKNOWLEDGE,
     )
 )
-"""APIs whose handlers take requests with any number of elements, and let the loop breathe."""
+"""APIs whose handlers accept any number of elements and work in time slices."""
 
 
-DISTINCT: Final[dict[int, str]] = {
+DEDUPLICATED_ARRAYS: Final[dict[int, str]] = {
     ApiKey.DESCRIBE_GROUPS: "groups",
     ApiKey.CONSUMER_GROUP_DESCRIBE: "group_ids",
     ApiKey.SHARE_GROUP_DESCRIBE: "group_ids",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactional_ids",
 }
-"""Arrays of names, each of which is answered once however often it is there: the answer about one may be large."""
+"""Arrays of names whose duplicates are answered once: the response for one name may be large."""
 
 
 def inline_max(key: int) -> int:
-    """Array elements of a request of this API that is decoded and handled without a break."""
+    """Returns the most array elements of a request that is decoded and handled without time slices."""
     split = SPLITS.get(key)
     return ELEMENTS_INLINE_MAX if split is None else split.inline_max
 
 
 def elements_max(key: int) -> int:
-    """Array elements of a request of this API in all."""
+    """Returns the most array elements that a request of this API may have."""
     return ELEMENTS_MAX if key in SPLITS or key in SLICED_BY_HANDLER else UNDIVIDED_ELEMENTS_MAX
 
 
 async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Broker) -> Any:
-    """Decodes and handles a request that has too many elements to do so without a break.
+    """Decodes and handles a request with too many elements for one time slice.
 
-    Raises MalformedRequest. Returns None if the handler answers later, or if nobody waits for the answer any more.
+    Raises MalformedRequest. Returns None if the handler answers later, or if the client has disconnected.
     """
     steps: Steps[Any] = decode_steps(api.request, call.version, frame, at, elements_max(api.key))
     request = await broker.slices.run(steps)
@@ -132,13 +133,13 @@ async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Bro
     if split is None:
         result = api.handler(request, call, broker)
         return await result if isinstance(result, Coroutine) else result
-    joined = Joined(split)
+    joined = JoinedResponse(split)
     is_answered = True
     for number, (piece, depth) in enumerate(cut(request, split)):
         response = await _handle_piece(api, piece, number, call, broker)
-        if call.is_gone:
+        if call.is_disconnected:
             return None
-        if response is None:  # the protocol wants no answer (acks=0)
+        if response is None:  # the protocol has no response (acks=0)
             is_answered = False
         else:
             joined.add(response, depth)
@@ -149,19 +150,19 @@ async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Bro
 
 
 def without_duplicates(key: int, request: Any) -> Any:
-    """Drops what is asked for again, where the answer about one element may be large."""
+    """Drops duplicate elements where the response for one element may be large."""
     if key == ApiKey.OFFSET_FETCH:
         return distinct_groups(request)
-    name = DISTINCT.get(key)
-    return request if name is None else _with(request, name, list(dict.fromkeys(getattr(request, name))))
+    name = DEDUPLICATED_ARRAYS.get(key)
+    return request if name is None else _with_field(request, name, list(dict.fromkeys(getattr(request, name))))
 
 
 async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: Broker) -> Any:
-    """Has one piece handled as if it were a request of its own, within a time slice."""
+    """Handles one piece like a whole request, within a time slice; returns its response."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    part = _PartOfCall(call, answered)
+    part = _PieceCall(call, answered)
     part.piece = number
-    call.on_gone = part.cancel
+    call.on_disconnect = part.cancel
     async with broker.slices:
         result = api.handler(piece, part, broker)
     if isinstance(result, Coroutine):
@@ -169,8 +170,8 @@ async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: B
     return result if result is not None else await answered
 
 
-class _PartOfCall(Call):
-    """The call that the handler of one piece sees: its answer is kept to be joined with the others."""
+class _PieceCall(Call):
+    """The call passed to the handler of one piece: keeps the response to be joined with the others."""
 
     __slots__ = ("_answered", "_whole")
 
@@ -191,27 +192,27 @@ class _PartOfCall(Call):
     def answer(self, response: Any, hang_up: bool = False) -> None:
         self._whole.hang_up = self._whole.hang_up or hang_up
         self.is_answered = True
-        self.on_gone = None
+        self.on_disconnect = None
         if not self._answered.done():
             self._answered.set_result(response)
 
     def cancel(self) -> None:
-        """The client is gone: whoever works for this call stops, and nobody waits for its answer."""
-        self.is_gone = True
-        if self.on_gone is not None:
-            self.on_gone()
+        """The client has disconnected: cancels the handler's work and ends the wait for its response."""
+        self.is_disconnected = True
+        if self.on_disconnect is not None:
+            self.on_disconnect()
         if not self._answered.done():
             self._answered.set_result(None)
 
 
-# -- cutting and joining
+# -- cut and join
 
 
 def cut(request: Any, split: Split) -> Iterator[tuple[Any, int]]:
-    """Yields requests with at most `split.piece` elements each, in order, that ask for the same as this one.
+    """Yields requests with at most `split.piece` elements each that together equal this one, in order.
 
-    With each comes the number of arrays, from the outermost, in which its first element continues the last element of
-    the piece before: that element was itself cut.
+    Each comes with the number of arrays, from the outermost, in which its first element continues the last element of
+    the previous piece: that element was itself cut.
     """
     path = next((path for path in split.requests if getattr(request, path[0])), split.requests[0])
     yield from _cut(request, path, split.piece)
@@ -222,52 +223,52 @@ def _cut(message: Any, path: Path, piece: int) -> Iterator[tuple[Any, int]]:
     items = getattr(message, name) or ()
     if not inner:
         for start in range(0, len(items), piece):
-            yield _with(message, name, items[start : start + piece]), 0
+            yield _with_field(message, name, items[start : start + piece]), 0
         return
     batch: list[Any] = []
     weight = 0
     for item in items:
-        added = max(1, _weigh(item, inner))
+        added = max(1, _count_elements(item, inner))
         if batch and weight + added > piece:
-            yield _with(message, name, batch), 0
+            yield _with_field(message, name, batch), 0
             batch, weight = [], 0
         if added > piece:
             for number, (part, depth) in enumerate(_cut(item, inner, piece)):
-                yield _with(message, name, [part]), 1 + depth if number else 0
+                yield _with_field(message, name, [part]), 1 + depth if number else 0
             continue
         batch.append(item)
         weight += added
     if batch:
-        yield _with(message, name, batch), 0
+        yield _with_field(message, name, batch), 0
 
 
-def _weigh(message: Any, path: Path) -> int:
+def _count_elements(message: Any, path: Path) -> int:
     items = getattr(message, path[0]) or ()
-    return len(items) if len(path) == 1 else sum(max(1, _weigh(item, path[1:])) for item in items)
+    return len(items) if len(path) == 1 else sum(max(1, _count_elements(item, path[1:])) for item in items)
 
 
-def _with(message: Any, name: str, value: Sequence[Any]) -> Any:
-    """A copy of a message with another value in one field."""
+def _with_field(message: Any, name: str, value: Sequence[Any]) -> Any:
+    """Returns a copy of a message with another value in one field."""
     values = {field.name: getattr(message, field.name) for field in fields_of(type(message))}
     return type(message)(**(values | {name: value}))
 
 
-class Joined:
-    """The answers to all pieces, joined as they come. If one failed as a whole, that is the answer."""
+class JoinedResponse:
+    """The responses to all pieces, joined as they arrive. If one failed as a whole, that is the result."""
 
     def __init__(self, split: Split) -> None:
         self._paths = split.responses
-        self._root: _Node | None = None
+        self._root: _JoinedMessage | None = None
         self._path: Path = ()
         self._failed: Any = None
 
     def add(self, response: Any, depth: int) -> None:
-        """`depth`: as `cut` said of the piece that this is the answer to."""
+        """`depth`: the number that `cut` returned with the piece."""
         if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
             self._failed = response
         if self._root is None:
             self._path = next((path for path in self._paths if getattr(response, path[0])), self._paths[0])
-            self._root = _Node(response, self._path)
+            self._root = _JoinedMessage(response, self._path)
         else:
             self._root.add(response, depth)
 
@@ -276,8 +277,8 @@ class Joined:
         return self._failed if self._failed is not None else self._root.build()
 
 
-class _Node:
-    """A message whose array is put together from several. Only elements that were cut have nodes of their own."""
+class _JoinedMessage:
+    """A message whose array is joined from several messages. Only elements that were cut are joined themselves."""
 
     __slots__ = ("_items", "_last", "_message", "_path")
 
@@ -285,15 +286,15 @@ class _Node:
         self._message = message
         self._path = path
         self._items: list[Any] = list(getattr(message, path[0]) or ())
-        self._last: _Node | None = None
-        """Of the last element, while it is put together."""
+        self._last: _JoinedMessage | None = None
+        """The last element, while it is being joined."""
 
     def add(self, message: Any, depth: int) -> None:
         inner = self._path[1:]
         items = getattr(message, self._path[0]) or ()
-        if depth and inner and items and self._items and _is_same(self._items[-1], items[0], inner[0]):
+        if depth and inner and items and self._items and _are_parts_of_one(self._items[-1], items[0], inner[0]):
             if self._last is None:
-                self._last = _Node(self._items[-1], inner)
+                self._last = _JoinedMessage(self._items[-1], inner)
             self._last.add(items[0], depth - 1)
             items = items[1:]
         if items:
@@ -307,11 +308,11 @@ class _Node:
 
     def build(self) -> Any:
         self._close_last()
-        return _with(self._message, self._path[0], self._items)
+        return _with_field(self._message, self._path[0], self._items)
 
 
-def _is_same(one: Any, other: Any, but: str) -> bool:
-    """Whether two structs are equal but for one array: they are parts of one that was cut."""
+def _are_parts_of_one(one: Any, other: Any, but: str) -> bool:
+    """Whether two structs are equal except for one array: they are parts of one that was cut."""
     return all(
         getattr(one, field.name) == getattr(other, field.name) for field in fields_of(type(one)) if field.name != but
     )

@@ -1,36 +1,36 @@
-"""What handlers share that administer partitions: finding them by name, and how long somebody waits for it."""
+"""Partition lookup by topic name, and request timeouts, for handlers that change partitions."""
 
 import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from penstock.broker.broker import Broker
-from penstock.cluster.image import Place
 from penstock.cluster.metadata import Metadata
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
+from penstock.foundation.ids import TopicIdPartition
 
 T = TypeVar("T")
 
 
 class RequestTimedOut(PenstockError):
-    """It took longer than whoever asked would wait. It goes on."""
+    """The operation took longer than the request's timeout. It continues."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
-def find_place(broker: Broker, topic: str, number: int) -> Place:
-    """A partition by its topic's name. Raises Kafka's error where there is none."""
+def find_partition(broker: Broker, topic: str, number: int) -> TopicIdPartition:
+    """Returns a partition by its topic's name. Raises UnknownTopicOrPartition if it does not exist."""
     found = broker.topic(topic)
     if number not in found.partitions:
         raise UnknownTopicOrPartition(
             f"topic {topic!r} has {len(found.partitions)} partitions, asked for partition {number}"
         )
-    return Place(found.topic_id, number)
+    return TopicIdPartition(found.topic_id, number)
 
 
-async def within(metadata: Metadata, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
-    """Do something that somebody waits for no longer than this. What has been begun is not broken off."""
+async def run_with_timeout(metadata: Metadata, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
+    """Returns the result of `work`. Raises RequestTimedOut after the timeout; the work continues."""
     outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     async def finish() -> None:
@@ -49,5 +49,5 @@ async def within(metadata: Metadata, timeout_ms: int, work: Coroutine[Any, Any, 
             return await outcome
     except TimeoutError:
         raise RequestTimedOut(
-            f"it was not done within {timeout_ms} ms, and goes on; look at the partitions before you try again"
+            f"not finished within {timeout_ms} ms, and still in progress; check the partitions before you try again"
         ) from None

@@ -1,4 +1,4 @@
-"""Asking other brokers: what a coordinator and the leaders of a transaction's partitions have to tell each other."""
+"""Requests to other brokers, over one connection per broker and request type."""
 
 import asyncio
 import logging
@@ -17,63 +17,70 @@ TIMEOUT_S: Final = 10.0
 CONNECT_S: Final = 3.0
 
 Answer = Callable[[Any], None]
-"""Takes a response, or the PenstockError that stands in its place: then nobody knows whether it was done."""
+"""Receives a response, or a PenstockError: then it is unknown whether the request was handled."""
 AskPeer = Callable[[int, Any, Answer], None]
-"""Asks a broker, by its id."""
+"""Sends a request to a broker, by its id."""
 
 
 class Peers:
-    """One connection to each broker for each kind of request: one that waits must not hold up the others."""
+    """One connection to each broker for each request type: a slow request must not block other types."""
 
     def __init__(self, node_id: int, image: Callable[[], ClusterImage]) -> None:
         self._settings: Final = ConnectionSettings(
             client_id=f"penstock-broker-{node_id}", connect_timeout_s=CONNECT_S, request_timeout_s=TIMEOUT_S
         )
         self._image = image
-        self._lines: dict[tuple[int, type], _Line] = {}
+        self._connections: dict[tuple[int, type], _PeerConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._unreachable: set[int] = set()
+        """Brokers whose last request failed: logged once, not with every request."""
 
     def ask(self, node: int, request: Any, answer: Answer) -> None:
-        """The answer comes once, and not before this returns."""
+        """Sends a request; calls `answer` once, never before this returns."""
         task = asyncio.get_running_loop().create_task(self._ask(node, request, answer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def _ask(self, node: int, request: Any, answer: Answer) -> None:
         try:
-            connection = await self._line(node, type(request)).connection(self._address(node))
+            connection = await self._connection_to(node, type(request)).connection(self._address(node))
             response = await connection.request(request)
         except PenstockError as error:
-            logger.info("peer_not_reached node=%d reason=%r", node, str(error))
+            if node not in self._unreachable:
+                self._unreachable.add(node)
+                logger.warning("peer_not_reached node=%d reason=%r", node, str(error))
             answer(error)
         else:
+            if node in self._unreachable:
+                self._unreachable.discard(node)
+                logger.info("peer_reached node=%d", node)
             answer(response)
 
-    def _line(self, node: int, kind: type) -> "_Line":
-        return self._lines.setdefault((node, kind), _Line(self._settings))
+    def _connection_to(self, node: int, kind: type) -> "_PeerConnection":
+        return self._connections.setdefault((node, kind), _PeerConnection(self._settings))
 
     def _address(self, node: int) -> Address:
         broker = self._image().brokers.get(node)
         if broker is None:
-            raise ConnectionFailed(f"broker {node} is not there now")
+            raise ConnectionFailed(f"broker {node} is not registered")
         return Address(broker.host, broker.port)
 
     def apply(self, image: ClusterImage) -> None:
-        """Hang up on brokers that are gone."""
-        for key in [key for key in self._lines if key[0] not in image.brokers]:
-            self._lines.pop(key).close()
+        """Closes connections to brokers that are no longer registered."""
+        for key in [key for key in self._connections if key[0] not in image.brokers]:
+            self._connections.pop(key).close()
 
     async def close(self) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for line in self._lines.values():
-            line.close()
-        self._lines.clear()
+        for peer in self._connections.values():
+            peer.close()
+        self._connections.clear()
 
 
-class _Line:
-    """A connection that is made when it is needed, and made again when it is lost."""
+class _PeerConnection:
+    """A connection that is opened on first use, and reopened when it is lost."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings

@@ -1,4 +1,4 @@
-"""Which function handles which API, in which versions: what ApiVersions advertises is what stands here."""
+"""The registry of API handlers and their versions, from which ApiVersions is answered."""
 
 import importlib
 import pkgutil
@@ -27,14 +27,14 @@ class Api:
     versions: range
     flexible_from: int
     handler: Callable[[Any, "Call", "Broker"], Any | Awaitable[Any] | None]
-    """Returns the response, or None if it will be given to the call later, or an awaitable of the response."""
+    """Returns the response, an awaitable of it, or None if it answers the call later."""
 
 
 APIS: Final[dict[int, Api]] = {}
 
 
 def handles(key: ApiKey, *, versions: range | None = None) -> Callable[[H], H]:
-    """Register a handler for every version of an API that its schema has, or for fewer."""
+    """Registers a handler for all versions of an API's schema, or for `versions`."""
 
     def register(handler: H) -> H:
         message = message_of(REQUESTS[key])
@@ -51,6 +51,6 @@ def handles(key: ApiKey, *, versions: range | None = None) -> Callable[[H], H]:
 
 
 def load_handlers() -> None:
-    """Import every handler file, so that each registers what it handles."""
+    """Imports every handler file; each registers its handler."""
     for module in pkgutil.iter_modules(handlers.__path__):
         importlib.import_module(f"{handlers.__name__}.{module.name}")

@@ -1,8 +1,8 @@
-"""The broker's own settings, by Kafka's names where Kafka has one."""
+"""The broker settings with their defaults, bounds and documentation, under Kafka's names where Kafka has one."""
 
 from typing import Final
 
-from penstock.cluster.settings import CLUSTER_SETTINGS, PLACE_SETTINGS
+from penstock.cluster.settings import CLUSTER_SETTINGS, STARTUP_SETTINGS
 from penstock.foundation.ids import GROUPS_TOPIC, INTERNAL_TOPICS, TRANSACTIONS_TOPIC
 from penstock.foundation.settings import INT_MAX, Kind, Setting, Table, number, switch
 from penstock.groups.settings import GROUP_SETTINGS
@@ -20,7 +20,7 @@ SQS_REGIONS: Final = "sqs.regions"
 SHARED: Final = "shared"
 SEPARATE: Final = "separate"
 SETTING_PREFIXES: Final = {GROUPS_TOPIC: "offsets.topic.", TRANSACTIONS_TOPIC: "transaction.state.log."}
-"""What the names of the settings of internal topics begin with."""
+"""Prefixes of the settings of internal topics."""
 
 OWN_SETTINGS: Final = (
     Setting(
@@ -28,28 +28,28 @@ OWN_SETTINGS: Final = (
         kind=Kind.LIST,
         default="",
         choices=tuple(sorted(INTERNAL_TOPICS)),
-        doc="Internal topics whose coordinators are paused: clients are told to try again. Managed by `penstock "
+        doc="Internal topics whose coordinators are paused: clients get a retriable error. Managed by `penstock "
         "cluster repair-internal-topics`.",
     ),
-    switch("auto.create.topics.enable", "true", "Whether asking for a topic that is not there makes it."),
+    switch("auto.create.topics.enable", "true", "Whether a Metadata request creates topics that do not exist."),
     switch("delete.topic.enable", "true", "Whether topics may be deleted."),
     Setting(
         name=SQS_LIMITS,
         kind=Kind.STRING,
         default=RELAXED,
         choices=(RELAXED, STRICT),
-        doc="`strict`: as with AWS, a queue cannot be purged twice, nor made again after it was deleted, within 60 "
-        "seconds.",
+        doc="`strict`: as with AWS, a queue cannot be purged twice within 60 seconds, nor created again within 60 "
+        "seconds after it was deleted.",
     ),
-    number("num.partitions", 1, 1, "Partitions of a topic that is made without a number of them."),
+    number("num.partitions", 1, 1, "Partitions of a topic that is created without a partition count."),
     number("max.partitions.per.topic", 10_000, 1, "The most partitions a topic may have."),
-    number("default.replication.factor", 1, 1, "Replicas of a topic that is made without a number of them."),
-    number("fetch.max.bytes", 55 << 20, 1024, "The most bytes one fetch is answered with."),
-    number("max.incremental.fetch.session.cache.slots", 1000, 0, "Fetch sessions that are remembered."),
-    number("producer.id.expiration.ms", DAY_MS, 1, "How long a silent producer's sequences are remembered."),
-    number("log.retention.check.interval.ms", 300_000, 1, "How often retention looks for old segments.", Kind.LONG),
-    number("log.initial.task.delay.ms", 30_000, 0, "How long after the start retention first looks.", Kind.LONG),
-    number("log.cleaner.backoff.ms", 15_000, 1, "How often compaction looks for work.", Kind.LONG),
+    number("default.replication.factor", 1, 1, "Replicas of a topic that is created without a replication factor."),
+    number("fetch.max.bytes", 55 << 20, 1024, "The most bytes in the response to one fetch."),
+    number("max.incremental.fetch.session.cache.slots", 1000, 0, "The most incremental fetch sessions (KIP-227)."),
+    number("producer.id.expiration.ms", DAY_MS, 1, "How long the state of an idle producer id is retained."),
+    number("log.retention.check.interval.ms", 300_000, 1, "How often segments are checked for retention.", Kind.LONG),
+    number("log.initial.task.delay.ms", 30_000, 0, "Delay of the first retention check after startup.", Kind.LONG),
+    number("log.cleaner.backoff.ms", 15_000, 1, "How often compaction checks for logs to compact.", Kind.LONG),
     Setting(
         name="telemetry.max.bytes",
         kind=Kind.INT,
@@ -62,18 +62,18 @@ OWN_SETTINGS: Final = (
         "client.telemetry.max.series",
         20_000,
         0,
-        "Values that clients have pushed which this broker shows at /metrics; more are dropped.",
+        "The most series pushed by clients that this broker exposes at /metrics; more are dropped.",
     ),
-    number("log.cleaner.keys.max", 2_000_000, 1000, "Keys that one compaction pass keeps in memory."),
+    number("log.cleaner.keys.max", 2_000_000, 1000, "The most keys that one compaction pass holds in memory."),
 )
 
 STATIC_SETTINGS: Final = (
-    number("socket.request.max.bytes", 100 << 20, 1024, "The largest request that is read."),
-    number("max.connections", INT_MAX, 1, "Connections that are accepted at one time."),
-    number("http.max.connections", 10_000, 1, "HTTP connections that are served at one time; others are told so."),
-    number("connections.max.idle.ms", 600_000, 1000, "How long a silent connection is kept.", Kind.LONG),
+    number("socket.request.max.bytes", 100 << 20, 1024, "The largest request that is accepted."),
+    number("max.connections", INT_MAX, 1, "The most open connections."),
+    number("http.max.connections", 10_000, 1, "The most open HTTP connections; others get an error."),
+    number("connections.max.idle.ms", 600_000, 1000, "Idle connections are closed after this time.", Kind.LONG),
     number(
-        "queued.max.request.bytes", 512 << 20, 1 << 20, "Bytes of half-received requests held at one time.", Kind.LONG
+        "queued.max.request.bytes", 512 << 20, 1 << 20, "The most bytes of partially received requests.", Kind.LONG
     ),
     number(
         "event.loop.monitor.interval.ms", 100, 1, "How often the stall monitor checks that the event loop responds."
@@ -84,7 +84,7 @@ STATIC_SETTINGS: Final = (
         default="000000000000",
         pattern="[0-9]{12}",
         form="an account id of 12 digits",
-        doc="The account of queues, in their URLs and ARNs, where no key names another one.",
+        doc="The account id in queue URLs and ARNs, unless the access key belongs to another account.",
     ),
     Setting(
         name=SQS_REGION,
@@ -92,23 +92,23 @@ STATIC_SETTINGS: Final = (
         default="us-east-1",
         pattern="[a-z0-9-]{1,32}",
         form="the name of a region such as eu-west-1",
-        doc="The region in ARNs of queues, where a request is not signed for one.",
+        doc="The region in queue ARNs, for requests that are not signed for a region.",
     ),
     Setting(
         name=SQS_REGIONS,
         kind=Kind.STRING,
         default=SHARED,
         choices=(SHARED, SEPARATE),
-        doc="`separate`: queues of one name in several regions are several queues, by the region that a request is "
-        "signed for.",
+        doc="`separate`: queues of the same name in different regions are different queues; the signature of a "
+        "request selects the region.",
     ),
-    *PLACE_SETTINGS,
+    *STARTUP_SETTINGS,
 )
 """Read once, when the process starts."""
 
 
 def _topic_defaults() -> list[Setting]:
-    """Every topic setting under the broker's name for it."""
+    """Returns every topic setting under its broker-level name."""
     found: dict[str, Setting] = {}
     for entry in LOG_SETTINGS:
         if entry.broker_name:
@@ -161,7 +161,7 @@ _IDLE_SETTINGS: Final = (
     ),
     number("max.connection.creation.rate", INT_MAX, 0, f"{_NO_EFFECT}new connections are not throttled."),
 )
-"""Settings that operators of Kafka change while brokers run."""
+"""Settings that Kafka operators change while brokers run."""
 WITHOUT_EFFECT: Final = frozenset(entry.name for entry in _IDLE_SETTINGS)
 
 BROKER_SETTINGS: Final = Table(

@@ -1,4 +1,4 @@
-"""Answers that are large because the broker holds much: made at once where they are small, else in time slices."""
+"""Builds large responses in time slices, and small ones at once."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeVar
@@ -10,40 +10,40 @@ from penstock.foundation.time_slices import SLICE_S
 T = TypeVar("T")
 
 INLINE_ELEMENTS: Final = 500
-"""Elements of an answer that are made without a break: about a millisecond."""
+"""Elements of a response that are built without a break: about a millisecond."""
 STEP_MASK: Final = 63
 
 
 def make_answer(broker: Broker, elements: int, steps: Steps[T]) -> T | Awaitable[T]:
-    """Runs the steps that make an answer of about so many elements."""
+    """Runs the steps that build a response of about `elements` elements: at once if small, else in time slices."""
     return run_steps(steps) if elements <= INLINE_ELEMENTS else broker.slices.run(steps)
 
 
-def in_turns(broker: Broker, items: Iterable[T], act: Callable[[T], object]) -> Callable[[], None]:
-    """Does something with each item: with some now, with others in the next turns of the loop, a few milliseconds at
-    a time. Returns what keeps the rest from being done."""
+def run_in_slices(broker: Broker, items: Iterable[T], act: Callable[[T], object]) -> Callable[[], None]:
+    """Calls `act` for each item: some now, the others in later iterations of the event loop, a few milliseconds at
+    a time. Returns a function that cancels the rest."""
     left = iter(items)
-    stop = _nothing
+    stop = _noop
 
-    def go_on() -> None:
+    def run_slice() -> None:
         nonlocal stop
         until_s = broker.clock.monotonic_s() + SLICE_S
         for item in left:
             act(item)
             if broker.clock.monotonic_s() >= until_s:
-                stop = broker.timer(0, go_on)
+                stop = broker.timer(0, run_slice)
                 return
 
-    go_on()
+    run_slice()
     return lambda: stop()
 
 
-def _nothing() -> None:
-    """There is nothing left to stop."""
+def _noop() -> None:
+    pass
 
 
-def paced(items: Iterable[T]) -> Iterator[T | None]:
-    """Yields None now and then between items: the place for a break."""
+def with_breaks(items: Iterable[T]) -> Iterator[T | None]:
+    """Yields the items, and None every 64 items: a point at which the caller may pause."""
     for number, item in enumerate(items, 1):
         yield item
         if number & STEP_MASK == 0:

@@ -1,4 +1,4 @@
-"""Creates the topics that streams groups need for themselves: repartition topics and changelogs (KIP-1071)."""
+"""Creates the internal topics of streams groups: repartition topics and changelogs (KIP-1071)."""
 
 import logging
 from typing import Final
@@ -18,7 +18,7 @@ DEFAULT_REPLICAS: Final = -1
 
 
 class StreamsTopics:
-    """Does what coordinators of streams groups want done."""
+    """Performs the CreateStreamsTopics effects of group coordinators."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -26,7 +26,8 @@ class StreamsTopics:
         """Groups whose topics are being created."""
 
     def perform(self, effect: CreateStreamsTopics) -> None:
-        """Begins to create topics, unless that was begun. The group asks again until they exist."""
+        """Starts to create a group's topics, unless that is in progress. The group requests it again until they
+        exist."""
         if effect.group_id not in self._creating:
             self._creating.add(effect.group_id)
             self._broker.metadata.spawn(self._create(effect))
@@ -61,4 +62,4 @@ def _new_topic(topic: InternalTopic) -> NewTopic:
 
 
 def _ignore(answer: object) -> None:
-    """The group tells its members; nothing else waits for it."""
+    """The group reports to its members; no other caller waits for it."""

@@ -1,4 +1,4 @@
-"""What clients are told about security while there is none, in Kafka's words."""
+"""Kafka's error text for ACL requests on a cluster without an authorizer."""
 
 from typing import Final
 

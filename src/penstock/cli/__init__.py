@@ -1,1 +1,1 @@
-"""The command line: one file a command group."""
+"""The `penstock` command line (click): one file or package per command group."""

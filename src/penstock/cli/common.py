@@ -1,4 +1,4 @@
-"""What the commands share: options, times and places as people write them, tables, JSON lines, running a client."""
+"""Shared helpers of CLI commands: options, time and offset parsing, tables, JSON lines, running async work."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Pairs = list[tuple[str, str]]
 
 PIPE_COLUMNS: Final = 10_000
-"""Tables are never cut or wrapped when something other than a terminal reads them."""
+"""The table width when standard output is not a terminal: rows are never cut or wrapped."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_FORMS: Final = "2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
 
@@ -46,16 +46,16 @@ def bootstrap_option(command: Command) -> Command:
         callback=_check_bootstrap,
         show_default=True,
         show_envvar=True,
-        help="Brokers to begin with; one that answers is enough.",
+        help="Addresses of brokers; one that is reachable is enough.",
     )(command)
 
 
 def json_option(command: Command) -> Command:
-    return click.option("--json", "as_json", is_flag=True, help="One JSON object a line, for scripts.")(command)
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")(command)
 
 
 def parse_pairs(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> Pairs:
-    """`name=value`, several times."""
+    """Parses repeated `NAME=VALUE` options; raises click.BadParameter."""
     pairs = []
     for text in values:
         name, equals, value = text.partition("=")
@@ -65,30 +65,30 @@ def parse_pairs(ctx: click.Context, option: click.Parameter, values: Sequence[st
     return pairs
 
 
-# -- times and places
+# -- times and offsets
 
 
 def parse_time(text: str) -> int:
-    """`2026-01-31T12:00:00Z` or `@1767225600000` as ms since 1970. ValueError says what is wrong.
+    """Parses `2026-01-31T12:00:00Z` or `@1767225600000` to milliseconds since 1970; raises ValueError.
 
     >>> parse_time("2026-01-01T00:00:00Z")
     1767225600000
     """
     if text.startswith("@"):
         if not text[1:].isdecimal():
-            raise ValueError(f"{text!r} is no time; write {_TIME_FORMS}")
+            raise ValueError(f"{text!r} is not a valid time; expected {_TIME_FORMS}")
         return int(text[1:])
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no time; write {_TIME_FORMS}") from None
+        raise ValueError(f"{text!r} is not a valid time; expected {_TIME_FORMS}") from None
     if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no time zone; write {_TIME_FORMS}")
+        raise ValueError(f"{text!r} has no time zone; expected {_TIME_FORMS}")
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
 def format_time(timestamp_ms: int) -> str:
-    """RFC 3339 in UTC, as `parse_time` reads it; a time that no calendar has stays a number.
+    """Formats as RFC 3339 in UTC, which `parse_time` accepts; as `@MILLISECONDS` if outside datetime's range.
 
     >>> format_time(1767225600000)
     '2026-01-01T00:00:00.000Z'
@@ -101,7 +101,7 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def parse_start(text: str) -> Start:
-    """Where to start reading. A plain whole number is an offset; a time is RFC 3339, or ms after an `@`."""
+    """Parses a start position: earliest, latest, an offset, -N, an RFC 3339 time or `@MILLISECONDS`."""
     if text in (Origin.EARLIEST.value, Origin.LATEST.value):
         return Start(Origin(text))
     if text.isdecimal():
@@ -111,7 +111,7 @@ def parse_start(text: str) -> Start:
     try:
         return Start(Origin.TIME, parse_time(text))
     except ValueError as error:
-        raise ValueError(f"{error}; or earliest, latest, an offset, or -N for the last N") from error
+        raise ValueError(f"{error}, earliest, latest, an offset, or -N for the last N") from error
 
 
 def format_bytes(count: int) -> str:
@@ -139,8 +139,8 @@ def echo_json(value: Any) -> None:
 
 
 def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns whose name starts with `#` hold numbers."""
-    from rich.console import Console  # only those who draw pay for it
+    """Prints a table. Columns whose name starts with `#` are right-aligned numbers."""
+    from rich.console import Console  # imported here: it is slow to import
     from rich.table import Table
     from rich.text import Text
 
@@ -160,30 +160,31 @@ def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 
 class Terminated(KeyboardInterrupt):
-    """The process was sent SIGTERM: the command ends as it does on Ctrl-C."""
+    """Raised when the process receives SIGTERM; the command ends as on Ctrl-C."""
 
 
-_told = threading.Event()
-"""Set by the first SIGTERM. An exception that a signal handler raises is lost if it is raised in a destructor or in a
-callback of the garbage collector or of an import, so that `run` looks here, too."""
+_sigterm_received = threading.Event()
+"""Set by the first SIGTERM. `run` checks it because an exception raised by a signal handler is lost when it
+interrupts a destructor, a garbage-collector callback or an import."""
 
 
 def is_terminated() -> bool:
-    """Whether the process was sent SIGTERM while `sigterm_raises` lasted."""
-    return _told.is_set()
+    """Returns whether SIGTERM arrived inside the latest `sigterm_raises` block."""
+    return _sigterm_received.is_set()
 
 
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """While it lasts, the first SIGTERM raises Terminated. Later ones change nothing: what is under way is ended."""
+    """Makes the first SIGTERM inside the block raise Terminated. Later ones are ignored: the command is already
+    ending."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _told.clear()
+    _sigterm_received.clear()
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        if not _told.is_set():
-            _told.set()
+        if not _sigterm_received.is_set():
+            _sigterm_received.set()
             raise Terminated
 
     before = signal.signal(signal.SIGTERM, terminate)
@@ -194,12 +195,12 @@ def sigterm_raises() -> Iterator[None]:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a client's work to its end. Ctrl-C and SIGTERM cancel it, so that it ends what it has begun."""
+    """Runs a coroutine to its end on uvloop. Ctrl-C and SIGTERM cancel it, so that it can clean up."""
     import uvloop
 
     is_cancelled = False
 
-    async def until_told() -> T:
+    async def cancel_on_sigterm() -> T:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         assert task is not None
 
@@ -210,16 +211,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
                 task.cancel()
 
         loop.add_signal_handler(signal.SIGTERM, terminate)
-        if _told.is_set():
+        if _sigterm_received.is_set():
             terminate()
         return await work
 
     before = signal.getsignal(signal.SIGTERM)
     try:
-        return uvloop.run(until_told())
+        return uvloop.run(cancel_on_sigterm())
     except asyncio.CancelledError:
         if is_cancelled:
             raise Terminated from None
         raise
     finally:
-        signal.signal(signal.SIGTERM, before)  # the event loop has put back the default
+        signal.signal(signal.SIGTERM, before)  # the event loop has restored the default handler

@@ -1,4 +1,4 @@
-"""`penstock delayed`: messages that wait for their time, listed and cancelled."""
+"""`penstock delayed`: lists and cancels delayed messages."""
 
 from random import Random
 
@@ -7,12 +7,12 @@ import click
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_time, json_option, run
 from penstock.cli.message_output import printable
 from penstock.client.cluster import KafkaClient
-from penstock.client.delayed import Cancelled, DelayedMessages, Waiting
+from penstock.client.delayed import Cancelled, DelayedMessages, PendingMessage
 
 
 @click.group()
 def delayed() -> None:
-    """List and cancel messages that wait for their time, on topics with delayed.messages=true.
+    """List and cancel delayed messages. Only topics with delayed.messages=true have some.
 
     \b
     Examples:
@@ -25,11 +25,11 @@ def delayed() -> None:
 @delayed.command(name="list")
 @click.argument("topic")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
-@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="How many of each partition.")
+@click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most messages per partition.")
 @bootstrap_option
 @json_option
 def list_(topic: str, partition: int | None, limit: int, bootstrap: str, as_json: bool) -> None:
-    """List the messages that wait, those that are due first before the others.
+    """List messages that are not delivered yet, the earliest due first.
 
     \b
     Examples:
@@ -37,7 +37,7 @@ def list_(topic: str, partition: int | None, limit: int, bootstrap: str, as_json
       penstock delayed list orders --partition 2 --limit 1000 --json
     """
 
-    async def work() -> tuple[list[Waiting], int]:
+    async def work() -> tuple[list[PendingMessage], int]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
             messages = DelayedMessages(client, topic)
             numbers = await messages.partitions() if partition is None else [partition]
@@ -74,24 +74,24 @@ def list_(topic: str, partition: int | None, limit: int, bootstrap: str, as_json
             ],
         )
         if pending > len(found):
-            click.echo(f"These are {len(found)} of {pending}; see --limit.", err=True)
+            click.echo(f"Shown are {len(found)} of {pending}; see --limit.", err=True)
     else:
-        click.echo("No message waits.", err=True)
+        click.echo("No delayed messages found.", err=True)
 
 
 @delayed.command()
 @click.argument("topic")
 @click.option("--partition", type=click.IntRange(0), help="The partition that the messages were published to.")
-@click.option("--offset", "offsets", multiple=True, type=click.IntRange(0), help="An offset. Repeat for more.")
-@click.option("--key", help="Or all messages with this key, on whatever partition.")
+@click.option("--offset", "offsets", multiple=True, type=click.IntRange(0), help="A message's offset. Repeatable.")
+@click.option("--key", help="Cancel all messages with this key, in all partitions.")
 @bootstrap_option
 @json_option
 def cancel(
     topic: str, partition: int | None, offsets: tuple[int, ...], key: str | None, bootstrap: str, as_json: bool
 ) -> None:
-    """Have messages not delivered: by the partition and the offset they were published at, or by their key.
+    """Cancel the delivery of delayed messages. Selects them by partition and offset, or by key.
 
-    Tells of each whether it was still waiting. What is cancelled is never delivered.
+    Shows for each message whether it was still pending. A cancelled message is never delivered.
 
     \b
     Examples:
@@ -99,9 +99,9 @@ def cancel(
       penstock delayed cancel orders --key customer-42
     """
     if (key is None) == (not offsets):
-        raise click.UsageError("say which messages: --partition and --offset, or --key")
+        raise click.UsageError("select messages with --partition and --offset, or with --key")
     if (partition is None) != (not offsets):
-        raise click.UsageError("--partition and --offset go together: offsets are of one partition")
+        raise click.UsageError("--partition and --offset must be given together: an offset belongs to a partition")
 
     async def work() -> list[Cancelled]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
@@ -117,7 +117,7 @@ def cancel(
     elif found:
         echo_table(
             ["PARTITION", "OFFSET", "CANCELLED"],
-            [(one.partition, one.offset, "yes" if one.was_pending else "no, it was not waiting") for one in found],
+            [(one.partition, one.offset, "yes" if one.was_pending else "no, it was not pending") for one in found],
         )
     else:
-        click.echo("No message with that key waits.", err=True)
+        click.echo("No delayed message has that key.", err=True)

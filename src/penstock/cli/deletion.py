@@ -1,4 +1,4 @@
-"""Deleting things by name: asked about first, one after the other, and each with its own result."""
+"""Deletion of named resources: confirmation prompt, one result per name, and one error for all failures."""
 
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -11,12 +11,12 @@ from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 
 
-def ask_first(question: str, yes: bool) -> None:
-    """Go on only if somebody says so: here, or beforehand by --yes."""
+def confirm(question: str, yes: bool) -> None:
+    """Asks for confirmation unless `yes`. Raises UsageError without a terminal, ClickException if declined."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("nobody is there to be asked: give --yes to delete without asking")
+        raise click.UsageError("no terminal to ask for confirmation: give --yes to delete without asking")
     if not click.confirm(question, err=True):
         raise click.ClickException("nothing was deleted")
 
@@ -28,7 +28,7 @@ def delete_each(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Delete all that can be deleted, and fail with what could not."""
+    """Deletes every name that can be deleted, then raises ClickException listing the failures."""
 
     async def work() -> list[tuple[str, ServerError | None]]:
         results: list[tuple[str, ServerError | None]] = []

@@ -1,7 +1,7 @@
-"""`penstock`: the command and its groups. Each group is imported when it is used, so that `serve` starts fast.
+"""The `penstock` entry point: command groups, lazy imports and exit codes.
 
-Exit codes: 0 success, 1 the cluster refused or damage was found, 2 the command was misused, 130 interrupted (Ctrl-C),
-143 terminated (SIGTERM). `serve` and `dev` run until then, and exit with 0.
+Exit codes: 0 success, 1 the cluster refused or damage was found, 2 usage error, 130 interrupted (Ctrl-C), 143
+terminated (SIGTERM). `serve` and `dev` run until interrupted or terminated and then exit with 0.
 """
 
 import importlib
@@ -33,11 +33,11 @@ _COMMANDS: Final = {
 }
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-"""As a shell shows a process that SIGTERM has ended: 128 + 15."""
+"""The exit code that shells use for a process ended by SIGTERM: 128 + 15."""
 
 
 class Misuse(click.ClickException):
-    """A usage error on one line."""
+    """A usage error, formatted on one line with a pointer to --help."""
 
     exit_code = 2
 
@@ -47,6 +47,8 @@ class Misuse(click.ClickException):
 
 
 class LazyGroup(click.Group):
+    """The top-level click group; imports a command's module on first use, so that `serve` starts fast."""
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -59,13 +61,13 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """The one place where errors become exit codes and single lines."""
+        """Runs the command. The only place that maps errors to exit codes and one-line messages."""
         try:
             return self._invoke(ctx)
         except click.exceptions.Exit:
             raise
         except Exception:
-            if is_terminated():  # what the signal handler raised may come out of a library as another error
+            if is_terminated():  # a library may have turned Terminated into another error
                 ctx.exit(TERMINATED)
             raise
 
@@ -75,7 +77,7 @@ class LazyGroup(click.Group):
                 with sigterm_raises():
                     return super().invoke(ctx)
             finally:
-                sys.stdout.flush()  # here, where a closed pipe can still be met
+                sys.stdout.flush()  # here, where a BrokenPipeError is still handled
         except click.exceptions.NoArgsIsHelpError:
             raise
         except click.UsageError as error:
@@ -87,7 +89,7 @@ class LazyGroup(click.Group):
         except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
         except BrokenPipeError:
-            # Whoever read our output has had enough. Python must not flush into the closed pipe again at exit.
+            # The reader of our output has closed the pipe. Python must not flush into it again at exit.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(0)
 
@@ -98,7 +100,7 @@ def main() -> None:
     """Kafka topics and SQS queues on one log, with Spark pipelines.
 
     \b
-    Start a broker, then talk to it:
+    Start a broker, then use it from another terminal:
       penstock serve
       penstock topic create orders --partitions 3
       penstock publish orders "hello" --key 42

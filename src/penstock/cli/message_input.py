@@ -1,4 +1,4 @@
-"""Where the messages to publish come from: arguments, lines of a stream, whole files."""
+"""Messages to publish or send, read from arguments, standard input, or files."""
 
 import asyncio
 import os
@@ -11,9 +11,9 @@ import click
 
 CHUNK_BYTES: Final = 256 << 10
 CHUNKS_MAX: Final = 4
-"""Chunks that are read ahead; a fast disk must not fill the memory."""
+"""Chunks read ahead; bounds memory when the disk is faster than the network."""
 MESSAGE_BYTES_MAX: Final = 100 << 20
-"""No broker takes a larger one."""
+"""No broker accepts a larger message."""
 
 
 class Message(NamedTuple):
@@ -22,10 +22,10 @@ class Message(NamedTuple):
 
 
 async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
-    """The lines of a file, pipe or terminal, without their ends, as they come.
+    """Yields the lines of a file, pipe or terminal as they arrive, without line ends.
 
-    Read on a thread of its own that nothing waits for: a terminal may stay silent for ever, and an interrupted
-    command must end all the same.
+    Reads on a daemon thread that is never joined: a terminal may block for ever, and Ctrl-C must still end the
+    command.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -39,7 +39,7 @@ async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
                 found = error
             try:
                 loop.call_soon_threadsafe(chunks.put_nowait, found)
-            except RuntimeError:  # the loop is closed: nobody wants it any more
+            except RuntimeError:  # the loop is closed: the command has ended
                 return
             if not found or isinstance(found, OSError):
                 return
@@ -50,7 +50,7 @@ async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
         chunk = await chunks.get()
         room.release()
         if isinstance(chunk, OSError):
-            raise click.ClickException(f"{name} cannot be read: {chunk.strerror}")
+            raise click.ClickException(f"cannot read {name}: {chunk.strerror}")
         if not chunk:
             break
         *lines, rest = (rest + chunk).split(b"\n")
@@ -58,7 +58,7 @@ async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
             yield line
         if len(rest) > MESSAGE_BYTES_MAX:
             raise click.ClickException(
-                f"{name} has a line of more than {MESSAGE_BYTES_MAX} bytes; no broker takes that"
+                f"{name} has a line of more than {MESSAGE_BYTES_MAX} bytes, the largest message that brokers accept"
             )
     if rest:
         yield rest
@@ -67,7 +67,7 @@ async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
 async def read_messages(
     messages: Sequence[str], files: Sequence[Path], *, lines: bool, key: bytes | None, separator: bytes | None
 ) -> AsyncIterator[Message]:
-    """Every message, in order: from the arguments (`-`: lines of standard input), then from the files."""
+    """Yields every message in order: from the arguments (`-`: lines of standard input), then from the files."""
     number = 0
     async for value, is_text in _read_values(messages, files, lines):
         number += 1
@@ -86,7 +86,7 @@ async def read_messages(
 async def _read_values(
     messages: Sequence[str], files: Sequence[Path], lines: bool
 ) -> AsyncIterator[tuple[bytes, bool]]:
-    """Values, and whether each is a line or an argument rather than a whole file."""
+    """Yields each value and whether it is a line or argument (True) or a whole file (False)."""
     for text in messages or ([] if files else ["-"]):
         if text != "-":
             yield os.fsencode(text), True
@@ -110,8 +110,9 @@ def _read_whole(path: Path) -> bytes:
         size = path.stat().st_size
         if size > MESSAGE_BYTES_MAX:
             raise click.ClickException(
-                f"{path} has {size} bytes, more than any broker takes as one message; --lines sends line by line"
+                f"{path} has {size} bytes; brokers accept at most {MESSAGE_BYTES_MAX} per message; --lines sends "
+                "it line by line"
             )
         return path.read_bytes()
     except OSError as error:
-        raise click.ClickException(f"{path} cannot be read: {error.strerror}") from error
+        raise click.ClickException(f"cannot read {path}: {error.strerror}") from error

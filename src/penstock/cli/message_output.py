@@ -1,4 +1,4 @@
-"""A message as it is shown: its value alone, a line for people, JSON, or a template."""
+"""Output formats of consumed messages: value, line, JSON, or a template."""
 
 import base64
 import json
@@ -13,13 +13,13 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 Formatter = Callable[[TopicPartition, Record], bytes]
-"""A message as it is written out, line end and all."""
+"""Returns the bytes to write for a record, including the line end."""
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
 _ESCAPES: Final = {r"\n": "\n", r"\t": "\t", r"\0": "\0", r"\\": "\\"}
 _ESCAPE: Final = re.compile(r"\\[nt0\\]")
-# A message must not be able to drive the terminal it is shown on: no control character goes out as it is.
+# Control characters are escaped: a message must not control the terminal that shows it.
 _CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 160)]} | {
     10: "\\n",
     9: "\\t",
@@ -28,7 +28,7 @@ _CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 1
 
 
 def formatter(text: str | None, is_terminal: bool) -> Formatter:
-    """The formatter of that name; a text with {placeholders} is a template. ValueError says what is wrong."""
+    """Returns the formatter `text` names; a text with {placeholders} is a template. Raises ValueError if unknown."""
     match text:
         case None:
             return line_formatter(is_terminal) if is_terminal else show_value
@@ -42,16 +42,16 @@ def formatter(text: str | None, is_terminal: bool) -> Formatter:
 
 
 def show_value(name: TopicPartition, record: Record) -> bytes:
-    """The value as it is. A record without one is an empty line."""
+    """Returns the raw value; an empty line for a record without one."""
     return (record.value or b"") + b"\n"
 
 
 def line_formatter(is_terminal: bool) -> Formatter:
-    """Time, partition:offset, key, value and headers on one line; what is not the message itself is dimmed."""
+    """Returns a formatter that prints time, partition:offset, key, value and headers on one line."""
 
     def show(name: TopicPartition, record: Record) -> bytes:
-        place = f"{format_time(record.timestamp_ms)} {name.partition}:{record.offset}"
-        parts = [click.style(place, dim=True) if is_terminal else place]
+        position = f"{format_time(record.timestamp_ms)} {name.partition}:{record.offset}"
+        parts = [click.style(position, dim=True) if is_terminal else position]
         if record.key is not None:
             key = f"{printable(record.key)}:"
             parts.append(click.style(key, bold=True) if is_terminal else key)
@@ -65,7 +65,7 @@ def line_formatter(is_terminal: bool) -> Formatter:
 
 
 def printable(data: bytes) -> str:
-    """Text on one line; bytes that are none, and control characters, as escapes.
+    """Decodes UTF-8 on one line; escapes invalid bytes and control characters.
 
     >>> printable(b"caf\\xc3\\xa9\\x1b[2J\\xff")
     'café\\\\x1b[2J\\\\xff'
@@ -82,7 +82,7 @@ def show_json(name: TopicPartition, record: Record) -> bytes:
 
 
 def as_json(name: TopicPartition, record: Record) -> dict[str, object]:
-    """Keys and values are text if they are UTF-8; else base64, and `encoding` names which."""
+    """Returns the record as a JSON object. Data that is not UTF-8 is base64, and `encoding` names those fields."""
     found: dict[str, object] = {
         "topic": name.topic,
         "partition": name.partition,
@@ -114,9 +114,9 @@ def _text(data: bytes | None) -> tuple[str | None, bool]:
 def _template(text: str) -> Formatter:
     unknown = [field for field in _PLACEHOLDER.findall(text) if field not in FIELDS]
     if unknown:
-        raise ValueError(f"{{{unknown[0]}}} is not known; known are {', '.join(f'{{{field}}}' for field in FIELDS)}")
+        raise ValueError(f"unknown {{{unknown[0]}}}; known are {', '.join(f'{{{field}}}' for field in FIELDS)}")
     if not _PLACEHOLDER.search(text):
-        raise ValueError(f"{text!r} is not value, line or json, and as a template it has no {{placeholder}}")
+        raise ValueError(f"{text!r} is not value, line, json, or a template with a {{placeholder}}")
     text = _ESCAPE.sub(lambda found: _ESCAPES[found[0]], text)
     # re.split with one group: literal, name, literal, name, …, literal
     pieces = _PLACEHOLDER.split(text)

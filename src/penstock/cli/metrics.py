@@ -1,4 +1,4 @@
-"""`penstock metrics`: which metrics clients push to the cluster (KIP-714)."""
+"""`penstock metrics`: subscriptions to metrics that Kafka clients push to brokers (KIP-714)."""
 
 from random import Random
 
@@ -14,9 +14,9 @@ _EVERYTHING = "*"
 
 @click.group()
 def metrics() -> None:
-    """Metrics that Kafka clients push to their brokers, which show them at /metrics.
+    """Subscribe to metrics that Kafka clients push (KIP-714). Brokers export them at /metrics.
 
-    Clients of Kafka 3.7 and librdkafka 2.5 or newer do so, unless they are told not to (enable.metrics.push=false).
+    Supported by Kafka clients from 3.7 and librdkafka from 2.5, unless they set enable.metrics.push=false.
 
     \b
     Examples:
@@ -36,28 +36,27 @@ def metrics() -> None:
     metavar="PREFIX",
     default=(_EVERYTHING,),
     show_default="all metrics",
-    help="The beginning of names of metrics. Repeat for more.",
+    help="Metrics whose names start with this. Repeatable.",
 )
-@click.option("--every", metavar="DURATION", help="How often clients push: 100ms to 1h; 5m if it is not said.")
+@click.option("--every", metavar="DURATION", help="How often clients push, from 100ms to 1h.  [5m]")
 @click.option(
     "--match",
     "matches",
     multiple=True,
     metavar="NAME=PATTERN",
     callback=parse_pairs,
-    help="Only clients of which something matches a regular expression: client_id, client_instance_id, "
-    "client_software_name, client_software_version, client_source_address or client_source_port. Repeat for more: "
-    "all must match.",
+    help="Only clients whose client_id, client_instance_id, client_software_name, client_software_version, "
+    "client_source_address or client_source_port matches this regular expression. Repeatable; all must match.",
 )
 @bootstrap_option
 @json_option
 def subscribe(
     name: str, prefixes: tuple[str, ...], every: str | None, matches: Pairs, bootstrap: str, as_json: bool
 ) -> None:
-    """Have clients push metrics. A subscription of that name is replaced.
+    """Create or replace a subscription. Clients then push the metrics that it selects.
 
-    A client that several subscriptions are for pushes the metrics of all of them, at the shortest of their intervals.
-    Clients hear of it within five minutes, or with their next push.
+    A client that matches several subscriptions pushes the metrics of all, at their shortest interval. Clients learn
+    of a new subscription with their next push, or within five minutes.
 
     \b
     Examples:
@@ -78,14 +77,14 @@ def subscribe(
     if as_json:
         echo_json({"subscription": name, **made})
     else:
-        click.echo(f"subscription {name}: {_which(made)}, every {_interval(made)}, of {_whose(made)}")
+        click.echo(f"subscription {name}: {_which(made)}, every {_interval(made)}, from {_whose(made)}")
 
 
 @metrics.command(name="list")
 @bootstrap_option
 @json_option
 def list_(bootstrap: str, as_json: bool) -> None:
-    """List the subscriptions to metrics of clients.
+    """List subscriptions to client metrics.
 
     \b
     Examples:
@@ -105,7 +104,7 @@ def list_(bootstrap: str, as_json: bool) -> None:
         rows = [[name, _which(each), _interval(each), _whose(each)] for name, each in found.items()]
         echo_table(["SUBSCRIPTION", "METRICS", "EVERY", "CLIENTS"], rows)
     else:
-        click.echo("No metrics of clients are subscribed to; `penstock metrics subscribe NAME` does it.", err=True)
+        click.echo("No subscriptions found; create one with `penstock metrics subscribe NAME`.", err=True)
 
 
 @metrics.command()
@@ -128,7 +127,7 @@ def unsubscribe(name: str, bootstrap: str, as_json: bool) -> None:
             return was_there
 
     if not run(work()):
-        raise click.ClickException(f"there is no subscription {name!r}; `penstock metrics list` shows what there is")
+        raise click.ClickException(f"there is no subscription {name!r}; `penstock metrics list` lists them")
     if as_json:
         echo_json({"subscription": name, "removed": True})
     else:

@@ -1,4 +1,4 @@
-"""`penstock publish`: messages into a topic."""
+"""`penstock publish`: sends messages to a topic and prints their partitions and offsets."""
 
 import asyncio
 import contextlib
@@ -20,10 +20,10 @@ from penstock.client.partitioner import PARTITIONERS
 from penstock.client.producer import Acks, Producer, ProducerSettings
 from penstock.foundation.delays import (
     DELAY,
+    DELAYED_MESSAGES_SETTING,
     DELIVER_AT,
-    HOLDS_BACK,
     BadDelay,
-    how_to_hold_back,
+    delays_disabled_message,
     is_delayed,
     parse_delivery_time,
 )
@@ -31,9 +31,9 @@ from penstock.foundation.errors import PenstockError
 from penstock.records.compression import Codec
 
 WAITING_MAX: Final = 20_000
-"""Messages under way before the oldest is waited for."""
+"""Messages in flight before the command waits for the oldest acknowledgement."""
 ROWS_MAX: Final = 20
-"""More messages than this are summed up by partition."""
+"""More messages than this are summarised per partition."""
 _ACKS: Final = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -52,46 +52,46 @@ def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | N
     "files",
     multiple=True,
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="A file that is one message; with --lines, one message a line. Repeat for more.",
+    help="Send this file as one message, or with --lines as one message per line. Repeatable.",
 )
-@click.option("--lines", is_flag=True, help="Each line of a --file is a message.")
-@click.option("--key", help="The key of every message: equal keys go to the same partition, in order.")
-@click.option("--key-separator", metavar="SEP", help="Lines and arguments are KEY SEP VALUE.")
+@click.option("--lines", is_flag=True, help="Send each line of a --file as a message.")
+@click.option("--key", help="Key of all messages; messages with the same key stay in order in one partition.")
+@click.option("--key-separator", metavar="SEP", help="Split each line or argument into KEY SEP VALUE.")
 @click.option(
     "--header",
     "headers",
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_pairs,
-    help="A header. Repeat for more.",
+    help="Add a header to all messages. Repeatable.",
 )
-@click.option("--tag", help="The same as --header tag=TAG; views can select by it.")
-@click.option("--partition", type=click.IntRange(0), help="The partition.  [by key, else any]")
+@click.option("--tag", help="Same as --header tag=TAG, which views can filter by.")
+@click.option("--partition", type=click.IntRange(0), help="Send to this partition.  [chosen by key, else any]")
 @click.option(
     "--partitioner",
     type=click.Choice(list(PARTITIONERS)),
     default="murmur2",
     show_default=True,
-    help="Which partition a key goes to: murmur2 as with Java, kafka-python, aiokafka and franz-go; consistent as "
-    "with librdkafka (confluent-kafka, kcat) unless that is told otherwise.",
+    help="How a key selects a partition: murmur2 as in Java, kafka-python, aiokafka and franz-go; consistent as in "
+    "librdkafka (confluent-kafka, kcat) by default.",
 )
 @click.option(
     "--compression",
     type=click.Choice([codec.name.lower() for codec in Codec]),
     default="none",
     show_default=True,
-    help="How batches are compressed.",
+    help="Compression of record batches.",
 )
 @click.option(
     "--acks",
     type=click.Choice(list(_ACKS)),
     default="all",
     show_default=True,
-    help="Who must have a message before it counts: nobody, its leader, all in-sync replicas.",
+    help="Acknowledgement to wait for: 0 none, 1 the leader, all the in-sync replicas.",
 )
-@click.option("--timestamp", metavar="TIME", callback=_parse_timestamp, help="The time of every message.  [now]")
-@click.option("--delay", metavar="WHILE", help="Hold every message back: 500ms, 30s, 5m, 2h, 7d.")
-@click.option("--deliver-at", metavar="TIME", callback=_parse_timestamp, help="Or until a time.")
+@click.option("--timestamp", metavar="TIME", callback=_parse_timestamp, help="Timestamp of all messages.  [now]")
+@click.option("--delay", metavar="DURATION", help="Deliver after a delay: 500ms, 30s, 5m, 2h, 7d.")
+@click.option("--deliver-at", metavar="TIME", callback=_parse_timestamp, help="Deliver at this time.")
 @bootstrap_option
 @json_option
 def publish(
@@ -113,10 +113,10 @@ def publish(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Publish messages to a topic: the arguments, or the lines of standard input (also as -), or files.
+    """Publish messages to a topic. Messages are arguments, lines of standard input (default, or -), or files.
 
-    Shows where each message went; many are summed up by partition. With acks=all a message is kept once, even if it
-    had to be sent again. Times are RFC 3339, or milliseconds since 1970 after an @.
+    Prints the partition and offset of each message, or a summary per partition if there are many. With --acks all a
+    message is stored exactly once, even after retries. TIME is RFC 3339, or @ and milliseconds since 1970.
 
     \b
     Examples:
@@ -128,7 +128,7 @@ def publish(
     """
     _check_options(messages, files, lines, key, key_separator)
     tags = [("tag", tag)] if tag is not None else []
-    tags += _delays(delay, deliver_at)
+    tags += _delay_headers(delay, deliver_at)
     source = read_messages(
         messages,
         files,
@@ -138,7 +138,7 @@ def publish(
     )
     report = _Report(topic, as_json)
     settings = ProducerSettings(acks=_ACKS[acks], codec=Codec[compression.upper()], partitioner=partitioner)
-    job = _Job(
+    job = _PublishJob(
         topic=topic,
         headers=[(name, value.encode(errors="surrogateescape")) for name, value in [*tags, *headers]],
         partition=partition,
@@ -150,26 +150,26 @@ def publish(
         with _progress(is_stream and not (as_json and sys.stdout.isatty())) as advance:
             run(job.run(bootstrap, settings, source, advance))
     finally:
-        report.end()  # what was published is told, whatever stopped the rest
+        report.end()  # also after an error: these messages were published
 
 
 def _check_options(
     messages: tuple[str, ...], files: tuple[Path, ...], lines: bool, key: str | None, separator: str | None
 ) -> None:
     if key is not None and separator is not None:
-        raise click.UsageError("--key and --key-separator both say what the key is: give one of them")
+        raise click.UsageError("--key and --key-separator both set the key: give one of them")
     if separator == "":
         raise click.UsageError("--key-separator needs at least one character")
     if lines and not files:
-        raise click.UsageError("--lines is for --file; standard input is read by lines anyway")
+        raise click.UsageError("--lines needs --file; standard input is always read line by line")
     if not messages and not files and sys.stdin.isatty():
-        click.echo("Type messages, one a line; Ctrl-D ends.", err=True)
+        click.echo("Type messages, one per line; Ctrl-D ends.", err=True)
 
 
-def _delays(delay: str | None, deliver_at: int | None) -> list[tuple[str, str]]:
-    """The header that says when messages are delivered, if they are delayed."""
+def _delay_headers(delay: str | None, deliver_at: int | None) -> list[tuple[str, str]]:
+    """Returns the delay header, or nothing if messages are not delayed."""
     if delay is not None and deliver_at is not None:
-        raise click.UsageError("--delay and --deliver-at both say when messages are delivered: give one of them")
+        raise click.UsageError("--delay and --deliver-at both set the delivery time: give one of them")
     if deliver_at is not None:
         return [(DELIVER_AT, str(deliver_at))]
     if delay is None:
@@ -181,8 +181,8 @@ def _delays(delay: str | None, deliver_at: int | None) -> list[tuple[str, str]]:
     return [(DELAY, delay)]
 
 
-class _Job:
-    """Sends everything and reports every answer, in order."""
+class _PublishJob:
+    """Sends all messages and reports their acknowledgements in order."""
 
     def __init__(
         self,
@@ -208,7 +208,7 @@ class _Job:
     ) -> None:
         answers: deque[asyncio.Future[Published]] = deque()
         async with KafkaClient(bootstrap, rng=Random()) as client:
-            await client.topic(self._topic)  # a wrong name is noticed before anything is read
+            await client.topic(self._topic)  # fail on a wrong name before reading input
             if is_delayed(self._headers):
                 await self._check_delays(Admin(client))
             async with Producer(client, settings) as producer:
@@ -224,18 +224,18 @@ class _Job:
                     answers.append(answer)
                     advance()
                     while answers and (answers[0].done() or len(answers) > WAITING_MAX):
-                        await self._settle(answers.popleft())
-                with contextlib.suppress(PenstockError):  # the answers tell it one by one
+                        await self._report_answer(answers.popleft())
+                with contextlib.suppress(PenstockError):  # reported by each message's answer
                     await producer.flush()
                 while answers:
-                    await self._settle(answers.popleft())
+                    await self._report_answer(answers.popleft())
 
     async def _check_delays(self, admin: Admin) -> None:
         configs = {entry.name: entry.value for entry in await admin.configs(self._topic)}
-        if configs.get(HOLDS_BACK) != "true":
-            raise click.ClickException(how_to_hold_back(self._topic))
+        if configs.get(DELAYED_MESSAGES_SETTING) != "true":
+            raise click.ClickException(delays_disabled_message(self._topic))
 
-    async def _settle(self, answer: "asyncio.Future[Published]") -> None:
+    async def _report_answer(self, answer: "asyncio.Future[Published]") -> None:
         try:
             self._report.add(await answer)
         except PenstockError as error:
@@ -246,7 +246,7 @@ class _Job:
 
 
 class _Report:
-    """Shows where messages went: one by one as JSON, or as a table at the end."""
+    """Prints partition and offset of each message: as JSON lines at once, or as a table at the end."""
 
     def __init__(self, topic: str, as_json: bool) -> None:
         self._topic = topic
@@ -255,15 +255,15 @@ class _Report:
         self._first: list[Published] = []
         self._spans: dict[int, tuple[int, int, int]] = {}
 
-    def add(self, place: Published) -> None:
+    def add(self, published: Published) -> None:
         self.count += 1
-        partition, offset = place
+        partition, offset = published
         if self._as_json:
             known = offset if offset != UNKNOWN_OFFSET else None
             echo_json({"topic": self._topic, "partition": partition, "offset": known})
             return
         if len(self._first) < ROWS_MAX:
-            self._first.append(place)
+            self._first.append(published)
         count, first, _ = self._spans.get(partition, (0, offset, offset))
         self._spans[partition] = count + 1, first, offset
 
@@ -289,7 +289,7 @@ def _shown(offset: int) -> int | None:
 
 @contextlib.contextmanager
 def _progress(is_wanted: bool) -> Iterator[Callable[[], None]]:
-    """Counts messages on standard error, where that is a terminal and nobody types into the same one."""
+    """Counts messages on standard error, if it is a terminal and standard input is not."""
     if not is_wanted or not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda: None
         return

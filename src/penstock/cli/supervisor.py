@@ -1,6 +1,6 @@
-"""Processes that belong to this one: started, watched, if need be started again, and stopped in order.
+"""Child processes of `penstock dev` and `serve --processes`: start, restart and stop.
 
-None of them outlives this process, however it ends: the kernel sees to that.
+No child outlives this process, however it ends: the kernel signals children of a dead parent (PR_SET_PDEATHSIG).
 """
 
 import asyncio
@@ -22,31 +22,31 @@ PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
 READY: Final = "penstock is ready: "
 START_S: Final = 60.0
 STOP_S: Final = 40.0
-"""A broker may take 15 s to leave its cluster and its clients in order; whoever takes longer than this is killed."""
+"""A child that takes longer than this to stop is killed. A broker may take 15 s to leave its cluster cleanly."""
 RESTART_FIRST_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
-CALM_S: Final = 60.0
-"""A process that has lived for so long is started again as soon as the first time."""
+STABLE_S: Final = 60.0
+"""A process that ran this long is restarted without accumulated backoff."""
 _PAUSE_S: Final = 0.05
 _TAIL_LINES: Final = 8
 _PR_SET_PDEATHSIG: Final = 1
 
 
 class ChildFailed(PenstockError):
-    """A process ended, or took too long, before it was ready."""
+    """A process exited, or timed out, before it was ready."""
 
 
 def die_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """For between fork and exec: the kernel sends the new process this signal when the one that made it is gone.
+    """Returns a preexec function that makes the kernel send `number` to the child when its parent dies.
 
-    It hangs on the thread that forks, so processes are started from the main one.
+    The kernel ties this to the thread that forks, so start children from the main thread.
     """
-    prctl = ctypes.CDLL(None).prctl  # looked up here: after a fork there is not much that one may do
+    prctl = ctypes.CDLL(None).prctl  # looked up before the fork: little is safe to call after it
     parent = os.getpid()
 
     def before_exec() -> None:
         prctl(_PR_SET_PDEATHSIG, int(number), 0, 0, 0)
-        if os.getppid() != parent:  # it was gone before it could be asked for
+        if os.getppid() != parent:  # the parent died before prctl took effect
             os._exit(1)
 
     return before_exec
@@ -54,28 +54,28 @@ def die_with_parent(number: signal.Signals) -> Callable[[], None]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What is run."""
+    """A command to run as a child process."""
 
     name: str
     command: Sequence[str]
     log: Path | None = None
-    """Where its output goes; to where ours goes if there is none."""
+    """The file for its output; None inherits ours."""
     is_ready: Callable[[], Awaitable[bool]] | None = None
-    """How to tell that it is ready. A broker, which has none, says so itself."""
-    dies_by: signal.Signals = signal.SIGKILL
-    """What it is sent when this process is gone."""
+    """The readiness check. None for a broker, which prints a ready line."""
+    parent_death_signal: signal.Signals = signal.SIGKILL
+    """The signal it receives when this process dies."""
 
 
 class Child:
-    """One program in a process; in another one after the first has ended."""
+    """One program and its current process; a restart replaces the process."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.ready_line = ""
-        """What a broker said when it was ready."""
+        """The ready line that a broker printed."""
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
-        self._said_ready = asyncio.Event()
+        self._ready_printed = asyncio.Event()
 
     @property
     def name(self) -> str:
@@ -83,12 +83,12 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """None while it does not run."""
+        """The process id, or None while it is not running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Returns when it is ready; ChildFailed, with the end of its log, if it ends or takes too long before."""
-        self._said_ready.clear()
+        """Returns when the process is ready. Raises ChildFailed with the end of its log if it exits or times out."""
+        self._ready_printed.clear()
         self._process = process = await self._make_process()
         if process.stdout is not None:
             self._reading = asyncio.create_task(self._read(process.stdout))
@@ -96,7 +96,7 @@ class Child:
         try:
             await asyncio.wait((ready, ended), timeout=START_S, return_when=asyncio.FIRST_COMPLETED)
             if ended.done():
-                raise ChildFailed(f"{self.name} ended with {self._end()} before it was ready{self._tail()}")
+                raise ChildFailed(f"{self.name} ended with {self._exit_status()} before it was ready{self._tail()}")
             if not ready.done():
                 raise ChildFailed(f"{self.name} was not ready after {START_S:g} s{self._tail()}")
         except BaseException:
@@ -111,14 +111,14 @@ class Child:
         program = self.program
         with self._output() as output:
             try:
-                # A session of its own: Ctrl-C on the terminal is for us, and we end our children in order.
+                # A new session: Ctrl-C on the terminal reaches only us, and we stop the children in order.
                 return await asyncio.create_subprocess_exec(
                     *program.command,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE if program.is_ready is None else output,
                     stderr=output,
                     start_new_session=True,
-                    preexec_fn=die_with_parent(program.dies_by),
+                    preexec_fn=die_with_parent(program.parent_death_signal),
                 )
             except OSError as error:
                 raise ChildFailed(f"{self.name} cannot be run: {program.command[0]}: {error.strerror}") from error
@@ -131,28 +131,27 @@ class Child:
             with self.program.log.open("ab") as log:
                 yield log
 
-    async def _read(self, said: asyncio.StreamReader) -> None:
-        """A broker says on standard output that it is ready."""
-        async for line in said:
+    async def _read(self, output: asyncio.StreamReader) -> None:
+        """Reads standard output for the broker's ready line, and copies it to the log file."""
+        async for line in output:
             text = line.decode(errors="replace").rstrip()
             if text.startswith(READY):
                 self.ready_line = text
-                self._said_ready.set()
+                self._ready_printed.set()
             if self.program.log is not None:
                 with self.program.log.open("ab") as log:
                     log.write(line)
 
     async def _until_ready(self) -> None:
         if self.program.is_ready is None:
-            await self._said_ready.wait()
+            await self._ready_printed.wait()
             return
         while True:
             if await self.program.is_ready():
                 return
             await asyncio.sleep(_PAUSE_S)
 
-    def _end(self) -> str:
-        """How it ended, in words."""
+    def _exit_status(self) -> str:
         assert self._process is not None
         code = self._process.returncode
         return f"signal {signal.Signals(-code).name}" if code is not None and code < 0 else f"code {code}"
@@ -165,12 +164,12 @@ class Child:
         return f"; the end of {log}:\n" + "\n".join(lines)
 
     async def ended(self) -> str:
-        """Waits for the end of the process, and says how it was."""
+        """Waits for the process to exit; returns its exit code or signal in words."""
         assert self._process is not None
         await self._process.wait()
         if self._reading is not None:
             await self._reading
-        return self._end()
+        return self._exit_status()
 
     def signal(self, number: signal.Signals) -> None:
         if self.pid is not None:
@@ -179,7 +178,7 @@ class Child:
                 self._process.send_signal(number)
 
     async def stop(self) -> bool:
-        """Ask it to end, and wait until it has. False if it had to be killed."""
+        """Sends SIGTERM and waits for the exit. Returns False if it had to be killed."""
         if self._process is None:
             return True
         self.signal(signal.SIGTERM)
@@ -194,7 +193,7 @@ class Child:
 
 
 async def start_all(children: Sequence[Child]) -> None:
-    """All at once. If one fails, the others are ended too."""
+    """Starts all children at once. If one fails, stops the others and raises."""
     starting = [asyncio.create_task(child.start()) for child in children]
     try:
         await asyncio.gather(*starting)
@@ -206,10 +205,10 @@ async def start_all(children: Sequence[Child]) -> None:
 
 
 class Supervisor:
-    """Watches children that are ready. One that ends is reported, and started again if that is wanted."""
+    """Watches running children: reports each exit, and restarts the child if `restarts` is set."""
 
     def __init__(self, *, restarts: bool, report: Callable[[str], None], on_change: Callable[[], None]) -> None:
-        """`report`: a line about what has happened. `on_change`: other processes run than before."""
+        """`report` receives a line per event; `on_change` is called when the set of running processes changes."""
         self._restarts = restarts
         self._report = report
         self._on_change = on_change
@@ -217,16 +216,16 @@ class Supervisor:
         self._rng = Random()
 
     def watch(self, child: Child) -> None:
-        self._tasks[child] = asyncio.create_task(self._keep(child))
+        self._tasks[child] = asyncio.create_task(self._supervise(child))
 
     async def all_ended(self, children: Sequence[Child]) -> None:
-        """Returns when none of these runs, nor will again."""
+        """Returns when none of these children runs or will be restarted."""
         await asyncio.gather(*(self._tasks[child] for child in children))
 
     def _backoff(self) -> Backoff:
         return Backoff(self._rng, first_s=RESTART_FIRST_S, max_s=RESTART_MAX_S)
 
-    async def _keep(self, child: Child) -> None:
+    async def _supervise(self, child: Child) -> None:
         clock = asyncio.get_running_loop().time
         backoff = self._backoff()
         while True:
@@ -235,54 +234,55 @@ class Supervisor:
             self._on_change()
             if not self._restarts:
                 return
-            if clock() - began_s > CALM_S:
+            if clock() - began_s > STABLE_S:
                 backoff = self._backoff()
-            await self._start_again(child, backoff)
+            await self._restart(child, backoff)
 
-    async def _start_again(self, child: Child, backoff: Backoff) -> None:
+    async def _restart(self, child: Child, backoff: Backoff) -> None:
         while True:
             wait_s = backoff.next_s()
-            self._report(f"{child.name} is started again in {wait_s:.1f} s")
+            self._report(f"{child.name} restarts in {wait_s:.1f} s")
             await asyncio.sleep(wait_s)
             try:
                 await child.start()
             except ChildFailed as error:
                 self._report(str(error))
                 continue
-            self._report(f"{child.name} runs again, pid {child.pid}")
+            self._report(f"{child.name} restarted, pid {child.pid}")
             self._on_change()
             return
 
     async def stop(self, *groups: Sequence[Child]) -> None:
-        """Stop one group after another, and all of a group at once: so none of them waits for another to lead."""
+        """Stops the groups in turn, each group's children at once, so that none waits for another to take over
+        leadership."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         for group in groups:
-            stopped = await asyncio.gather(*(child.stop() for child in group))
-            for child, in_order in zip(group, stopped, strict=True):
-                if not in_order:
-                    self._report(f"{child.name} did not end within {STOP_S:g} s, and was killed")
+            results = await asyncio.gather(*(child.stop() for child in group))
+            for child, stopped_cleanly in zip(group, results, strict=True):
+                if not stopped_cleanly:
+                    self._report(f"{child.name} did not stop within {STOP_S:g} s and was killed")
 
 
-async def until_told(work: Awaitable[None], children: Sequence[Child]) -> None:
-    """Do the work until it ends, or until this process is told to stop. Told twice, the children are killed."""
+async def run_until_signal(work: Awaitable[None], children: Sequence[Child]) -> None:
+    """Runs `work` until it ends or SIGINT, SIGTERM or SIGHUP arrives. A second signal kills the children."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
 
-    def told() -> None:
+    def on_signal() -> None:
         if stop.is_set():
             for child in children:
                 child.signal(signal.SIGKILL)
         stop.set()
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # which is what nohup asks for
-            loop.add_signal_handler(number, told)
-    working, telling = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
-    await asyncio.wait((working, telling), return_when=asyncio.FIRST_COMPLETED)
-    telling.cancel()
-    if not working.done():
-        working.cancel()
-        await asyncio.gather(working, return_exceptions=True)
+        if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores SIGHUP
+            loop.add_signal_handler(number, on_signal)
+    running, signalled = asyncio.ensure_future(work), asyncio.create_task(stop.wait())
+    await asyncio.wait((running, signalled), return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
+    if not running.done():
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
         return
-    working.result()
+    running.result()

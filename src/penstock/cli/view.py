@@ -1,11 +1,11 @@
-"""`penstock view`: topics seen through filters, made, listed, described and dropped."""
+"""`penstock view`: creates, lists, describes and drops views (filtered topics)."""
 
 from random import Random
 
 import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
-from penstock.cli.deletion import ask_first, delete_each
+from penstock.cli.deletion import confirm, delete_each
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
@@ -15,7 +15,7 @@ from penstock.foundation.codes import ErrorCode
 
 @click.group()
 def view() -> None:
-    """Topics seen through filters: any Kafka client reads only what matches.
+    """Create, list, describe and drop views (filtered topics). Any Kafka client can read a view like a topic.
 
     \b
     Examples:
@@ -28,16 +28,16 @@ def view() -> None:
 
 @view.command()
 @click.argument("name")
-@click.option("--of", "of", required=True, metavar="TOPIC", help="The topic to look at.")
-@click.option("--where", required=True, metavar="CONDITION", help="Which of its records are in the view.")
-@click.option("--if-not-exists", is_flag=True, help="Be content if the same view is there already.")
+@click.option("--of", "of", required=True, metavar="TOPIC", help="The topic to filter.")
+@click.option("--where", required=True, metavar="CONDITION", help="Which records of the topic the view contains.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if an identical view exists.")
 @bootstrap_option
 @json_option
 def create(name: str, of: str, where: str, if_not_exists: bool, bootstrap: str, as_json: bool) -> None:
-    """Make a view of a topic. It takes no space, and can be read at once, from the topic's first record on.
+    """Create a view of a topic. It takes no space and can be read at once, from the topic's first record on.
 
-    A condition compares headers (by their names; `tag` is one), key, timestamp, partition and JSON fields of the
-    value ($.customer.country) with values: = <> < <= > >=, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT.
+    CONDITION compares headers (by name, such as tag), key, timestamp, partition and JSON fields of the value
+    ($.customer.country) with values: = <> < <= > >=, IN, LIKE, BETWEEN, IS NULL, AND, OR, NOT.
 
     \b
     Examples:
@@ -57,29 +57,29 @@ def create(name: str, of: str, where: str, if_not_exists: bool, bootstrap: str, 
                 known = await views.one(name)
                 if (known.of, known.where) != (of, where.strip()):
                     raise ServerError(
-                        error.code, f"there is a view {name!r} already, of {known.of!r} where {known.where}"
+                        error.code, f"a different view {name!r} exists, of {known.of!r} where {known.where}"
                     ) from error
                 return known.partitions, False
 
     try:
         count, created = run(work())
     except ServerError as error:
-        if "\n" in str(error):  # the place in the condition is marked on a line of its own
+        if "\n" in str(error):  # the second line marks the position of a syntax error in the condition
             raise click.ClickException(str(error)) from error
         raise
     if as_json:
         echo_json({"view": name, "of": of, "where": where, "partitions": count, "created": created})
     else:
-        verb = "created view" if created else "there is already a view"
-        click.echo(f"{verb} {name} of topic {of}: {plural(count, 'partition')}")
+        done = f"created view {name}" if created else f"view {name} already exists,"
+        click.echo(f"{done} of topic {of}: {plural(count, 'partition')}")
 
 
 @view.command(name="list")
-@click.option("--of", "of", metavar="TOPIC", help="Only those of this topic.")
+@click.option("--of", "of", metavar="TOPIC", help="Only views of this topic.")
 @bootstrap_option
 @json_option
 def list_(of: str | None, bootstrap: str, as_json: bool) -> None:
-    """List views. Those that a program has made for itself are not listed; they go when nobody reads them.
+    """List views. Temporary views of client programs, which are dropped when unused, are not listed.
 
     \b
     Examples:
@@ -99,9 +99,7 @@ def list_(of: str | None, bootstrap: str, as_json: bool) -> None:
         rows = [[each.name, each.of, each.partitions, each.where] for each in found]
         echo_table(["VIEW", "OF", "#PARTITIONS", "WHERE"], rows)
     else:
-        click.echo(
-            "There are no views yet; make one with `penstock view create NAME --of TOPIC --where ...`.", err=True
-        )
+        click.echo("No views found; create one with `penstock view create NAME --of TOPIC --where ...`.", err=True)
 
 
 def _as_json(found: ViewInfo) -> dict[str, object]:
@@ -119,7 +117,7 @@ def _as_json(found: ViewInfo) -> dict[str, object]:
 @bootstrap_option
 @json_option
 def describe(name: str, bootstrap: str, as_json: bool) -> None:
-    """What a view shows of its topic. Its partitions, leaders and offsets are the topic's.
+    """Show a view's condition and partitions. Its partitions, leaders and offsets are the topic's.
 
     \b
     Examples:
@@ -135,7 +133,7 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
                 held = partition.held
                 rows.append(
                     [
-                        partition.name.partition,
+                        partition.tp.partition,
                         partition.leader,
                         ",".join(map(str, partition.isr)),
                         "?" if held is None else held.start,
@@ -152,24 +150,24 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
         return
     click.echo(f"view {found.name} of topic {found.of}\nwhere {found.where}")
     if found.idle_ms:
-        click.echo(f"dropped when nobody has read it for {found.idle_ms / 1000:g} s")
+        click.echo(f"dropped when not read for {found.idle_ms / 1000:g} s")
     echo_table(columns, rows)
 
 
 @view.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @bootstrap_option
 @json_option
 def drop(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Drop views. Asks first; where nobody can be asked, --yes is needed.
+    """Drop views. Asks for confirmation; without a terminal, --yes is required.
 
-    Their topics stay as they are; groups forget where they were in the views.
+    Their topics stay as they are. Offsets that groups have committed for the views are deleted.
 
     \b
     Examples:
       penstock view drop orders-eu
       penstock view drop orders-eu orders-us --yes
     """
-    ask_first(f"Drop {', '.join(names)}, and where groups were in {'it' if len(names) == 1 else 'them'}?", yes)
+    confirm(f"Drop {', '.join(names)} and the offsets that groups have committed?", yes)
     delete_each("view", names, lambda client, name: Views(client).drop(name), bootstrap, as_json)

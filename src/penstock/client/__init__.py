@@ -1,1 +1,1 @@
-"""Our own asyncio Kafka client: for the command line, for brokers among themselves, for Spark."""
+"""Asyncio Kafka and SQS client: used by the command line, between brokers, and by the Spark connector."""

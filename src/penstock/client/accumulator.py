@@ -1,6 +1,7 @@
-"""One partition's way to the broker: records wait in drafts, and one batch at a time is under way.
+"""Record accumulator of the producer: collects the records of a partition into batches (linger, batch size).
 
-That keeps a partition in order whatever has to be sent again, and fills batches while the last one travels.
+One batch of a partition is in flight at a time. That keeps the order when a batch is sent again, and the next batch
+fills meanwhile.
 """
 
 import asyncio
@@ -13,125 +14,125 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 RECORD_OVERHEAD_BYTES: Final = 24
-"""Lengths, deltas and attributes of a record: about this much, at most."""
+"""Upper estimate for the lengths, deltas and attributes of one record."""
 UNKNOWN_OFFSET: Final = -1
 
 
 class Published(NamedTuple):
-    """Where a record went. The offset is UNKNOWN_OFFSET with acks=0."""
+    """The partition and offset of a published record. The offset is UNKNOWN_OFFSET with acks=0."""
 
     partition: int
     offset: int
 
 
 def record_bytes(record: Record) -> int:
-    """About what a record takes in a batch."""
+    """Returns about how many bytes a record takes in a batch."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += len(name) + len(value or b"") + 10
     return size
 
 
-class Draft:
-    """A batch to be: records, and who waits for each."""
+class ProducerBatch:
+    """Records to be sent as one batch, with the future that each `send` returned."""
 
-    __slots__ = ("answers", "records", "size_bytes")
+    __slots__ = ("futures", "records", "size_bytes")
 
     def __init__(self) -> None:
         self.records: list[Record] = []
-        self.answers: list[asyncio.Future[Published]] = []
+        self.futures: list[asyncio.Future[Published]] = []
         self.size_bytes = 0
 
-    def add(self, record: Record, answer: asyncio.Future[Published], size_bytes: int) -> None:
+    def add(self, record: Record, future: asyncio.Future[Published], size_bytes: int) -> None:
         self.records.append(record)
-        self.answers.append(answer)
+        self.futures.append(future)
         self.size_bytes += size_bytes
 
-    def split(self) -> "tuple[Draft, Draft]":
-        """Two halves."""
+    def split(self) -> "tuple[ProducerBatch, ProducerBatch]":
+        """Returns two batches with half of the records each."""
         middle = len(self.records) // 2
-        halves = Draft(), Draft()
-        for number, (record, answer) in enumerate(zip(self.records, self.answers, strict=True)):
-            halves[number >= middle].add(record, answer, record_bytes(record))
+        halves = ProducerBatch(), ProducerBatch()
+        for number, (record, future) in enumerate(zip(self.records, self.futures, strict=True)):
+            halves[number >= middle].add(record, future, record_bytes(record))
         return halves
 
     def succeed(self, partition: int, base_offset: int) -> None:
-        for number, answer in enumerate(self.answers):
-            if not answer.done():
+        for number, future in enumerate(self.futures):
+            if not future.done():
                 offset = base_offset + number if base_offset >= 0 else UNKNOWN_OFFSET
-                answer.set_result(Published(partition, offset))
+                future.set_result(Published(partition, offset))
 
     def fail(self, error: PenstockError) -> None:
-        for answer in self.answers:
-            if not answer.done():
-                answer.set_exception(error)
+        for future in self.futures:
+            if not future.done():
+                future.set_exception(error)
 
 
-class Lane:
-    """The drafts of one partition, and the task that delivers them."""
+class PartitionAccumulator:
+    """The queued batches of one partition, and the task that sends them one after the other."""
 
     def __init__(
         self,
-        name: TopicPartition,
+        tp: TopicPartition,
         *,
         batch_bytes: int,
         linger_s: float,
-        deliver: "Callable[[Lane, Draft], Awaitable[None]]",
+        deliver: "Callable[[PartitionAccumulator, ProducerBatch], Awaitable[None]]",
         on_end: Callable[[asyncio.Task[None]], None],
     ) -> None:
-        self.name: Final = name
+        self.tp: Final = tp
         self.identity: tuple[int, int] | None = None
         self.next_sequence = 0
-        """The sequence that the next batch of this identity begins with."""
+        """The base sequence of the next batch under the current producer id and epoch."""
         self._batch_bytes = batch_bytes
         self._linger_s = linger_s
         self._deliver = deliver
-        self._drafts: deque[Draft] = deque()
-        self._ripe = asyncio.Event()
+        self._batches: deque[ProducerBatch] = deque()
+        self._ready = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"producer {name}")
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"producer {tp}")
         self._task.add_done_callback(on_end)
 
-    def add(self, record: Record, answer: asyncio.Future[Published]) -> bool:
-        """Put a record in line; whether that filled a batch."""
+    def add(self, record: Record, future: asyncio.Future[Published]) -> bool:
+        """Appends a record. Returns whether a batch was full, so that a new one was begun."""
         size_bytes = record_bytes(record)
         filled = False
-        if self._drafts and self._drafts[-1].size_bytes + size_bytes > self._batch_bytes:
+        if self._batches and self._batches[-1].size_bytes + size_bytes > self._batch_bytes:
             filled = True
-        if filled or not self._drafts:
-            self._drafts.append(Draft())
-        draft = self._drafts[-1]
-        draft.add(record, answer, size_bytes)
-        if filled or draft.size_bytes >= self._batch_bytes or not self._linger_s:
-            self.hurry()
+        if filled or not self._batches:
+            self._batches.append(ProducerBatch())
+        batch = self._batches[-1]
+        batch.add(record, future, size_bytes)
+        if filled or batch.size_bytes >= self._batch_bytes or not self._linger_s:
+            self.send_now()
         elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(self._linger_s, self.hurry)
+            self._timer = asyncio.get_running_loop().call_later(self._linger_s, self.send_now)
         return filled
 
-    def put_back(self, *drafts: Draft) -> None:
-        """First in line again."""
-        self._drafts.extendleft(reversed(drafts))
-        self.hurry()
+    def requeue(self, *drafts: ProducerBatch) -> None:
+        """Puts batches back at the head of the queue."""
+        self._batches.extendleft(reversed(drafts))
+        self.send_now()
 
-    def hurry(self) -> None:
-        """Send what there is, without waiting for more."""
+    def send_now(self) -> None:
+        """Sends what is queued without waiting for the linger time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        self._ripe.set()
+        self._ready.set()
 
     async def _run(self) -> None:
         while True:
-            await self._ripe.wait()
-            # What comes while a batch travels goes right after it: it has waited long enough.
-            while self._drafts:
-                await self._deliver(self, self._drafts.popleft())
-            self._ripe.clear()
+            await self._ready.wait()
+            # Records added while a batch is in flight are sent right after it: they have waited long enough.
+            while self._batches:
+                await self._deliver(self, self._batches.popleft())
+            self._ready.clear()
 
     async def close(self, error: PenstockError) -> None:
-        """Stop; whoever still waits is told why."""
-        self.hurry()
+        """Stops the task; the futures of all queued records fail with `error`."""
+        self.send_now()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
-        while self._drafts:
-            self._drafts.popleft().fail(error)
+        while self._batches:
+            self._batches.popleft().fail(error)

@@ -1,4 +1,4 @@
-"""Where brokers are reached."""
+"""Broker addresses: HOST:PORT, and parsing of a bootstrap server list."""
 
 from typing import Final, NamedTuple
 
@@ -14,7 +14,7 @@ class Address(NamedTuple):
 
 
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
-    """`HOST:PORT[,HOST:PORT…]` as addresses, in order, none twice. ValueError says what is wrong.
+    """Parses `HOST:PORT[,HOST:PORT…]` in order, without duplicates. Raises ValueError with the reason.
 
     >>> parse_bootstrap("queue-1:9092,[::1]:9093")[1].port
     9093
@@ -26,5 +26,5 @@ def parse_bootstrap(text: str) -> tuple[Address, ...]:
             raise ValueError(f"{part!r} is not HOST:PORT, for example {BOOTSTRAP_DEFAULT}")
         found[Address(host.strip("[]"), int(port))] = None
     if not found:
-        raise ValueError(f"no broker is named; give HOST:PORT, for example {BOOTSTRAP_DEFAULT}")
+        raise ValueError(f"the broker list is empty; give HOST:PORT, for example {BOOTSTRAP_DEFAULT}")
     return tuple(found)

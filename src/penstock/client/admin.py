@@ -1,4 +1,4 @@
-"""Topics: made, listed, described, changed, trimmed and deleted."""
+"""Topic administration: create, list, describe, alter configs, add partitions, delete records, delete."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from typing import Final
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import ConnectionFailed, ServerError, check, refusal
 from penstock.client.metadata import TopicInfo
-from penstock.client.offsets import Range, When, list_offsets_once
+from penstock.client.offsets import LogRange, When, list_offsets_once
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.messages.create_partitions import (
@@ -48,10 +48,10 @@ from penstock.wire.messages.incremental_alter_configs import (
 from penstock.wire.schema import NIL_UUID
 
 DEFAULT: Final = -1
-"""A number of partitions or replicas that the cluster is to choose."""
+"""As a number of partitions or replicas: the cluster's default."""
 TO_THE_END: Final = -1
-"""As an offset to trim to: everything that is there."""
-_TOPIC: Final = 2  # the number of topics among the resources that have settings
+"""As an offset to trim to: deletes all records."""
+_TOPIC: Final = 2  # resource type
 _SET, _DELETE = 0, 1
 
 
@@ -80,21 +80,21 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedPartition:
-    """A partition as `Admin.describe` finds it. `held` and `size_bytes` are None where they cannot be had."""
+    """A partition as described by `Admin.describe`. `held` and `size_bytes` are None if the leader is offline."""
 
-    name: TopicPartition
+    tp: TopicPartition
     leader: int
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    held: Range | None
+    held: LogRange | None
     size_bytes: int | None
     problem: str | None
-    """Why `held` is not known."""
+    """Why `held` is None."""
 
 
 class Admin:
-    """What is done to topics, rather than with them."""
+    """Administration of topics over the Kafka protocol."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
@@ -108,7 +108,7 @@ class Admin:
         configs: Mapping[str, str] | None = None,
         validate_only: bool = False,
     ) -> tuple[int, int]:
-        """Make a topic; the partitions and replicas that it has."""
+        """Creates a topic. Returns its number of partitions and its replication factor."""
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -123,58 +123,54 @@ class Admin:
             validate_only=validate_only,
         )
 
-        async def ask() -> tuple[int, int]:
+        async def attempt() -> tuple[int, int]:
             response: CreateTopicsResponse = await self._client.request(Target.CONTROLLER, request)
             result = response.topics[0]
             check(result.error_code, f"topic {name!r}", result.error_message)
             return result.num_partitions, result.replication_factor
 
-        return await self._client.retrying(ask, repeat_lost=False)
+        return await self._client.retrying(attempt, retry_lost=False)
 
     async def topics(self) -> list[TopicInfo]:
-        """All topics, by name."""
+        """Returns all topics, sorted by name."""
 
-        async def ask() -> list[TopicInfo]:
+        async def attempt() -> list[TopicInfo]:
             view = await self._client.refresh(None)
             return [view.topics[name] for name in sorted(view.topics)]
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def topic(self, name: str) -> TopicInfo:
-        """One topic, as it is now."""
+        """Returns the current metadata of one topic. Raises ServerError if it does not exist."""
 
-        async def ask() -> TopicInfo:
+        async def attempt() -> TopicInfo:
             return (await self._client.refresh([name])).topics[name]
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def describe(self, name: str) -> list[DescribedPartition]:
-        """The partitions of a topic. One that is offline is described too: it must not hide the others."""
+        """Returns the partitions of a topic, offline ones included."""
         topic = await self.topic(name)
-        first, _ = await list_offsets_once(self._client, topic.names, When.EARLIEST)
-        last, failed = await list_offsets_once(self._client, topic.names, When.LATEST)
+        first, _ = await list_offsets_once(self._client, topic.tps, When.EARLIEST)
+        last, failed = await list_offsets_once(self._client, topic.tps, When.LATEST)
         sizes = await self.sizes(topic)
         return [
             DescribedPartition(
-                name=partition,
+                tp=tp,
                 leader=info.leader,
                 leader_epoch=info.leader_epoch,
                 replicas=info.replicas,
                 isr=info.isr,
-                held=(
-                    Range(first[partition].offset, last[partition].offset)
-                    if partition in first and partition in last
-                    else None
-                ),
-                size_bytes=sizes.get(partition),
-                problem=str(failed[partition]) if partition in failed else None,
+                held=(LogRange(first[tp].offset, last[tp].offset) if tp in first and tp in last else None),
+                size_bytes=sizes.get(tp),
+                problem=str(failed[tp]) if tp in failed else None,
             )
-            for partition in topic.names
-            for info in [topic.partitions[partition.partition]]
+            for tp in topic.tps
+            for info in [topic.partitions[tp.partition]]
         ]
 
     async def sizes(self, topic: TopicInfo) -> dict[TopicPartition, int]:
-        """Bytes that the leader of each partition keeps; those that do not answer are left out."""
+        """Returns the bytes on disk of each partition, from its leader; leaders that do not answer are left out."""
         found: dict[TopicPartition, int] = {}
         leaders: dict[int, list[int]] = {}
         for number, partition in topic.partitions.items():
@@ -188,18 +184,18 @@ class Admin:
             for folder in response.results:
                 for entry in folder.topics:
                     for size in entry.partitions:
-                        name = TopicPartition(entry.name, size.partition_index)
-                        found[name] = found.get(name, 0) + size.partition_size
+                        tp = TopicPartition(entry.name, size.partition_index)
+                        found[tp] = found.get(tp, 0) + size.partition_size
         return found
 
     async def configs(self, name: str) -> list[ConfigEntry]:
-        """The settings of a topic, each with its value and where that comes from."""
+        """Returns the settings of a topic, each with its value and its source."""
         request = DescribeConfigsRequest(
             resources=[DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)],
             include_documentation=True,
         )
 
-        async def ask() -> list[ConfigEntry]:
+        async def attempt() -> list[ConfigEntry]:
             response: DescribeConfigsResponse = await self._client.request(Target.ANY, request)
             result = response.results[0]
             check(result.error_code, f"topic {name!r}", result.error_message)
@@ -213,12 +209,12 @@ class Admin:
                 for entry in result.configs
             ]
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def alter(
         self, name: str, *, configs: Mapping[str, str] | None = None, delete: Collection[str] = ()
     ) -> None:
-        """Set some settings of a topic and bring others back to their defaults; the rest stay."""
+        """Sets some settings of a topic and resets others to their defaults; all other settings stay."""
         changes = [
             AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in (configs or {}).items()
         ]
@@ -228,66 +224,66 @@ class Admin:
             validate_only=False,
         )
 
-        async def ask() -> None:
+        async def attempt() -> None:
             response: IncrementalAlterConfigsResponse = await self._client.request(Target.CONTROLLER, request)
             result = response.responses[0]
             check(result.error_code, f"topic {name!r}", result.error_message)
 
-        await self._client.retrying(ask, repeat_lost=False)
+        await self._client.retrying(attempt, retry_lost=False)
 
-    async def grow(self, name: str, partitions: int) -> None:
-        """Give a topic more partitions. Keys may land elsewhere from then on."""
+    async def create_partitions(self, name: str, partitions: int) -> None:
+        """Increases a topic to `partitions` partitions. Keys may map to other partitions from then on."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
             timeout_ms=self._timeout_ms,
             validate_only=False,
         )
 
-        async def ask() -> None:
+        async def attempt() -> None:
             response: CreatePartitionsResponse = await self._client.request(Target.CONTROLLER, request)
             result = response.results[0]
             check(result.error_code, f"topic {name!r}", result.error_message)
 
-        await self._client.retrying(ask, repeat_lost=False)
+        await self._client.retrying(attempt, retry_lost=False)
 
     async def delete(self, name: str) -> None:
-        """Delete a topic with all that is in it."""
+        """Deletes a topic and all of its messages."""
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name, topic_id=NIL_UUID)],
             topic_names=[name],
             timeout_ms=self._timeout_ms,
         )
 
-        async def ask() -> None:
+        async def attempt() -> None:
             response: DeleteTopicsResponse = await self._client.request(Target.CONTROLLER, request)
             result = response.responses[0]
             check(result.error_code, f"topic {name!r}", result.error_message)
 
-        await self._client.retrying(ask, repeat_lost=False)
+        await self._client.retrying(attempt, retry_lost=False)
 
     async def trim(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Drop everything before an offset (TO_THE_END: all); the first offset that is left in each partition."""
+        """Deletes records before an offset (TO_THE_END: all). Returns the new log start offset of each partition."""
         done: dict[TopicPartition, int] = {}
 
-        async def ask() -> dict[TopicPartition, int]:
-            left = [name for name in before if name not in done]
+        async def attempt() -> dict[TopicPartition, int]:
+            left = [tp for tp in before if tp not in done]
             for node_id, partitions in (await self._client.by_leader(left)).items():
-                names = [partition.name for partition in partitions]
-                response: DeleteRecordsResponse = await self._client.request(node_id, self._trim(names, before))
+                tps = [partition.tp for partition in partitions]
+                response: DeleteRecordsResponse = await self._client.request(node_id, self._trim(tps, before))
                 for topic in response.topics:
                     for entry in topic.partitions:
-                        name = TopicPartition(topic.name, entry.partition_index)
-                        check(entry.error_code, f"partition {name}", _trim_advice(name, entry.error_code))
-                        done[name] = entry.low_watermark
+                        tp = TopicPartition(topic.name, entry.partition_index)
+                        check(entry.error_code, f"partition {tp}", _trim_advice(tp, entry.error_code))
+                        done[tp] = entry.low_watermark
             return done
 
-        return await self._client.retrying(ask, topics={name.topic for name in before})
+        return await self._client.retrying(attempt, topics={tp.topic for tp in before})
 
-    def _trim(self, names: Collection[TopicPartition], before: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
+    def _trim(self, tps: Collection[TopicPartition], before: Mapping[TopicPartition, int]) -> DeleteRecordsRequest:
         topics: dict[str, list[DeleteRecordsPartition]] = {}
-        for name in names:
-            topics.setdefault(name.topic, []).append(
-                DeleteRecordsPartition(partition_index=name.partition, offset=before[name])
+        for tp in tps:
+            topics.setdefault(tp.topic, []).append(
+                DeleteRecordsPartition(partition_index=tp.partition, offset=before[tp])
             )
         return DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=name, partitions=entries) for name, entries in topics.items()],
@@ -299,8 +295,8 @@ class Admin:
         return int(self._client.settings.connection.request_timeout_s * 1000)
 
 
-def _trim_advice(name: TopicPartition, code: int) -> str | None:
+def _trim_advice(tp: TopicPartition, code: int) -> str | None:
     if code == ErrorCode.POLICY_VIOLATION:
-        # The answer has no room for words of its own.
-        return f"partition {name} is only compacted; add delete to the topic's cleanup.policy to trim it"
-    return str(refusal(code, f"partition {name} cannot be trimmed")) if code else None
+        # The response has no error message.
+        return f"partition {tp} is only compacted; add delete to the topic's cleanup.policy to trim it"
+    return str(refusal(code, f"partition {tp} cannot be trimmed")) if code else None

@@ -1,7 +1,7 @@
-"""Messages of a queue chosen by their offsets: who reads its topic can take some of them, and leave the others be.
+"""Claims on messages of a queue by offset: a reader of the queue's topic takes chosen messages out of delivery.
 
-A holder's name says who has claimed what. It stays with a message until that is settled or somebody else gets it, so
-that whoever comes after a holder that died can find what that one had.
+A claim has the name of its holder. The name stays with a message until the message is finished or delivered to
+another consumer, so that the successor of a holder that died finds the messages that it had claimed.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +16,11 @@ from penstock.wire.messages import queue_claim as wire
 from penstock.wire.messages.queue_claim import QueueClaimRequest, QueueClaimResponse, QueueRange
 
 Range = tuple[int, int]
-"""The first offset and the last."""
+"""First and last offset, both inclusive."""
 
 
-class QueueFound(NamedTuple):
-    """A queue, as far as it matters where its messages lie."""
+class QueueLocation(NamedTuple):
+    """The topic that holds the messages of a queue."""
 
     name: str
     topic: str
@@ -36,7 +36,7 @@ class State(Enum):
 
 
 class DeliveryRange(NamedTuple):
-    """Consecutive messages that are not finished, and share one fate."""
+    """Consecutive unfinished messages in the same delivery state."""
 
     first: int
     last: int
@@ -44,32 +44,32 @@ class DeliveryRange(NamedTuple):
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
     """Deliveries so far."""
     holder: str
-    """Whoever had it last, also if its time is up; empty if nobody did."""
+    """The last holder, even if its claim has expired; empty if there was none."""
 
 
 class Survey(NamedTuple):
-    """What of a partition is not finished: the delivery ranges, and all from `looked_to` on."""
+    """The unfinished messages of a partition: the delivery ranges, and all messages from `looked_to` on."""
 
     delivery_ranges: tuple[DeliveryRange, ...]
     looked_to: int
     end: int
-    """Where committed messages end."""
+    """The end offset of the committed messages."""
 
     @property
     def start(self) -> int:
-        """The first message that is not finished, if there is one."""
+        """The offset of the first unfinished message; `end` if there is none."""
         return min(self.delivery_ranges[0].first if self.delivery_ranges else self.looked_to, self.end)
 
 
 class FinishedClaims(NamedTuple):
     done: int
-    """Messages that were settled, now or before."""
+    """Messages that are finished, by this request or before."""
     lost: tuple[Range, ...]
-    """Messages that somebody else has received since: nothing was done with them."""
+    """Messages that another consumer has received since; they were left unchanged."""
 
 
 class Claims:
-    """Claims of one group, which is a queue by its name or a share group, on one topic.
+    """Claims on the messages of one topic, for a queue (by its name) or a share group.
 
     >>> jobs = Claims(client, group="jobs-dead", topic="jobs-dead", topic_id=found.topic_id)
     >>> taken = await jobs.claim(0, "mender", [(3, 3), (7, 9)], hold_ms=60_000)
@@ -82,50 +82,52 @@ class Claims:
         self._topic_id = topic_id
 
     async def survey(self, partition: int) -> Survey:
-        """What is not finished now."""
+        """Returns the messages of a partition that are not finished now."""
         delivery_ranges: list[DeliveryRange] = []
         at = 0
         while True:
-            answer = await self._ask(partition, wire.SURVEY, offset=at)
+            response = await self._request(partition, wire.SURVEY, offset=at)
             delivery_ranges += (
                 DeliveryRange(one.first, one.last, State(one.state), one.count, one.holder)
-                for one in answer.delivery_ranges
+                for one in response.delivery_ranges
             )
-            if answer.next_offset < 0:
-                return Survey(tuple(delivery_ranges), answer.looked_to, answer.end_offset)
-            at = answer.next_offset
+            if response.next_offset < 0:
+                return Survey(tuple(delivery_ranges), response.looked_to, response.end_offset)
+            at = response.next_offset
 
     async def claim(self, partition: int, holder: str, ranges: Sequence[Range], hold_ms: int) -> list[Range]:
-        """Take messages in hand that nobody else has; which of them it got. What it had before, it keeps."""
+        """Claims available messages for `hold_ms`. Returns those claimed, including earlier claims of the holder."""
         taken: list[Range] = []
-        for some in _pieces(ranges):
-            answer = await self._ask(partition, wire.CLAIM, holder=holder, visibility_ms=hold_ms, ranges=_out(some))
-            taken += ((one.first, one.last) for one in answer.delivery_ranges)
-        return joined(taken)
+        for chunk in _chunks(ranges):
+            response = await self._request(
+                partition, wire.CLAIM, holder=holder, visibility_ms=hold_ms, ranges=_to_wire(chunk)
+            )
+            taken += ((one.first, one.last) for one in response.delivery_ranges)
+        return merge_ranges(taken)
 
     async def finish(self, partition: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
-        """What the holder has of these is done."""
-        return await self._settle(partition, wire.FINISH, holder, ranges)
+        """Acknowledges those of these messages that the holder has claimed."""
+        return await self._end_claims(partition, wire.FINISH, holder, ranges)
 
     async def undo(self, partition: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
-        """What the holder has of these is as if it had never been claimed."""
-        return await self._settle(partition, wire.UNDO, holder, ranges)
+        """Undoes the claims of the holder on these messages, as if they had never been claimed."""
+        return await self._end_claims(partition, wire.UNDO, holder, ranges)
 
-    async def _settle(self, partition: int, action: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
+    async def _end_claims(self, partition: int, action: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
         done = 0
         lost: list[Range] = []
-        for some in _pieces(ranges):
-            answer = await self._ask(partition, action, holder=holder, ranges=_out(some))
-            done += answer.finished
-            lost += ((one.first, one.last) for one in answer.lost)
+        for chunk in _chunks(ranges):
+            response = await self._request(partition, action, holder=holder, ranges=_to_wire(chunk))
+            done += response.finished
+            lost += ((one.first, one.last) for one in response.lost)
         parts = [(offset, offset) for first, last in lost if last > first for offset in range(first, last + 1)]
-        if parts:  # of a range in part, all that is the holder's still is settled too
-            settled = await self._settle(partition, action, holder, parts)
-            done += settled.done
-            lost = [*(each for each in lost if each[0] == each[1]), *settled.lost]
+        if parts:  # a range that was lost in part is ended offset by offset
+            ended = await self._end_claims(partition, action, holder, parts)
+            done += ended.done
+            lost = [*(each for each in lost if each[0] == each[1]), *ended.lost]
         return FinishedClaims(done, tuple(lost))
 
-    async def _ask(
+    async def _request(
         self,
         partition: int,
         action: int,
@@ -135,8 +137,8 @@ class Claims:
         visibility_ms: int = 0,
         ranges: Sequence[QueueRange] = (),
     ) -> QueueClaimResponse:
-        """Ask the leader, until there is an answer: all of it may be done twice."""
-        name = TopicPartition(self._topic, partition)
+        """Sends a request to the leader of the partition, with retries: every action is idempotent."""
+        tp = TopicPartition(self._topic, partition)
         request = QueueClaimRequest(
             action=action,
             group=self._group,
@@ -148,43 +150,43 @@ class Claims:
             ranges=ranges,
         )
 
-        async def ask() -> QueueClaimResponse:
-            leader = (await self._client.leader(name)).leader
-            answer: QueueClaimResponse = await self._client.request(leader, request)
-            check(answer.error_code, f"partition {name}", answer.error_message)
-            return answer
+        async def attempt() -> QueueClaimResponse:
+            leader = (await self._client.leader(tp)).leader
+            response: QueueClaimResponse = await self._client.request(leader, request)
+            check(response.error_code, f"partition {tp}", response.error_message)
+            return response
 
-        return await self._client.retrying(ask, topics={self._topic})
+        return await self._client.retrying(attempt, topics={self._topic})
 
 
-async def find_queue(client: KafkaClient, name: str) -> QueueFound:
-    """Where a queue's messages lie. ServerError (UNKNOWN_TOPIC_OR_PARTITION) if there is none of that name."""
+async def find_queue(client: KafkaClient, name: str) -> QueueLocation:
+    """Returns the topic of a queue. Raises ServerError (UNKNOWN_TOPIC_OR_PARTITION) if the queue does not exist."""
 
-    async def ask() -> QueueFound:
+    async def attempt() -> QueueLocation:
         request = QueueClaimRequest(action=wire.FIND, group=name, topic_id=bytes(16))
-        answer: QueueClaimResponse = await client.request(Target.ANY, request)
-        check(answer.error_code, f"queue {name!r}", answer.error_message)
-        return QueueFound(name, answer.topic, answer.topic_id, answer.is_fifo)
+        response: QueueClaimResponse = await client.request(Target.ANY, request)
+        check(response.error_code, f"queue {name!r}", response.error_message)
+        return QueueLocation(name, response.topic, response.topic_id, response.is_fifo)
 
-    return await client.retrying(ask)
+    return await client.retrying(attempt)
 
 
 async def prepare_group(client: KafkaClient, *, group: str, topic_id: bytes) -> None:
-    """Have a share group that is no queue's keep delivery state on a topic, from the topic's start on."""
+    """Starts the delivery state of a share group (one without a queue) on a topic, from the log start offset on."""
 
-    async def ask() -> None:
+    async def attempt() -> None:
         node_id = await Groups(client).coordinator(group)
         request = QueueClaimRequest(action=wire.PREPARE, group=group, topic_id=topic_id)
-        answer: QueueClaimResponse = await client.request(node_id, request)
-        check(answer.error_code, f"group {group!r}", answer.error_message)
+        response: QueueClaimResponse = await client.request(node_id, request)
+        check(response.error_code, f"group {group!r}", response.error_message)
 
-    await client.retrying(ask)
+    await client.retrying(attempt)
 
 
-def joined(ranges: Iterable[Range]) -> list[Range]:
-    """Ranges in order, those side by side as one.
+def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
+    """Returns the ranges sorted, adjacent ones merged.
 
-    >>> joined([(7, 9), (3, 4), (5, 5)])
+    >>> merge_ranges([(7, 9), (3, 4), (5, 5)])
     [(3, 5), (7, 9)]
     """
     found: list[Range] = []
@@ -196,11 +198,11 @@ def joined(ranges: Iterable[Range]) -> list[Range]:
     return found
 
 
-def _pieces(ranges: Sequence[Range]) -> Iterator[Sequence[Range]]:
-    """As many as one request may have."""
+def _chunks(ranges: Sequence[Range]) -> Iterator[Sequence[Range]]:
+    """Yields as many ranges at a time as one request may have."""
     for at in range(0, len(ranges), wire.RANGES_MAX):
         yield ranges[at : at + wire.RANGES_MAX]
 
 
-def _out(ranges: Iterable[Range]) -> list[QueueRange]:
+def _to_wire(ranges: Iterable[Range]) -> list[QueueRange]:
     return [QueueRange(first=first, last=last) for first, last in ranges]

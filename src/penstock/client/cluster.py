@@ -1,4 +1,4 @@
-"""A whole cluster behind one object: connections, what is known of topics and leaders, and trying again."""
+"""KafkaClient: connections to the brokers of a cluster, cached metadata (topics, leaders), and retries."""
 
 import asyncio
 from collections import defaultdict
@@ -20,11 +20,11 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 T = TypeVar("T")
 
 UNKNOWN_TRIES_MAX: Final = 4
-"""A topic made a moment ago may not be known everywhere yet; one that is still unknown then does not exist."""
+"""A topic that was just created may not be known to every broker; after this many attempts it does not exist."""
 
 
 class Target(Enum):
-    """Which broker to ask, where it is not a certain one."""
+    """A broker chosen by its role instead of its node id."""
 
     ANY = "any"
     CONTROLLER = "controller"
@@ -34,11 +34,11 @@ class Target(Enum):
 class ClientSettings:
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     retry_for_s: float = 30.0
-    """How long something that may yet succeed is tried again."""
+    """How long a retriable request is retried."""
     backoff_first_s: float = 0.05
     backoff_max_s: float = 1.0
     topic_age_max_s: float = 300.0
-    """How long what is known of a topic is used before it is asked for again: topics grow."""
+    """How long cached metadata of a topic is used: partitions may be added meanwhile."""
 
 
 class KafkaClient:
@@ -53,8 +53,8 @@ class KafkaClient:
         self.settings: Final = settings or ClientSettings()
         self.rng: Final = rng or Random()
         self.view = ClusterView()
-        self._is_known = False
-        self._asked_s: dict[str, float] = {}
+        self._has_metadata = False
+        self._refreshed_s: dict[str, float] = {}
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._connecting: defaultdict[tuple[Address, str], asyncio.Lock] = defaultdict(asyncio.Lock)
 
@@ -72,19 +72,19 @@ class KafkaClient:
     # -- connections
 
     async def connection(self, target: int | Target = Target.ANY, lane: str = "") -> Connection:
-        """An open connection to a broker. Requests of one lane wait for each other's answers, lanes do not."""
+        """Returns an open connection to a broker. Requests of one `lane` share a connection and its order."""
         if target is Target.ANY:
             return await self._any_connection(lane)
-        if not self._is_known:
+        if not self._has_metadata:
             await self.refresh()
         node_id = self.view.controller if isinstance(target, Target) else target
         address = self.view.brokers.get(node_id)
         if address is None:
-            raise refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id}", f"broker {node_id} is not there now")
+            raise refusal(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id}", f"broker {node_id} is not available")
         return await self._connect(address, lane)
 
     async def _any_connection(self, lane: str) -> Connection:
-        """The first that can be had: one that is open, a broker that is known, one of the bootstrap list."""
+        """Returns an open connection, else one to the first known or bootstrap broker that is reachable."""
         for (_, of_lane), connection in self._connections.items():
             if of_lane == lane and connection.is_open:
                 return connection
@@ -109,14 +109,14 @@ class KafkaClient:
             return connection
 
     async def request(self, target: int | Target, message: Any, *, timeout_s: float | None = None) -> Any:
-        """Ask one broker, once. See `retrying` for more than once."""
+        """Sends a request to one broker, without retries (see `retrying`), and returns the response."""
         connection = await self.connection(target)
         return await connection.request(message, timeout_s=timeout_s)
 
-    # -- what is known
+    # -- metadata
 
     async def refresh(self, topics: Collection[str] | None = ()) -> ClusterView:
-        """Ask for the brokers and these topics (None: all topics). Topics are never made by asking."""
+        """Fetches metadata of the brokers and of these topics (None: of all topics). Creates no topics."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         connection = await self.connection()
         response: MetadataResponse = await connection.request(
@@ -126,9 +126,9 @@ class KafkaClient:
         if topics is None:
             self.view = ClusterView()
         self.view = self.view.updated(response)
-        self._is_known = True
+        self._has_metadata = True
         now_s = asyncio.get_running_loop().time()
-        self._asked_s |= {topic.name or "": now_s for topic in response.topics}
+        self._refreshed_s |= {topic.name or "": now_s for topic in response.topics}
         for topic in response.topics:
             if topics and topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise unknown_topic(topic.name or "")
@@ -137,48 +137,49 @@ class KafkaClient:
         return self.view
 
     async def topic(self, name: str) -> TopicInfo:
-        """A topic with its partitions, from memory if it was asked for before."""
+        """Returns the metadata of a topic, from the cache while that is fresh."""
 
-        async def look() -> TopicInfo:
+        async def attempt() -> TopicInfo:
             return (await self.refresh([name])).topics[name]
 
         known = self.view.topics.get(name)
         if known is not None:
-            age_s = asyncio.get_running_loop().time() - self._asked_s[name]
+            age_s = asyncio.get_running_loop().time() - self._refreshed_s[name]
             if age_s < self.settings.topic_age_max_s:
                 return known
-        return await self.retrying(look)
+        return await self.retrying(attempt)
 
-    async def leader(self, name: TopicPartition) -> PartitionInfo:
-        """The partition with its leader; ServerError where it has none, or does not exist."""
-        if name.topic not in self.view.topics:
-            await self.refresh([name.topic])
-        found = self.view.topics[name.topic].partition(name.partition)
+    async def leader(self, tp: TopicPartition) -> PartitionInfo:
+        """Returns a partition with its leader. Raises ServerError if it has no leader or does not exist."""
+        if tp.topic not in self.view.topics:
+            await self.refresh([tp.topic])
+        found = self.view.topics[tp.topic].partition(tp.partition)
         if found.leader == NO_NODE:
-            raise refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {name}")
+            raise refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {tp}")
         return found
 
-    async def by_leader(self, names: Iterable[TopicPartition]) -> dict[int, list[PartitionInfo]]:
-        """Partitions by the node id of their leader."""
+    async def by_leader(self, tps: Iterable[TopicPartition]) -> dict[int, list[PartitionInfo]]:
+        """Groups partitions by the node id of their leader."""
         found: dict[int, list[PartitionInfo]] = {}
-        for name in names:
-            partition = await self.leader(name)
+        for tp in tps:
+            partition = await self.leader(tp)
             found.setdefault(partition.leader, []).append(partition)
         return found
 
-    # -- trying again
+    # -- retries
 
     async def retrying(
         self,
         action: Callable[[], Awaitable[T]],
         *,
         topics: Collection[str] = (),
-        repeat_lost: bool = True,
+        retry_lost: bool = True,
         retry_for_s: float | None = None,
     ) -> T:
-        """Do it until it succeeds, fails for good, or time is up; `topics` are looked up anew in between.
+        """Repeats `action` until it succeeds, fails for good, or the time is up; refreshes `topics` in between.
 
-        `repeat_lost`: also after a connection was lost before the answer, when it may have been done already.
+        `retry_lost`: also retries after the connection was lost before the response, when the action may have been
+        done.
         """
         clock = asyncio.get_running_loop()
         deadline_s = clock.time() + (self.settings.retry_for_s if retry_for_s is None else retry_for_s)
@@ -191,7 +192,7 @@ class KafkaClient:
                     await self.refresh(topics)
                 return await action()
             except ConnectionFailed as error:
-                if not self._is_known or (isinstance(error, ConnectionLost) and not repeat_lost):
+                if not self._has_metadata or (isinstance(error, ConnectionLost) and not retry_lost):
                     raise
                 failure: ConnectionFailed | ServerError = error
             except ServerError as error:
@@ -210,6 +211,6 @@ def unknown_topic(name: str) -> ServerError:
     return refusal(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         name,
-        f"there is no topic {name!r}; make it with `penstock topic create {name}`, "
-        "or see what there is with `penstock topic list`",
+        f"there is no topic {name!r}; create it with `penstock topic create {name}`, "
+        "or list the topics with `penstock topic list`",
     )

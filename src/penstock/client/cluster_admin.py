@@ -1,4 +1,4 @@
-"""Brokers and replicas: described, moved, elected, and the settings that go with it. Topics: see admin.py."""
+"""Cluster administration: describe brokers, reassign partitions, elect leaders, configs. For topics, see admin.py."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,20 +41,20 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 
 AT_ONCE: Final = 1000
-"""Partitions, or topics, that one request names: it stays well below what a broker reads."""
+"""Partitions or topics in one request, well below the request size limit of a broker."""
 Failures = dict[TopicPartition, ServerError]
 T = TypeVar("T")
 
 
 class Resource(IntEnum):
-    """What has settings, by its number in the protocol."""
+    """Resource types that have settings, by their number in the protocol."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class Election(IntEnum):
-    """Which leader is wanted: the first replica, or any that is there (and may lack messages)."""
+    """The leader to elect: the preferred replica, or any live replica (which may lack messages)."""
 
     PREFERRED = 0
     UNCLEAN = 1
@@ -77,9 +77,9 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reassignment:
-    """A partition whose replicas are being moved."""
+    """A partition that is being reassigned to other replicas."""
 
-    name: TopicPartition
+    tp: TopicPartition
     replicas: tuple[int, ...]
     adding: tuple[int, ...]
     removing: tuple[int, ...]
@@ -87,7 +87,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigChange:
-    """New settings of a topic or a broker; a value of None brings a setting back to its default."""
+    """New settings of a topic or a broker; None resets a setting to its default."""
 
     kind: Resource
     name: str
@@ -95,16 +95,16 @@ class ConfigChange:
 
 
 class ClusterAdmin:
-    """What is done to the brokers of a cluster and to the replicas on them."""
+    """Administration of brokers and replicas over the Kafka protocol."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
 
     async def describe(self) -> ClusterDescription:
-        """The brokers that are there now."""
+        """Returns the live brokers and the controller."""
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
 
-        async def ask() -> ClusterDescription:
+        async def attempt() -> ClusterDescription:
             response: DescribeClusterResponse = await self._client.request(Target.ANY, request)
             check(response.error_code, "the cluster", response.error_message)
             return ClusterDescription(
@@ -118,19 +118,20 @@ class ClusterAdmin:
                 },
             )
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     # -- replicas
 
     async def reassign(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_resize: bool = True
     ) -> Failures:
-        """Move partitions to these replicas, or cancel their moves where there are none; those that were refused.
+        """Reassigns partitions to these replicas; None cancels a reassignment. Returns the partitions that were
+        refused.
 
-        `may_resize`: whether the number of replicas may become another (KIP-860).
+        `may_resize`: whether the replication factor may change (KIP-860).
         """
         failures: Failures = {}
-        for names in _portions(wanted):
+        for tps in _portions(wanted):
             request = AlterPartitionReassignmentsRequest(
                 timeout_ms=self._timeout_ms,
                 allow_replication_factor_change=may_resize,
@@ -144,32 +145,32 @@ class ClusterAdmin:
                             for number in numbers
                         ],
                     )
-                    for topic, numbers in _by_topic(names)
+                    for topic, numbers in _by_topic(tps)
                 ],
             )
             failures |= await self._reassign(request)
         return failures
 
     async def _reassign(self, request: AlterPartitionReassignmentsRequest) -> Failures:
-        async def ask() -> Failures:
+        async def attempt() -> Failures:
             response: AlterPartitionReassignmentsResponse = await self._client.request(Target.CONTROLLER, request)
             check(response.error_code, "the reassignment", response.error_message)
             return {
-                name: refusal(entry.error_code, f"partition {name}", _of(name, entry.error_message))
+                tp: refusal(entry.error_code, f"partition {tp}", _of(tp, entry.error_message))
                 for topic in response.responses
                 for entry in topic.partitions
                 if entry.error_code != ErrorCode.NONE
-                for name in [TopicPartition(topic.name, entry.partition_index)]
+                for tp in [TopicPartition(topic.name, entry.partition_index)]
             }
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def reassignments(
-        self, names: Collection[TopicPartition] | None = None
+        self, tps: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """The moves that are under way: all, or those of these partitions."""
+        """Returns the ongoing reassignments: all, or those of these partitions."""
         found: dict[TopicPartition, Reassignment] = {}
-        for some in [None] if names is None else _portions(names):
+        for some in [None] if tps is None else _portions(tps):
             topics = None
             if some is not None:
                 topics = [
@@ -181,29 +182,29 @@ class ClusterAdmin:
         return found
 
     async def _reassignments(self, request: ListPartitionReassignmentsRequest) -> dict[TopicPartition, Reassignment]:
-        async def ask() -> dict[TopicPartition, Reassignment]:
+        async def attempt() -> dict[TopicPartition, Reassignment]:
             response: ListPartitionReassignmentsResponse = await self._client.request(Target.CONTROLLER, request)
             check(response.error_code, "the reassignments", response.error_message)
             return {
-                name: Reassignment(
-                    name=name,
+                tp: Reassignment(
+                    tp=tp,
                     replicas=tuple(entry.replicas),
                     adding=tuple(entry.adding_replicas),
                     removing=tuple(entry.removing_replicas),
                 )
                 for topic in response.topics
                 for entry in topic.partitions
-                for name in [TopicPartition(topic.name, entry.partition_index)]
+                for tp in [TopicPartition(topic.name, entry.partition_index)]
             }
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def elect_leaders(
-        self, names: Collection[TopicPartition] | None = None, election: Election = Election.PREFERRED
+        self, tps: Collection[TopicPartition] | None = None, election: Election = Election.PREFERRED
     ) -> dict[TopicPartition, ServerError | None]:
-        """Hold elections; what came of each. Of all partitions, those that need none are left out."""
+        """Elects leaders of these partitions, or of all that need it. Returns the error of each, None for success."""
         results: dict[TopicPartition, ServerError | None] = {}
-        for some in [None] if names is None else _portions(names):
+        for some in [None] if tps is None else _portions(tps):
             topics = None
             if some is not None:
                 topics = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in _by_topic(some)]
@@ -214,27 +215,27 @@ class ClusterAdmin:
         return results
 
     async def _elect_leaders(self, request: ElectLeadersRequest) -> dict[TopicPartition, ServerError | None]:
-        async def ask() -> dict[TopicPartition, ServerError | None]:
+        async def attempt() -> dict[TopicPartition, ServerError | None]:
             response: ElectLeadersResponse = await self._client.request(Target.CONTROLLER, request)
             check(response.error_code, "the election")
             return {
-                name: refusal(entry.error_code, f"partition {name}", _of(name, entry.error_message))
+                tp: refusal(entry.error_code, f"partition {tp}", _of(tp, entry.error_message))
                 if entry.error_code
                 else None
                 for topic in response.replica_election_results
                 for entry in topic.partition_result
-                for name in [TopicPartition(topic.topic, entry.partition_id)]
+                for tp in [TopicPartition(topic.topic, entry.partition_id)]
             }
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def sizes(
-        self, node_ids: Iterable[int], names: Collection[TopicPartition] | None = None
+        self, node_ids: Iterable[int], tps: Collection[TopicPartition] | None = None
     ) -> dict[int, dict[TopicPartition, int]]:
-        """Bytes of each replica that a broker has; brokers that do not answer are left out."""
+        """Returns the bytes of each replica on each broker; brokers that do not answer are left out."""
         topics = None
-        if names is not None:
-            topics = [DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in _by_topic(names)]
+        if tps is not None:
+            topics = [DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in _by_topic(tps)]
         found: dict[int, dict[TopicPartition, int]] = {}
         for node_id in node_ids:
             try:
@@ -256,7 +257,7 @@ class ClusterAdmin:
     async def configs(
         self, kind: Resource, names: Iterable[str], wanted: Collection[str]
     ) -> dict[str, dict[str, str | None]]:
-        """Some settings of topics or brokers. A broker's only itself knows: who does not answer is left out."""
+        """Returns some settings of topics or brokers. Brokers that do not answer for their own are left out."""
         found: dict[str, dict[str, str | None]] = {}
         if kind is Resource.BROKER:
             for name in names:
@@ -286,7 +287,7 @@ class ClusterAdmin:
         }
 
     async def alter_configs(self, changes: Iterable[ConfigChange]) -> None:
-        """Change settings of topics and brokers; others stay. What is refused is raised when all have been tried."""
+        """Changes settings of topics and brokers; others stay. Raises the first error after a request is applied."""
         for some in _portions(changes):
             request = IncrementalAlterConfigsRequest(
                 resources=[
@@ -305,13 +306,13 @@ class ClusterAdmin:
             await self._alter_configs(request)
 
     async def _alter_configs(self, request: IncrementalAlterConfigsRequest) -> None:
-        async def ask() -> None:
+        async def attempt() -> None:
             response: IncrementalAlterConfigsResponse = await self._client.request(Target.CONTROLLER, request)
             for result in response.responses:
                 kind = Resource(result.resource_type).name.lower()
                 check(result.error_code, f"{kind} {result.resource_name!r}", result.error_message)
 
-        await self._client.retrying(ask)
+        await self._client.retrying(attempt)
 
     @property
     def _timeout_ms(self) -> int:
@@ -319,19 +320,19 @@ class ClusterAdmin:
 
 
 def _portions(values: Iterable[T]) -> Iterator[tuple[T, ...]]:
-    """As many at a time as one request names."""
+    """Yields as many values at a time as one request may name."""
     left = iter(values)
     while portion := tuple(islice(left, AT_ONCE)):
         yield portion
 
 
-def _by_topic(names: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
+def _by_topic(tps: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
     found: dict[str, list[int]] = {}
-    for name in names:
-        found.setdefault(name.topic, []).append(name.partition)
+    for tp in tps:
+        found.setdefault(tp.topic, []).append(tp.partition)
     yield from found.items()
 
 
-def _of(name: TopicPartition, said: str | None) -> str | None:
-    """What a broker says of a partition does not name it."""
-    return f"{name}: {said}" if said else None
+def _of(tp: TopicPartition, said: str | None) -> str | None:
+    """Prefixes a broker's message with the partition, which the message itself does not name."""
+    return f"{tp}: {said}" if said else None

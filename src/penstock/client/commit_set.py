@@ -1,7 +1,7 @@
-"""CommitSet from the outside: what a Spark query's tasks have written is committed by one decision, or not at all.
+"""Client of the CommitSet API: commits the transactions of all tasks of a Spark micro-batch atomically.
 
-Everything here may be asked again, and is, when a connection was lost before the answer: a batch that was decided
-stays decided. See docs/decisions/0013-commit-set.md.
+Every request may be repeated after a lost connection: a batch that was decided stays decided. See
+docs/decisions/0013-commit-set.md.
 """
 
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Participant(NamedTuple):
-    """A transaction that a task has written in, and left open. Who has written nothing has none, and is left out."""
+    """An open transaction that a task has written to. A task that has written nothing has none, and is left out."""
 
     transactional_id: str
     producer_id: int
@@ -41,11 +41,11 @@ class Participant(NamedTuple):
 class Outcome(Enum):
     COMMITTED = wire.COMMITTED
     DECIDED_BEFORE = wire.DECIDED_BEFORE
-    """This batch of the query was decided already, or the query is closed: the transactions given were aborted."""
+    """This batch of the query was decided before, or the query is closed: the given transactions were aborted."""
 
 
 class Broken(NamedTuple):
-    """One that could not be committed, and why."""
+    """A transaction that could not be committed, and why."""
 
     transactional_id: str
     code: ErrorCode
@@ -53,20 +53,20 @@ class Broken(NamedTuple):
 
 
 class SetBroken(PenstockError):
-    """A transaction is gone: timed out, aborted, or taken over. Nothing was committed, and the others are aborted."""
+    """A transaction timed out, was aborted, or was fenced. Nothing was committed; the others were aborted."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
     def __init__(self, message: str, broken: tuple[Broken, ...] = ()) -> None:
         super().__init__(message)
         self.broken = broken
-        """The first of those that are gone."""
+        """The first transactions that failed."""
 
 
 async def commit_set(
     cluster: KafkaClient, *, query: str, batch_id: int, participants: Sequence[Participant]
 ) -> Outcome:
-    """Commit one batch of a query, and abort whatever else the query has open. Raises SetBroken.
+    """Commits one batch of a query, and aborts its other open transactions. Raises SetBroken.
 
     >>> done = await commit_set(client, query=query_id, batch_id=7, participants=participants)
     """
@@ -87,55 +87,55 @@ async def commit_set(
             for one in participants
         ],
     )
-    answer = await _ask(cluster, request)
-    outcome = Outcome(answer.outcome)
-    is_over = bool(answer.broken) or outcome is Outcome.COMMITTED
-    if answer.still_open and is_over:  # more than one decision can abort; what is open belongs to no later batch yet
+    response = await _request(cluster, request)
+    outcome = Outcome(response.outcome)
+    is_over = bool(response.broken) or outcome is Outcome.COMMITTED
+    if response.still_open and is_over:  # one decision aborts a limited number; those left belong to no later batch
         await abort_open(cluster, query=query)
-    if answer.broken:
-        raise SetBroken(answer.error_message or "the set is broken", tuple(map(_broken, answer.broken)))
+    if response.broken:
+        raise SetBroken(response.error_message or "commit failed", tuple(map(_broken, response.broken)))
     return outcome
 
 
 async def abort_open(cluster: KafkaClient, *, query: str) -> int:
-    """Abort every open transaction of a query; how many there were. For who knows that no task is at work."""
+    """Aborts every open transaction of a query; returns how many there were. Only safe while no task is running."""
     aborted = 0
     while True:
-        answer = await _ask(cluster, CommitSetRequest(query=query, action=wire.ABORT))
-        aborted += answer.aborted
-        if not answer.still_open or not answer.aborted:
+        response = await _request(cluster, CommitSetRequest(query=query, action=wire.ABORT))
+        aborted += response.aborted
+        if not response.still_open or not response.aborted:
             return aborted
 
 
 async def close_query(cluster: KafkaClient, *, query: str) -> int:
-    """The last batch of a query that was decided (-1: none), once and for all: no other is decided any more.
+    """Closes a query: no later batch can be decided. Returns the last batch that was decided, -1 if none.
 
-    Whoever has to finish what another one began learns by it what that was, however alive the other one still is.
-    What the query has open is aborted, and tasks of it that are still at work can begin no other transaction.
+    A driver that takes over learns in this way which batch to finish, even if the former driver is still alive. Open
+    transactions of the query are aborted, and its tasks that still run cannot begin another transaction.
     """
     while True:
-        answer = await _ask(cluster, CommitSetRequest(query=query, action=wire.CLOSE))
-        if not answer.still_open or not answer.aborted:
-            return answer.last_batch_id
+        response = await _request(cluster, CommitSetRequest(query=query, action=wire.CLOSE))
+        if not response.still_open or not response.aborted:
+            return response.last_batch_id
 
 
 async def forget_query(cluster: KafkaClient, *, query: str) -> None:
-    """A query is over: what it left open is aborted, and which of its batches were decided is forgotten."""
-    await _ask(cluster, CommitSetRequest(query=query, action=wire.FORGET))
+    """Aborts the open transactions of a finished query, and deletes the record of its decided batches."""
+    await _request(cluster, CommitSetRequest(query=query, action=wire.FORGET))
 
 
-async def _ask(cluster: KafkaClient, request: CommitSetRequest) -> CommitSetResponse:
-    """Ask whoever coordinates the query now, until there is an answer or time is up."""
+async def _request(cluster: KafkaClient, request: CommitSetRequest) -> CommitSetResponse:
+    """Sends a request to the current coordinator of the query, with retries."""
     what = f"query {request.query!r}"
 
-    async def ask() -> CommitSetResponse:
+    async def attempt() -> CommitSetResponse:
         node_id = await find_coordinator(cluster, coordinator_key_of(request.query))
         response: CommitSetResponse = await cluster.request(node_id, request)
         if not response.broken:
             check(response.error_code, what, response.error_message)
         return response
 
-    return await cluster.retrying(ask)
+    return await cluster.retrying(attempt)
 
 
 def _broken(entry: wire.CommitSetBroken) -> Broken:

@@ -1,7 +1,7 @@
-"""One TCP connection to a broker: versions are agreed on first, then requests are pipelined.
+"""One TCP connection to a broker: negotiates API versions, then pipelines requests.
 
-Answers come back in the order of their requests, so that one that does not come holds up all others: a request
-that times out closes the connection.
+Responses come in the order of the requests, so that a missing one would block all that follow: a request that times
+out closes the connection.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from penstock.wire.schema import message_of
 
 RECEIVE_BYTES: Final = 64 << 10
 RESPONSE_BYTES_MAX: Final = 256 << 20
-"""The largest answer that is read; a longer one is taken for something other than Kafka."""
+"""The largest accepted response; a larger length means that the server does not speak the Kafka protocol."""
 ADVICE: Final = "is `penstock serve` running? Set --bootstrap or PENSTOCK_BOOTSTRAP"
 
 
@@ -33,11 +33,11 @@ class ConnectionSettings:
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 30.0
     in_flight_max: int = 64
-    """Requests that may wait for their answers; the next one waits to be sent."""
+    """Requests that may await their responses; further requests wait to be sent."""
 
 
-class _Waiting(NamedTuple):
-    """A request that was sent, and who waits for its answer."""
+class _PendingRequest(NamedTuple):
+    """A request that was sent, and the future of its response."""
 
     key: ApiKey
     version: int
@@ -45,13 +45,13 @@ class _Waiting(NamedTuple):
 
 
 async def open_connection(address: Address, settings: ConnectionSettings) -> "Connection":
-    """Connect and agree on versions. ConnectionFailed says what was tried and what to do."""
+    """Connects and negotiates API versions. Raises ConnectionFailed with the address, the reason and advice."""
     loop = asyncio.get_running_loop()
     connection = Connection(address, settings)
     try:
         async with asyncio.timeout(settings.connect_timeout_s):
             await loop.create_connection(lambda: connection, address.host, address.port)
-            await connection.agree_on_versions()
+            await connection.negotiate_versions()
     except TimeoutError:
         reason = f"no answer within {settings.connect_timeout_s:g} s"
     except ConnectionLost as error:
@@ -73,55 +73,55 @@ def _reason(error: OSError) -> str:
 
 
 class Connection(asyncio.BufferedProtocol):
-    """Made by `open_connection`."""
+    """A connection to one broker. Created by `open_connection`."""
 
     def __init__(self, address: Address, settings: ConnectionSettings) -> None:
         self.address: Final = address
         self.versions: dict[int, range] = {}
-        """What the broker serves, by API key."""
+        """The versions that the broker supports, by API key."""
         self._settings = settings
         self._transport: asyncio.Transport | None = None
-        self._lost: PenstockError | None = None
-        self._gone = asyncio.Event()
+        self._failure: PenstockError | None = None
+        self._closed = asyncio.Event()
         self._may_write = asyncio.Event()
         self._may_write.set()
-        self._numbers = itertools.count()
+        self._correlation_ids = itertools.count()
         self._slots = asyncio.Semaphore(settings.in_flight_max)
-        self._waiting: dict[int, _Waiting] = {}
+        self._pending: dict[int, _PendingRequest] = {}
         self._buffer = memoryview(bytearray(RECEIVE_BYTES))
         self._filled = 0
-        self._frame: memoryview | None = None  # an answer that is larger than what was read of it
+        self._frame: memoryview | None = None  # a response that is not complete yet
 
     @property
     def is_open(self) -> bool:
-        return self._transport is not None and self._lost is None
+        return self._transport is not None and self._failure is None
 
     @property
     def in_flight(self) -> int:
-        return len(self._waiting)
+        return len(self._pending)
 
     # -- requests
 
-    async def agree_on_versions(self) -> None:
-        """Ask what the broker serves: in our newest words, else in the oldest, which all brokers know (KIP-511)."""
+    async def negotiate_versions(self) -> None:
+        """Fetches the broker's API versions: by our newest ApiVersions, else by version 0, known to all (KIP-511)."""
         ours = message_of(ApiVersionsRequest).versions
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version=penstock.__version__)
         for version in (ours[-1], 0):
-            response: ApiVersionsResponse = await self._ask(request, ApiKey.API_VERSIONS, version, None)
+            response: ApiVersionsResponse = await self._request(request, ApiKey.API_VERSIONS, version, None)
             if response.error_code != ErrorCode.UNSUPPORTED_VERSION:
                 break
-        check(response.error_code, f"{self.address} did not say which versions it serves")
+        check(response.error_code, f"the API versions of {self.address}")
         self.versions = {
             entry.api_key: range(entry.min_version, entry.max_version + 1) for entry in response.api_keys
         }
 
-    def version_of(self, request_class: type, newest: int | None = None) -> int:
-        """The highest version that both sides have, not above `newest`."""
+    def version_of(self, request_class: type, version_max: int | None = None) -> int:
+        """Returns the highest common version, up to `version_max`. Raises UnsupportedByBroker if there is none."""
         message = message_of(request_class)
         theirs = self.versions.get(message.key, range(0))
         common = [version for version in message.versions if version in theirs]
-        if newest is not None:
-            common = [version for version in common if version <= newest]
+        if version_max is not None:
+            common = [version for version in common if version <= version_max]
         if not common:
             has = f"versions {theirs[0]} to {theirs[-1]}" if theirs else "none"
             raise UnsupportedByBroker(
@@ -130,36 +130,36 @@ class Connection(asyncio.BufferedProtocol):
             )
         return common[-1]
 
-    async def request(self, message: Any, *, timeout_s: float | None = None, newest: int | None = None) -> Any:
-        """Send a request and wait for its answer. Many may be under way at a time."""
+    async def request(self, message: Any, *, timeout_s: float | None = None, version_max: int | None = None) -> Any:
+        """Sends a request and waits for its response. Many requests may be in flight."""
         key = message_of(type(message)).key
-        return await self._ask(message, key, self.version_of(type(message), newest), timeout_s)
+        return await self._request(message, key, self.version_of(type(message), version_max), timeout_s)
 
-    async def _ask(self, message: Any, key: ApiKey, version: int, timeout_s: float | None) -> Any:
+    async def _request(self, message: Any, key: ApiKey, version: int, timeout_s: float | None) -> Any:
         timeout_s = self._settings.request_timeout_s if timeout_s is None else timeout_s
-        await self._take_slot()
-        number = next(self._numbers) & 0x7FFFFFFF
+        await self._acquire_slot()
+        correlation_id = next(self._correlation_ids) & 0x7FFFFFFF
         answer = asyncio.get_running_loop().create_future()
-        self._write(message, version, number)
-        self._waiting[number] = _Waiting(key, version, answer)
+        self._write(message, version, correlation_id)
+        self._pending[correlation_id] = _PendingRequest(key, version, answer)
         try:
             async with asyncio.timeout(timeout_s):
                 return await answer
         except TimeoutError:
             late = RequestTimedOut(f"{self.address} did not answer {key.name} within {timeout_s:g} s; try again")
-            self._break(late)
+            self._fail(late)
             raise late from None
 
-    async def send(self, message: Any, *, newest: int | None = None) -> None:
-        """Send a request that is not answered (Produce with acks=0); waits only until the socket takes more."""
-        version = self.version_of(type(message), newest)
+    async def send(self, message: Any, *, version_max: int | None = None) -> None:
+        """Sends a request without a response (Produce with acks=0). Waits only while the socket's buffer is full."""
+        version = self.version_of(type(message), version_max)
         self._check_open()
-        self._write(message, version, next(self._numbers) & 0x7FFFFFFF)
+        self._write(message, version, next(self._correlation_ids) & 0x7FFFFFFF)
         await self._may_write.wait()
         self._check_open()
 
-    async def _take_slot(self) -> None:
-        # A slot is given back by the answer, not by the caller: one who was cancelled still has one coming.
+    async def _acquire_slot(self) -> None:
+        # The response releases the slot, not the caller: a cancelled request still gets its response.
         await self._slots.acquire()
         if not self.is_open:
             self._slots.release()
@@ -169,29 +169,29 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_open:
             raise ConnectionFailed(f"the connection to {self.address} is closed; connect again")
 
-    def _write(self, message: Any, version: int, number: int) -> None:
+    def _write(self, message: Any, version: int, correlation_id: int) -> None:
         assert self._transport is not None
-        self._transport.writelines(request_frame(message, version, number, self._settings.client_id))
+        self._transport.writelines(request_frame(message, version, correlation_id, self._settings.client_id))
 
-    # -- the transport's side
+    # -- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has its own class
 
     def connection_lost(self, error: Exception | None) -> None:
-        why = _reason(error) if isinstance(error, OSError) else "the broker hung up"
-        lost = self._lost or ConnectionLost(
-            f"the connection to {self.address} was lost ({why}); whether what was under way was done is not known"
+        why = _reason(error) if isinstance(error, OSError) else "the broker closed it"
+        failure = self._failure or ConnectionLost(
+            f"the connection to {self.address} was lost ({why}); requests in flight may have been carried out"
         )
-        self._lost = lost
+        self._failure = failure
         self._transport = None
-        waiting, self._waiting = self._waiting, {}
-        for entry in waiting.values():
+        pending, self._pending = self._pending, {}
+        for entry in pending.values():
             if not entry.answer.done():
-                entry.answer.set_exception(lost)
+                entry.answer.set_exception(failure)
             self._slots.release()
         self._may_write.set()
-        self._gone.set()
+        self._closed.set()
 
     def pause_writing(self) -> None:
         self._may_write.clear()
@@ -216,14 +216,14 @@ class Connection(asyncio.BufferedProtocol):
         while self._filled - at >= LENGTH.size:
             (size,) = LENGTH.unpack_from(self._buffer, at)
             if not LENGTH.size <= size <= RESPONSE_BYTES_MAX:
-                what = f"an answer of {size} bytes: it does not speak Kafka"
+                what = f"a response of {size} bytes: it does not speak the Kafka protocol"
                 if bytes(self._buffer[at : at + LENGTH.size]) == b"HTTP":
-                    what = "HTTP: give the port of Kafka clients (9092, unless --listen says another)"
-                self._break(ConnectionLost(f"{self.address} sent {what}"))
+                    what = "HTTP: give the port of Kafka clients (9092, unless --listen sets another)"
+                self._fail(ConnectionLost(f"{self.address} sent {what}"))
                 return
             end = at + LENGTH.size + size
             have = self._buffer[at + LENGTH.size : min(end, self._filled)]
-            # A copy, always: what is decoded points into its frame, and the buffer is used again.
+            # Always copied: decoded values point into the frame, and the buffer is reused.
             frame = memoryview(bytearray(size))
             frame[: len(have)] = have
             if end > self._filled:
@@ -236,43 +236,42 @@ class Connection(asyncio.BufferedProtocol):
         self._filled = len(rest)
 
     def _on_frame(self, frame: memoryview) -> None:
-        (number,) = LENGTH.unpack_from(frame, 0)
-        entry = self._waiting.pop(number, None)
+        (correlation_id,) = LENGTH.unpack_from(frame, 0)
+        entry = self._pending.pop(correlation_id, None)
         if entry is None:
-            self._break(ConnectionLost(f"{self.address} answered request {number}, which was not asked"))
+            self._fail(ConnectionLost(f"{self.address} sent the unknown correlation id {correlation_id}"))
             return
         self._slots.release()
         if entry.answer.done():
-            return  # nobody waits for it any more
+            return  # the caller was cancelled
         version = entry.version
         if entry.key is ApiKey.API_VERSIONS and frame[4:6] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big"):
-            version = 0  # such a refusal comes in the oldest words
+            version = 0  # this error is encoded in version 0
         try:
             entry.answer.set_result(read_response(entry.key, version, frame)[1])
         except MalformedRequest as error:
-            broken = ConnectionLost(f"{self.address} sent an answer that cannot be read: {error}")
+            broken = ConnectionLost(f"{self.address} sent a malformed response: {error}")
             entry.answer.set_exception(broken)
-            self._break(broken)
+            self._fail(broken)
 
-    # -- the end
+    # -- closing
 
-    def _break(self, error: PenstockError) -> None:
-        self._lost = self._lost or error
+    def _fail(self, error: PenstockError) -> None:
+        self._failure = self._failure or error
         if self._transport is not None:
             self._transport.abort()
 
     def abort(self) -> None:
-        """Close at once."""
-        self._break(ConnectionLost(f"the connection to {self.address} was closed"))
+        self._fail(ConnectionLost(f"the connection to {self.address} was closed"))
 
     async def close(self) -> None:
-        """Write what is still to be written, then close."""
+        """Flushes the write buffer, then closes the connection."""
         if self._transport is None:
             return
-        self._lost = self._lost or ConnectionLost(f"the connection to {self.address} was closed")
+        self._failure = self._failure or ConnectionLost(f"the connection to {self.address} was closed")
         self._transport.close()
         try:
             async with asyncio.timeout(self._settings.connect_timeout_s):
-                await self._gone.wait()
+                await self._closed.wait()
         except TimeoutError:
             self.abort()

@@ -1,4 +1,4 @@
-"""Delayed messages that wait: listed and cancelled, wherever their partitions are led."""
+"""Pending delayed messages of a topic: list and cancel them on the leaders of its partitions."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
@@ -10,8 +10,8 @@ from penstock.wire.messages import delayed_messages as wire
 from penstock.wire.messages.delayed_messages import DelayedMessagesRequest, DelayedMessagesResponse
 
 
-class Waiting(NamedTuple):
-    """A message that waits for its time."""
+class PendingMessage(NamedTuple):
+    """A delayed message that is not delivered yet."""
 
     partition: int
     offset: int
@@ -19,18 +19,18 @@ class Waiting(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value_bytes: int
-    """-1 if it has no value."""
+    """-1 if the value is null."""
 
 
 class Cancelled(NamedTuple):
     partition: int
     offset: int
     was_pending: bool
-    """Whether it waited until now: if not, it was delivered or cancelled before, or never was."""
+    """False if it was delivered or cancelled before, or never existed."""
 
 
 class DelayedMessages:
-    """Of one topic.
+    """The delayed messages of one topic.
 
     >>> waiting = [message async for message in DelayedMessages(client, "orders").waiting(0)]
     """
@@ -43,12 +43,12 @@ class DelayedMessages:
         return sorted((await self._client.topic(self._topic)).partitions)
 
     async def pending(self, partition: int) -> int:
-        """How many wait."""
+        """Returns the number of pending messages of a partition."""
         request = DelayedMessagesRequest(action=wire.LIST, topic=self._topic, partition=partition, count_max=0)
-        return (await self._ask(partition, request)).pending
+        return (await self._request(partition, request)).pending
 
-    async def waiting(self, partition: int, count_max: int | None = None) -> AsyncIterator[Waiting]:
-        """Those that wait, in the order in which they are due; a page is asked for at a time."""
+    async def waiting(self, partition: int, count_max: int | None = None) -> AsyncIterator[PendingMessage]:
+        """Yields pending messages in the order of their delivery times; fetches them page by page."""
         due_ms, offset, left = -1, -1, count_max
         while left is None or left > 0:
             wanted = wire.PAGE_MAX if left is None else min(left, wire.PAGE_MAX)
@@ -60,41 +60,41 @@ class DelayedMessages:
                 after_offset=offset,
                 count_max=wanted,
             )
-            answer = await self._ask(partition, request)
-            for one in answer.messages:
+            response = await self._request(partition, request)
+            for one in response.messages:
                 due_ms, offset = one.due_ms, one.offset
                 key = None if one.key is None else bytes(one.key)
-                yield Waiting(partition, one.offset, one.due_ms, one.timestamp_ms, key, one.value_bytes)
-            if len(answer.messages) < wanted:
+                yield PendingMessage(partition, one.offset, one.due_ms, one.timestamp_ms, key, one.value_bytes)
+            if len(response.messages) < wanted:
                 return
             left = None if left is None else left - wanted
 
     async def cancel(self, partition: int, offsets: Sequence[int]) -> list[Cancelled]:
-        """Have messages not delivered, by the offsets that they were published at; what became of each."""
+        """Cancels the delivery of messages by the offsets they were published at. Returns the result of each."""
         found: list[Cancelled] = []
         for at in range(0, len(offsets), wire.OFFSETS_MAX):
             some = offsets[at : at + wire.OFFSETS_MAX]
             request = DelayedMessagesRequest(action=wire.CANCEL, topic=self._topic, partition=partition, offsets=some)
-            answer = await self._ask(partition, request)
-            found += (Cancelled(partition, one.offset, one.was_pending) for one in answer.cancelled)
+            response = await self._request(partition, request)
+            found += (Cancelled(partition, one.offset, one.was_pending) for one in response.cancelled)
         return found
 
     async def cancel_key(self, key: bytes) -> list[Cancelled]:
-        """Have no message with a key delivered that waits now, whatever partition it is on."""
+        """Cancels all pending messages with this key, in all partitions."""
         found: list[Cancelled] = []
         for partition in await self.partitions():
             request = DelayedMessagesRequest(action=wire.CANCEL_KEY, topic=self._topic, partition=partition, key=key)
-            answer = await self._ask(partition, request)
-            found += (Cancelled(partition, one.offset, one.was_pending) for one in answer.cancelled)
+            response = await self._request(partition, request)
+            found += (Cancelled(partition, one.offset, one.was_pending) for one in response.cancelled)
         return found
 
-    async def _ask(self, partition: int, request: DelayedMessagesRequest) -> DelayedMessagesResponse:
-        name = TopicPartition(self._topic, partition)
+    async def _request(self, partition: int, request: DelayedMessagesRequest) -> DelayedMessagesResponse:
+        tp = TopicPartition(self._topic, partition)
 
-        async def ask() -> DelayedMessagesResponse:
-            leader = (await self._client.leader(name)).leader
-            answer: DelayedMessagesResponse = await self._client.request(leader, request)
-            check(answer.error_code, f"partition {name}", answer.error_message)
-            return answer
+        async def attempt() -> DelayedMessagesResponse:
+            leader = (await self._client.leader(tp)).leader
+            response: DelayedMessagesResponse = await self._client.request(leader, request)
+            check(response.error_code, f"partition {tp}", response.error_message)
+            return response
 
-        return await self._client.retrying(ask, topics={self._topic})
+        return await self._client.retrying(attempt, topics={self._topic})

@@ -1,4 +1,4 @@
-"""Consumer groups, seen from outside: listed, described, moved and deleted."""
+"""Consumer group administration: list, describe, offsets, commit offsets for an empty group, delete."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -36,8 +36,8 @@ from penstock.wire.state import read_value
 
 GROUP_KEY: Final = 0
 NO_OFFSET: Final = -1
-_BY_NAME_NEWEST: Final = 9
-"""The last version of OffsetCommit and OffsetFetch that names topics; the next one has their ids."""
+_BY_NAME_VERSION_MAX: Final = 9
+"""The last version of OffsetCommit and OffsetFetch with topic names; later ones have topic ids."""
 DEAD: Final = "Dead"
 
 
@@ -75,33 +75,33 @@ class CommittedOffset:
 
 
 class Groups:
-    """What is done to groups by others than their members."""
+    """Administration of consumer, share and classic groups."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
 
     async def list(self, states: Collection[str] = (), kinds: Collection[str] = ()) -> "list[GroupListing]":
-        """All groups of the cluster, by name."""
+        """Returns all groups of the cluster, sorted by name."""
         await self._client.refresh()
         found = []
         for node_id in self._client.view.brokers:
 
-            async def ask(node_id: int = node_id) -> ListGroupsResponse:
+            async def attempt(node_id: int = node_id) -> ListGroupsResponse:
                 response: ListGroupsResponse = await self._client.request(
                     node_id, ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
                 )
                 check(response.error_code, "the groups")
                 return response
 
-            for group in (await self._client.retrying(ask)).groups:
+            for group in (await self._client.retrying(attempt)).groups:
                 kind = group.group_type.lower() or "classic"
                 found.append(GroupListing(group=group.group_id, state=group.group_state, kind=kind))
         return sorted(found, key=lambda group: group.group)
 
     async def coordinator(self, group: str) -> int:
-        """The node id of the broker that looks after a group."""
+        """Returns the node id of a group's coordinator."""
 
-        async def ask() -> int:
+        async def attempt() -> int:
             request = FindCoordinatorRequest(key=group, key_type=GROUP_KEY, coordinator_keys=[group])
             response: FindCoordinatorResponse = await self._client.request(Target.ANY, request)
             if response.coordinators:
@@ -111,12 +111,12 @@ class Groups:
             check(response.error_code, f"group {group!r}", response.error_message)
             return response.node_id
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def describe(self, group: str) -> GroupDetail:
-        """A group with its members. ServerError (GROUP_ID_NOT_FOUND) if there is none of that name."""
+        """Returns a group with its members. Raises ServerError (GROUP_ID_NOT_FOUND) if it does not exist."""
 
-        async def ask() -> GroupDetail:
+        async def attempt() -> GroupDetail:
             node_id = await self.coordinator(group)
             for look in (self._describe_consumer, self._describe_share, self._describe_classic):
                 found = await look(group, node_id)
@@ -124,7 +124,7 @@ class Groups:
                     return found
             raise unknown_group(group)
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def _describe_consumer(self, group: str, node_id: int) -> GroupDetail | None:
         request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
@@ -134,7 +134,7 @@ class Groups:
             return None
         (found,) = response.groups
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return None  # or it is a classic one
+            return None  # or it is a classic group
         check(found.error_code, f"group {group!r}", found.error_message)
         return GroupDetail(
             group=group,
@@ -177,12 +177,12 @@ class Groups:
         )
 
     async def share_offsets(self, group: str) -> dict[TopicPartition, ShareOffset]:
-        """How far a share group is, wherever it has been."""
+        """Returns the share-partition start offset and lag of each partition that a share group has read."""
 
-        async def ask() -> dict[TopicPartition, ShareOffset]:
+        async def attempt() -> dict[TopicPartition, ShareOffset]:
             return await share_group_offsets(self._client, group, await self.coordinator(group))
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def _describe_classic(self, group: str, node_id: int) -> GroupDetail | None:
         response: DescribeGroupsResponse = await self._client.request(node_id, DescribeGroupsRequest(groups=[group]))
@@ -209,14 +209,14 @@ class Groups:
         )
 
     async def offsets(self, group: str) -> dict[TopicPartition, CommittedOffset]:
-        """Everything that a group has committed."""
+        """Returns all committed offsets of a group."""
 
-        async def ask() -> dict[TopicPartition, CommittedOffset]:
+        async def attempt() -> dict[TopicPartition, CommittedOffset]:
             connection = await self._client.connection(await self.coordinator(group))
             request = OffsetFetchRequest(
                 group_id=group, topics=None, groups=[OffsetFetchRequestGroup(group_id=group, topics=None)]
             )
-            response: OffsetFetchResponse = await connection.request(request, newest=_BY_NAME_NEWEST)
+            response: OffsetFetchResponse = await connection.request(request, version_max=_BY_NAME_VERSION_MAX)
             code = response.groups[0].error_code if response.groups else response.error_code
             check(code, f"the offsets of group {group!r}")
             topics = response.groups[0].topics if response.groups else response.topics
@@ -229,15 +229,15 @@ class Groups:
                 if entry.committed_offset != NO_OFFSET
             }
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
-    async def move(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets in the name of a group that has no members now."""
+    async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commits offsets for a group without members. Raises ServerError (NON_EMPTY_GROUP) if it has members."""
 
-        async def ask() -> None:
+        async def attempt() -> None:
             connection = await self._client.connection(await self.coordinator(group))
             request = OffsetCommitRequest(group_id=group, member_id="", topics=_commits(offsets))
-            response: OffsetCommitResponse = await connection.request(request, newest=_BY_NAME_NEWEST)
+            response: OffsetCommitResponse = await connection.request(request, version_max=_BY_NAME_VERSION_MAX)
             for topic in response.topics:
                 for entry in topic.partitions:
                     where = f"partition {topic.name}-{entry.partition_index} of group {group!r}"
@@ -245,12 +245,12 @@ class Groups:
                         raise busy_group(group)
                     check(entry.error_code, where)
 
-        await self._client.retrying(ask)
+        await self._client.retrying(attempt)
 
     async def delete(self, group: str) -> None:
-        """Delete a group that has no members now, with its offsets."""
+        """Deletes a group without members, with its offsets."""
 
-        async def ask() -> None:
+        async def attempt() -> None:
             node_id = await self.coordinator(group)
             response: DeleteGroupsResponse = await self._client.request(
                 node_id, DeleteGroupsRequest(groups_names=[group])
@@ -262,7 +262,7 @@ class Groups:
                 raise unknown_group(group)
             check(result.error_code, f"group {group!r}")
 
-        await self._client.retrying(ask)
+        await self._client.retrying(attempt)
 
 
 def _partitions(assignment: Assignment | share_group_describe.Assignment) -> tuple[TopicPartition, ...]:
@@ -274,7 +274,7 @@ def _partitions(assignment: Assignment | share_group_describe.Assignment) -> tup
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """What a classic member has; nothing, where that is not the consumers' own format (Connect has another)."""
+    """Decodes the assignment of a classic member; empty if it is not in the consumer protocol's format (Connect)."""
     try:
         read = read_value(ConsumerProtocolAssignment, assignment)
     except MalformedRequest:
@@ -286,18 +286,16 @@ def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
 
 def _commits(offsets: Mapping[TopicPartition, int]) -> list[OffsetCommitRequestTopic]:
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for name, offset in offsets.items():
-        topics.setdefault(name.topic, []).append(
-            OffsetCommitRequestPartition(
-                partition_index=name.partition, committed_offset=offset, committed_metadata=""
-            )
+    for tp, offset in offsets.items():
+        topics.setdefault(tp.topic, []).append(
+            OffsetCommitRequestPartition(partition_index=tp.partition, committed_offset=offset, committed_metadata="")
         )
     return [OffsetCommitRequestTopic(name=topic, partitions=entries) for topic, entries in topics.items()]
 
 
 def unknown_group(group: str) -> ServerError:
     return refusal(
-        ErrorCode.GROUP_ID_NOT_FOUND, group, f"there is no group {group!r}; `penstock group list` shows what there is"
+        ErrorCode.GROUP_ID_NOT_FOUND, group, f"there is no group {group!r}; `penstock group list` lists the groups"
     )
 
 

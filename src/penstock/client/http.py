@@ -1,4 +1,4 @@
-"""A small HTTP client: connections that are kept, one request at a time on each."""
+"""Small asyncio HTTP client with a connection pool; one request at a time per connection."""
 
 import asyncio
 import os
@@ -12,17 +12,17 @@ import httptools
 
 from penstock.client.errors import ConnectionFailed, ConnectionLost, RequestTimedOut
 
-ANSWER_BYTES_MAX: Final = 128 << 20
-"""More than ten messages of a mebibyte take, however they are escaped."""
+RESPONSE_BYTES_MAX: Final = 128 << 20
+"""More than ten messages of 1 MiB take, however they are escaped."""
 IDLE_MAX: Final = 32
-"""Connections to one address that wait for the next request."""
+"""Idle connections kept for each endpoint."""
 IDLE_S: Final = 60.0
-"""A connection that was not used for so long is not trusted: brokers close them after 75 s."""
+"""Connections idle for longer are closed instead of reused: brokers close them after 75 s."""
 CONNECT_S: Final = 5.0
 
 
 class Endpoint(NamedTuple):
-    """Where requests go to.
+    """Host, port and scheme of an HTTP server.
 
     >>> str(Endpoint.parse("127.0.0.1:9324"))
     'http://127.0.0.1:9324'
@@ -36,7 +36,7 @@ class Endpoint(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Endpoint":
-        """`HOST:PORT`, or a URL without a path. ValueError says what is wrong."""
+        """Parses `HOST:PORT` or a URL without a path. Raises ValueError with the reason."""
         try:
             split = urlsplit(text if "://" in text else f"http://{text}")
             host, port = split.hostname, split.port
@@ -44,12 +44,12 @@ class Endpoint(NamedTuple):
             host, port = None, None
         is_tls = host is not None and split.scheme == "https"
         if not host or split.scheme not in ("http", "https") or split.path.strip("/") or split.query:
-            raise ValueError(f"{text!r} is not where queues are served; give HOST:PORT or http://HOST:PORT")
+            raise ValueError(f"{text!r} is not an SQS endpoint; give HOST:PORT or http://HOST:PORT")
         return cls(host, port or (443 if is_tls else 80), is_tls)
 
     @property
     def authority(self) -> str:
-        """As the Host header has it: without a port that everybody expects."""
+        """The value of the Host header: without the default port of the scheme."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
@@ -57,24 +57,22 @@ class Endpoint(NamedTuple):
         return f"{'https' if self.is_tls else 'http'}://{self.authority}"
 
 
-class HttpAnswer(NamedTuple):
+class HttpReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
-    """Names in lower case."""
+    """Names are in lower case."""
     body: bytes
 
 
-class _Channel(asyncio.Protocol):
-    """One connection."""
-
+class _HttpConnection(asyncio.Protocol):
     def __init__(self) -> None:
         self.used_s = 0.0
         self._transport: asyncio.Transport | None = None
-        self._answer: asyncio.Future[HttpAnswer] | None = None
-        self._failure = "it hung up"
-        self._begin()
+        self._response: asyncio.Future[HttpReply] | None = None
+        self._failure = "the server closed the connection before it answered"
+        self._reset_parser()
 
-    def _begin(self) -> None:
+    def _reset_parser(self) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._body = bytearray()
@@ -83,15 +81,15 @@ class _Channel(asyncio.Protocol):
     def is_open(self) -> bool:
         return self._transport is not None and not self._transport.is_closing()
 
-    async def ask(self, data: bytes) -> HttpAnswer:
-        """Send a request. Whoever stops waiting hangs up: the other side need not go on either."""
+    async def request(self, data: bytes) -> HttpReply:
+        """Sends a request and returns the response. Cancelling it closes the connection: the server stops too."""
         if self._transport is None:
             raise ConnectionLost("the connection was closed")
-        self._begin()
-        self._answer = asyncio.get_running_loop().create_future()
+        self._reset_parser()
+        self._response = asyncio.get_running_loop().create_future()
         self._transport.write(data)
         try:
-            return await self._answer
+            return await self._response
         except asyncio.CancelledError:
             self.close()
             raise
@@ -100,107 +98,107 @@ class _Channel(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # -- the transport's side
+    # -- callbacks of the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        self._transport = cast(asyncio.Transport, transport)  # uvloop has its own class
 
     def data_received(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
-            self._fail(f"that is not HTTP: {error}")
+            self._fail(f"the response is not HTTP: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_exception(ConnectionLost(f"{self._failure} before it answered"))
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(ConnectionLost(self._failure))
 
     def _fail(self, reason: str) -> None:
         self._failure = reason
         self.close()
 
-    # -- the parser's side
+    # -- callbacks of the parser
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_body(self, body: bytes) -> None:
         self._body += body
-        if len(self._body) > ANSWER_BYTES_MAX:
-            self._fail(f"its answer has more than {ANSWER_BYTES_MAX} bytes; it went away")
+        if len(self._body) > RESPONSE_BYTES_MAX:
+            self._fail(f"the response has more than {RESPONSE_BYTES_MAX} bytes")
 
     def on_message_complete(self) -> None:
         if not self._parser.should_keep_alive() and self._transport is not None:
             self._transport.close()
-        if self._answer is not None and not self._answer.done():
-            self._answer.set_result(HttpAnswer(self._parser.get_status_code(), self._headers, bytes(self._body)))
+        if self._response is not None and not self._response.done():
+            self._response.set_result(HttpReply(self._parser.get_status_code(), self._headers, bytes(self._body)))
 
 
 class HttpClient:
-    """Connections to any number of addresses, for the tasks of one event loop."""
+    """A pool of connections to any number of endpoints, for the tasks of one event loop."""
 
     def __init__(self, *, connect_timeout_s: float = CONNECT_S) -> None:
         self._connect_timeout_s = connect_timeout_s
-        self._idle: dict[Endpoint, list[_Channel]] = {}
-        self._busy: set[_Channel] = set()
+        self._idle: dict[Endpoint, list[_HttpConnection]] = {}
+        self._busy: set[_HttpConnection] = set()
 
-    async def post(self, to: Endpoint, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> HttpAnswer:
-        """Send a body to the root of an address. ConnectionFailed: it was not sent; ConnectionLost: nobody knows."""
+    async def post(self, to: Endpoint, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> HttpReply:
+        """Posts a body to `/`. Raises ConnectionFailed if it was not sent, ConnectionLost if it may be processed."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"POST / HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n"
-        return await self._ask(to, head.encode("latin-1") + body, timeout_s)
+        return await self._request(to, head.encode("latin-1") + body, timeout_s)
 
-    async def get(self, to: Endpoint, path: str, *, timeout_s: float) -> HttpAnswer:
+    async def get(self, to: Endpoint, path: str, *, timeout_s: float) -> HttpReply:
         head = f"GET {path} HTTP/1.1\r\nhost: {to.authority}\r\n\r\n"
-        return await self._ask(to, head.encode("latin-1"), timeout_s)
+        return await self._request(to, head.encode("latin-1"), timeout_s)
 
-    async def _ask(self, to: Endpoint, data: bytes, timeout_s: float) -> HttpAnswer:
-        channel = await self._channel(to)
-        self._busy.add(channel)
+    async def _request(self, to: Endpoint, data: bytes, timeout_s: float) -> HttpReply:
+        connection = await self._connect(to)
+        self._busy.add(connection)
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await channel.ask(data)
+                response = await connection.request(data)
         except TimeoutError:
             raise RequestTimedOut(f"{to} did not answer within {timeout_s:g} s") from None
         except ConnectionLost as error:
             raise ConnectionLost(f"{to}: {error}") from error
         finally:
-            self._busy.discard(channel)
-        self._keep(to, channel)
-        return answer
+            self._busy.discard(connection)
+        self._return_to_pool(to, connection)
+        return response
 
-    def _keep(self, to: Endpoint, channel: _Channel) -> None:
+    def _return_to_pool(self, to: Endpoint, connection: _HttpConnection) -> None:
         idle = self._idle.setdefault(to, [])
-        if channel.is_open and len(idle) < IDLE_MAX:
-            channel.used_s = asyncio.get_running_loop().time()
-            idle.append(channel)
+        if connection.is_open and len(idle) < IDLE_MAX:
+            connection.used_s = asyncio.get_running_loop().time()
+            idle.append(connection)
         else:
-            channel.close()
+            connection.close()
 
-    async def _channel(self, to: Endpoint) -> _Channel:
+    async def _connect(self, to: Endpoint) -> _HttpConnection:
         idle = self._idle.get(to, [])
         loop = asyncio.get_running_loop()
         while idle:
-            channel = idle.pop()
-            if channel.is_open and loop.time() < channel.used_s + IDLE_S:
-                return channel
-            channel.close()
-        channel = _Channel()
+            connection = idle.pop()
+            if connection.is_open and loop.time() < connection.used_s + IDLE_S:
+                return connection
+            connection.close()
+        connection = _HttpConnection()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 context = ssl.create_default_context() if to.is_tls else None
-                await loop.create_connection(lambda: channel, to.host, to.port, ssl=context)
+                await loop.create_connection(lambda: connection, to.host, to.port, ssl=context)
         except TimeoutError:
             raise ConnectionFailed(f"cannot reach {to}: no answer within {self._connect_timeout_s:g} s") from None
         except OSError as error:
             raise ConnectionFailed(f"cannot reach {to}: {_reason(error)}") from error
-        return channel
+        return connection
 
     def close(self) -> None:
-        """Hang up everywhere, also where an answer is waited for."""
-        for channel in (*self._busy, *(each for idle in self._idle.values() for each in idle)):
-            channel.close()
+        """Closes all connections, even those with a pending request."""
+        for connection in (*self._busy, *(each for idle in self._idle.values() for each in idle)):
+            connection.close()
         self._idle.clear()
 
 

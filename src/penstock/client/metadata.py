@@ -1,4 +1,4 @@
-"""What a client knows of the cluster: brokers, topics, leaders. Values; see cluster.py for how they are kept."""
+"""Cluster metadata as immutable values: brokers, topics, partitions, leaders. Cached and refreshed by cluster.py."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,9 +17,9 @@ NO_NODE: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionInfo:
-    name: TopicPartition
+    tp: TopicPartition
     leader: int
-    """The leader's node id, or NO_NODE."""
+    """Node id of the leader, or NO_NODE."""
     leader_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
@@ -29,7 +29,7 @@ class PartitionInfo:
 class TopicInfo:
     name: str
     topic_id: bytes
-    """Zero where the broker is too old to tell."""
+    """Zero if the broker is too old to report it."""
     is_internal: bool
     partitions: Mapping[int, PartitionInfo]
 
@@ -38,7 +38,7 @@ class TopicInfo:
         return self.topic_id != NIL_UUID
 
     @property
-    def names(self) -> list[TopicPartition]:
+    def tps(self) -> list[TopicPartition]:
         """All partitions, in order."""
         return [TopicPartition(self.name, number) for number in sorted(self.partitions)]
 
@@ -55,7 +55,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The cluster as the last answers described it."""
+    """The cluster as described by the last metadata responses."""
 
     cluster_id: str = ""
     controller: int = NO_NODE
@@ -63,7 +63,7 @@ class ClusterView:
     topics: Mapping[str, TopicInfo] = field(default_factory=lambda: MappingProxyType({}))
 
     def updated(self, response: MetadataResponse) -> "ClusterView":
-        """This view with what an answer says; topics that it does not name stay as they were."""
+        """Returns this view updated by a response; topics that the response does not name stay."""
         topics = dict(self.topics)
         for topic in response.topics:
             if topic.name is None:
@@ -89,7 +89,7 @@ def read_topic(topic: MetadataResponseTopic) -> TopicInfo:
         is_internal=topic.is_internal,
         partitions={
             entry.partition_index: PartitionInfo(
-                name=TopicPartition(name, entry.partition_index),
+                tp=TopicPartition(name, entry.partition_index),
                 leader=entry.leader_id,
                 leader_epoch=entry.leader_epoch,
                 replicas=tuple(entry.replica_nodes),

@@ -1,4 +1,4 @@
-"""Finding offsets: the first, the next, the first at or after a time; and where a reader wants to start."""
+"""Offset lookup (ListOffsets): earliest, latest, by timestamp; and where a reader starts."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,57 +22,57 @@ NONE_FOUND = -1
 
 
 class When(IntEnum):
-    """Times that are no times, as ListOffsets writes them."""
+    """Special timestamps of ListOffsets."""
 
     LATEST = -1
     EARLIEST = -2
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     offset: int
-    """NONE_FOUND if no record is that late."""
+    """NONE_FOUND if no record has that timestamp or a later one."""
     timestamp_ms: int
 
 
-Attempt = tuple[dict[TopicPartition, Found], dict[TopicPartition, ServerError | ConnectionFailed]]
+PartialOffsets = tuple[dict[TopicPartition, FoundOffset], dict[TopicPartition, ServerError | ConnectionFailed]]
 
 
 async def list_offsets_once(
-    client: KafkaClient, names: Collection[TopicPartition], when: int, *, committed: bool = False
-) -> Attempt:
-    """One look: what was found, and why the rest was not."""
-    found: dict[TopicPartition, Found] = {}
+    client: KafkaClient, tps: Collection[TopicPartition], when: int, *, committed: bool = False
+) -> PartialOffsets:
+    """Sends ListOffsets to each leader, without retries. Returns the offsets, and the errors of other partitions."""
+    found: dict[TopicPartition, FoundOffset] = {}
     failed: dict[TopicPartition, ServerError | ConnectionFailed] = {}
     leaders: dict[int, list[PartitionInfo]] = {}
-    for name in names:
+    for tp in tps:
         try:
-            partition = await client.leader(name)
+            partition = await client.leader(tp)
         except ServerError as error:
-            failed[name] = error
+            failed[tp] = error
         else:
             leaders.setdefault(partition.leader, []).append(partition)
     for node_id, partitions in leaders.items():
         try:
             response: ListOffsetsResponse = await client.request(node_id, _request(partitions, when, committed))
         except (ServerError, ConnectionFailed) as error:
-            failed |= dict.fromkeys([partition.name for partition in partitions], error)
+            failed |= dict.fromkeys([partition.tp for partition in partitions], error)
             continue
         for topic in response.topics:
             for entry in topic.partitions:
-                name = TopicPartition(topic.name, entry.partition_index)
+                tp = TopicPartition(topic.name, entry.partition_index)
                 if entry.error_code:
-                    failed[name] = refusal(entry.error_code, f"partition {name}")
+                    failed[tp] = refusal(entry.error_code, f"partition {tp}")
                 else:
-                    found[name] = Found(entry.offset, entry.timestamp)
+                    found[tp] = FoundOffset(entry.offset, entry.timestamp)
     return found, failed
 
 
 def _request(partitions: Iterable[PartitionInfo], when: int, committed: bool) -> ListOffsetsRequest:
     topics: dict[str, list[ListOffsetsPartition]] = {}
     for partition in partitions:
-        topics.setdefault(partition.name.topic, []).append(
+        topics.setdefault(partition.tp.topic, []).append(
             ListOffsetsPartition(
-                partition_index=partition.name.partition,
+                partition_index=partition.tp.partition,
                 current_leader_epoch=partition.leader_epoch,
                 timestamp=when,
             )
@@ -85,23 +85,23 @@ def _request(partitions: Iterable[PartitionInfo], when: int, committed: bool) ->
 
 
 async def list_offsets(
-    client: KafkaClient, names: Collection[TopicPartition], when: int, *, committed: bool = False
-) -> dict[TopicPartition, Found]:
-    """Offsets of partitions: at one of `When`, or of the first record at or after a time in ms.
+    client: KafkaClient, tps: Collection[TopicPartition], when: int, *, committed: bool = False
+) -> dict[TopicPartition, FoundOffset]:
+    """Returns the offset of each partition at one of `When`, or of its first record at or after a time in ms.
 
-    `committed`: for a reader of committed records, whose end is where the first open transaction begins.
+    `committed`: for a read_committed consumer, for which LATEST is the last stable offset.
     """
-    found: dict[TopicPartition, Found] = {}
+    found: dict[TopicPartition, FoundOffset] = {}
 
-    async def look() -> dict[TopicPartition, Found]:
-        left = [name for name in names if name not in found]
+    async def attempt() -> dict[TopicPartition, FoundOffset]:
+        left = [tp for tp in tps if tp not in found]
         new, failed = await list_offsets_once(client, left, when, committed=committed)
         found.update(new)
         if failed:
             raise next(iter(failed.values()))
         return found
 
-    return await client.retrying(look, topics={name.topic for name in names})
+    return await client.retrying(attempt, topics={tp.topic for tp in tps})
 
 
 class Origin(Enum):
@@ -116,47 +116,47 @@ class Origin(Enum):
 class Start:
     """Where to start: `Start(Origin.EARLIEST)`, `Start(Origin.OFFSET, 17)`, `Start(Origin.TIME, 1767225600000)`.
 
-    `Origin.BACK` counts from the end: the last so many offsets of each partition.
+    `Origin.BACK` counts from the end: the last `value` offsets of each partition.
     """
 
     origin: Origin
     value: int = 0
 
 
-class Range(NamedTuple):
-    """The offsets that a partition holds: from `start` up to, and without, `end`."""
+class LogRange(NamedTuple):
+    """The offsets that a partition holds: from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
 
 
-async def ranges(client: KafkaClient, names: Collection[TopicPartition]) -> dict[TopicPartition, Range]:
-    """What each partition holds now."""
-    first = await list_offsets(client, names, When.EARLIEST)
-    last = await list_offsets(client, names, When.LATEST)
-    return {name: Range(first[name].offset, last[name].offset) for name in names}
+async def log_ranges(client: KafkaClient, tps: Collection[TopicPartition]) -> dict[TopicPartition, LogRange]:
+    """Returns the log start offset and the high watermark of each partition."""
+    first = await list_offsets(client, tps, When.EARLIEST)
+    last = await list_offsets(client, tps, When.LATEST)
+    return {tp: LogRange(first[tp].offset, last[tp].offset) for tp in tps}
 
 
-async def resolve(
-    client: KafkaClient, start: Start, held: Mapping[TopicPartition, Range]
+async def resolve_start(
+    client: KafkaClient, start: Start, held: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, int]:
-    """The offset to start at in each partition.
+    """Returns the offset to start at in each partition.
 
-    A plain offset must lie in at least one of them; the others start at whichever of their ends is nearer to it.
+    `Origin.OFFSET` raises OffsetOutOfRange if no partition holds the offset; the others start at their nearer end.
     """
     match start.origin:
         case Origin.EARLIEST:
-            return {name: span.start for name, span in held.items()}
+            return {tp: span.start for tp, span in held.items()}
         case Origin.LATEST:
-            return {name: span.end for name, span in held.items()}
+            return {tp: span.end for tp, span in held.items()}
         case Origin.BACK:
-            return {name: max(span.start, span.end - start.value) for name, span in held.items()}
+            return {tp: max(span.start, span.end - start.value) for tp, span in held.items()}
         case Origin.TIME:
             found = await list_offsets(client, list(held), start.value)
-            # Nothing is that late: only what is yet to come.
-            return {name: found[name].offset if found[name].offset >= 0 else span.end for name, span in held.items()}
+            # No record is that late: start at the end.
+            return {tp: found[tp].offset if found[tp].offset >= 0 else span.end for tp, span in held.items()}
         case Origin.OFFSET:
             if not any(span.start <= start.value <= span.end for span in held.values()):
-                holds = ", ".join(f"{name} holds {span.start} to {span.end}" for name, span in held.items())
+                holds = ", ".join(f"{tp} holds {span.start} to {span.end}" for tp, span in held.items())
                 raise OffsetOutOfRange(f"offset {start.value} is not there; {holds}")
-            return {name: min(max(start.value, span.start), span.end) for name, span in held.items()}
+            return {tp: min(max(start.value, span.start), span.end) for tp, span in held.items()}

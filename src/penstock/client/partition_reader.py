@@ -1,4 +1,4 @@
-"""Reads one partition from its start to its end, batch by batch as its log has them: control batches, too."""
+"""Reads one partition from start to end, batch by batch as stored in its log, control batches included."""
 
 from collections.abc import AsyncIterator
 
@@ -13,13 +13,13 @@ from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchResp
 FETCH_BYTES = 1 << 20
 
 
-async def read_partition(client: KafkaClient, name: TopicPartition) -> AsyncIterator[tuple[memoryview, BatchHeader]]:
+async def read_partition(client: KafkaClient, tp: TopicPartition) -> AsyncIterator[tuple[memoryview, BatchHeader]]:
     """Yields every committed batch, up to the high watermark at the time of the call."""
-    offset = (await list_offsets(client, [name], When.EARLIEST))[name].offset
-    end = (await list_offsets(client, [name], When.LATEST))[name].offset
+    offset = (await list_offsets(client, [tp], When.EARLIEST))[tp].offset
+    end = (await list_offsets(client, [tp], When.LATEST))[tp].offset
     limit_bytes = FETCH_BYTES
     while offset < end:
-        data = memoryview((await _fetch(client, name, offset, limit_bytes)).records or b"")
+        data = memoryview((await _fetch(client, tp, offset, limit_bytes)).records or b"")
         before = offset
         for at, header in batches(data):
             if header.next_offset > offset:
@@ -28,27 +28,27 @@ async def read_partition(client: KafkaClient, name: TopicPartition) -> AsyncIter
         if offset > before:
             limit_bytes = FETCH_BYTES
         elif data:
-            limit_bytes *= 2  # not one whole batch came
+            limit_bytes *= 2  # the response held no complete batch
         else:
-            return  # compaction left nothing from here on
+            return  # compaction removed all records from here on
 
 
-async def _fetch(client: KafkaClient, name: TopicPartition, offset: int, limit_bytes: int) -> PartitionData:
-    async def ask() -> PartitionData:
-        leader = await client.leader(name)
+async def _fetch(client: KafkaClient, tp: TopicPartition, offset: int, limit_bytes: int) -> PartitionData:
+    async def attempt() -> PartitionData:
+        leader = await client.leader(tp)
         wanted = FetchPartition(
-            partition=name.partition,
+            partition=tp.partition,
             current_leader_epoch=leader.leader_epoch,
             fetch_offset=offset,
             partition_max_bytes=limit_bytes,
         )
-        topics = [FetchTopic(topic=name.topic, partitions=[wanted])]
+        topics = [FetchTopic(topic=tp.topic, partitions=[wanted])]
         request = FetchRequest(max_wait_ms=0, min_bytes=0, max_bytes=limit_bytes, topics=topics)
         connection = await client.connection(leader.leader)
-        response: FetchResponse = await connection.request(request, newest=FETCH_BY_NAME)
+        response: FetchResponse = await connection.request(request, version_max=FETCH_BY_NAME)
         data: PartitionData = response.responses[0].partitions[0]
         if response.error_code or data.error_code:
-            raise refusal(response.error_code or data.error_code, f"partition {name}")
+            raise refusal(response.error_code or data.error_code, f"partition {tp}")
         return data
 
-    return await client.retrying(ask, topics={name.topic})
+    return await client.retrying(attempt, topics={tp.topic})

@@ -1,4 +1,4 @@
-"""Which partition a record goes to: where Kafka's own clients would put it."""
+"""Partitioners compatible with Kafka's clients: murmur2, CRC32 (librdkafka's default), and sticky."""
 
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
@@ -11,7 +11,7 @@ _MASK: Final = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's 32-bit MurmurHash2, as an unsigned number.
+    """Returns Kafka's 32-bit MurmurHash2 as an unsigned number.
 
     >>> murmur2(b"21") - 2**32
     -973932308
@@ -30,12 +30,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Where the Java client's default partitioner puts a key (librdkafka: `partitioner=murmur2_random`)."""
+    """Returns the partition of the Java client's default partitioner (librdkafka: `partitioner=murmur2_random`)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_of_key_by_crc(key: bytes, partitions: int) -> int:
-    """Where librdkafka puts a key unless it is told otherwise (`partitioner=consistent_random`).
+    """Returns the partition of librdkafka's default partitioner (`partitioner=consistent_random`).
 
     >>> partition_of_key_by_crc(b"42", 3), partition_of_key(b"42", 3)
     (2, 1)
@@ -47,11 +47,11 @@ PARTITIONERS: Final[Mapping[str, Callable[[bytes, int], int]]] = {
     "murmur2": partition_of_key,
     "consistent": partition_of_key_by_crc,
 }
-"""By the names that librdkafka has for them."""
+"""By librdkafka's names."""
 
 
-class Sticky:
-    """For records without a key: one partition until a batch is full, then another at random (KIP-480)."""
+class StickyPartitioner:
+    """Partitions records without a key: one partition until a batch is full, then a random other one (KIP-480)."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -63,6 +63,6 @@ class Sticky:
         return self._current
 
     def move_on(self, partitions: Sequence[int]) -> None:
-        """The batch is full, or the partition is gone."""
+        """Switches to another partition: the batch is full, or the partition does not exist."""
         others = [number for number in partitions if number != self._current]
         self._current = self._rng.choice(others or list(partitions))

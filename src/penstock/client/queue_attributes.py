@@ -1,4 +1,4 @@
-"""How a queue is to be, in the words of CreateQueue. Pure."""
+"""Queue attributes of CreateQueue (SQS names), queue names and ARNs. Pure."""
 
 import json
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from typing import Final
 
 FIFO_SUFFIX: Final = ".fifo"
 RETENTION_S_MAX: Final = 1_209_600
-"""The longest that AWS has a name for: 14 days."""
+"""The longest MessageRetentionPeriod of SQS: 14 days."""
 MAX_RECEIVES: Final = 5
-"""If a queue has a dead-letter queue and nobody says after how many receives."""
+"""Default of maxReceiveCount for a queue with a dead-letter queue."""
 _ARN: Final = "arn:aws:sqs:::"
-"""Without a region and an account: those of who asks."""
+"""Without region and account: those of the caller apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewQueue:
-    """What is asked for; None: as it is usual."""
+    """Options of a queue to create; None: the default."""
 
     fifo: bool = False
     delay_s: int | None = None
@@ -23,15 +23,16 @@ class NewQueue:
     wait_s: int | None = None
     retention_s: int | None = None
     dead_letter: str | None = None
-    """Where messages go that were received too often."""
+    """The dead-letter queue, for messages that were received too often."""
     max_receives: int | None = None
     from_topic: str | None = None
-    """The topic to be attached to, instead of one of its own."""
+    """An existing topic to attach the queue to, instead of a new one."""
     partitions: int | None = None
     content_based_deduplication: bool = False
 
     def attributes(self) -> dict[str, str]:
-        """
+        """Returns the attributes of a CreateQueue request.
+
         >>> NewQueue(fifo=True, delay_s=5).attributes()
         {'FifoQueue': 'true', 'DelaySeconds': '5'}
         """
@@ -48,7 +49,7 @@ class NewQueue:
         }
         found |= {name: str(value) for name, value in whole.items() if value is not None}
         if self.fifo and self.partitions is not None and self.partitions > 1:
-            # Duplicates of a whole queue can be told by one leader only.
+            # Only a single leader can deduplicate across the whole queue.
             found |= {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
         if self.content_based_deduplication:
             found["ContentBasedDeduplication"] = "true"
@@ -68,7 +69,7 @@ def arn_of(name: str) -> str:
 
 
 def name_of(url_or_arn: str) -> str:
-    """The name of a queue in its URL or its ARN.
+    """Returns the name of a queue from its URL or ARN.
 
     >>> name_of("http://127.0.0.1:9324/000000000000/jobs"), name_of("arn:aws:sqs:eu-west-1:1:jobs")
     ('jobs', 'jobs')

@@ -1,10 +1,10 @@
-"""How long to wait before trying again."""
+"""Exponential backoff with jitter between retries."""
 
 from random import Random
 
 
 class Backoff:
-    """Waits that double up to a bound, each shortened at random by up to half so that clients do not march in step.
+    """Waits that double up to a maximum, each shortened at random by up to half, so that clients do not synchronise.
 
     >>> 0.05 <= Backoff(Random(7), first_s=0.1, max_s=1.0).next_s() <= 0.1
     True

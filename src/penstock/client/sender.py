@@ -1,7 +1,7 @@
-"""Batches that are ready, on their way: several at a time, and each partition in order.
+"""Batch sender: pipelines encoded batches to the leaders, with retries that keep the order of each partition.
 
-What is sent again is the same, byte for byte, so that the leader knows a batch by its sequence. It remembers five of
-each producer; no more than that are under way in a partition, and so nothing is written twice or in another order.
+A batch is sent again byte for byte, so that the leader recognises it by its sequence. A leader remembers the last
+five batches of each producer; no more are in flight in a partition, so nothing is written twice or out of order.
 """
 
 import asyncio
@@ -37,79 +37,76 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
 )
 
-UNDER_WAY_MAX: Final = 5
-"""In a partition: as many as its leader remembers."""
+IN_FLIGHT_MAX: Final = 5
+"""Batches in flight per partition: as many as its leader remembers."""
 JOINS_FROM: Final = 12
-"""The first version of Produce by which a partition joins a transaction by being written to (KIP-890)."""
-_KEPT: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-"""The batch is in the log; the second, since so long that the leader has forgotten where."""
-_AGAIN: Final = STALE | TRANSIENT | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""The same batch may be taken a little later; the last, when the transaction before has ended everywhere."""
+"""The first version of Produce that adds a partition to the transaction implicitly (KIP-890)."""
+_WRITTEN_CODES: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
+"""The batch is in the log. DUPLICATE_SEQUENCE_NUMBER: for so long that the leader no longer knows its offset."""
+_RETRIABLE_CODES: Final = STALE | TRANSIENT | {ErrorCode.CONCURRENT_TRANSACTIONS}
+"""The same batch may be accepted later. CONCURRENT_TRANSACTIONS: once the previous transaction has ended."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSettings:
-    under_way_max: int = UNDER_WAY_MAX
-    """Batches of one partition."""
+    in_flight_max: int = IN_FLIGHT_MAX
+    """Batches in flight per partition."""
     request_bytes_max: int = 4 << 20
-    """Of the batches in one request; a larger one goes alone."""
+    """Limit of the batches in one request; a larger batch is sent alone."""
     buffer_bytes_max: int = 32 << 20
-    """What may be in line or under way; then `send` waits."""
+    """Bytes queued and in flight; at this limit `send` waits."""
     delivery_timeout_s: float = 120.0
-    """How long a batch is tried before it fails."""
+    """How long a batch is retried before it fails."""
 
 
 class _State(Enum):
     WAITING = auto()
-    UNDER_WAY = auto()
-    KEPT = auto()
+    IN_FLIGHT = auto()
+    WRITTEN = auto()
 
 
 class _QueuedBatch:
-    """One batch in line."""
-
     __slots__ = ("batch", "deadline_s", "state")
 
     def __init__(self, batch: bytearray) -> None:
         self.batch = batch
         self.state = _State.WAITING
         self.deadline_s = 0.0
-        """When it fails; counted from when it is first sent."""
+        """When it fails; set when it is first sent."""
 
 
-class _Lane:
-    """The line of one partition. What is kept stays in it until all before it are kept."""
+class _PartitionQueue:
+    """The queue of one partition. A written batch stays in it until all batches before it are written."""
 
-    __slots__ = ("backoff", "failure", "is_known", "name", "queued_batches", "under_way", "unknown")
+    __slots__ = ("backoff", "failure", "has_producer_state", "in_flight", "queued_batches", "tp", "unknown_count")
 
-    def __init__(self, name: TopicPartition, backoff: Backoff) -> None:
-        self.name = name
+    def __init__(self, tp: TopicPartition, backoff: Backoff) -> None:
+        self.tp = tp
         self.queued_batches: deque[_QueuedBatch] = deque()
-        self.under_way = 0
+        self.in_flight = 0
         self.failure: PenstockError | None = None
-        """Why what is in line must be sent again; until then nothing is."""
-        self.is_known = False
-        """Whether the leader has taken a batch. One that knows nothing of a producer would take the second for the
-        first, if that was lost on the way."""
+        """Why batches must be sent again; nothing is sent until the retry."""
+        self.has_producer_state = False
+        """Whether the leader has accepted a batch; without state it would accept the second if the first was lost."""
         self.backoff = backoff
-        self.unknown = 0
-        """How often in a row the partition was not there."""
+        self.unknown_count = 0
+        """How often in a row the partition did not exist."""
 
-    def next(self, width: int) -> _QueuedBatch | None:
-        """What is to be sent now, if anything is."""
+    def next(self, in_flight_max: int) -> _QueuedBatch | None:
+        """Returns the next batch to send, or None."""
         if self.failure is not None:
             return None
-        for queued in islice(self.queued_batches, width if self.is_known else 1):
+        for queued in islice(self.queued_batches, in_flight_max if self.has_producer_state else 1):
             if queued.state is _State.WAITING:
                 return queued
         return None
 
 
-_Load = list[tuple[_Lane, _QueuedBatch]]
+_Batches = list[tuple[_PartitionQueue, _QueuedBatch]]
 
 
 class BatchSender:
-    """Sends batches to the leaders of their partitions. A failure that does not pass is told by all that follows."""
+    """Sends batches to the leaders of their partitions. After a permanent failure every further call raises it."""
 
     def __init__(
         self, client: KafkaClient, settings: SendSettings | None = None, *, transactional_id: str | None = None
@@ -117,40 +114,40 @@ class BatchSender:
         self._client = client
         self._settings = settings or SendSettings()
         self._transactional_id = transactional_id
-        self._lanes: dict[TopicPartition, _Lane] = {}
+        self._queues: dict[TopicPartition, _PartitionQueue] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_pumping = False
+        self._is_send_scheduled = False
         self._changed = asyncio.Event()
         self.failure: PenstockError | None = None
-        self.held_bytes = 0
-        """What is in line or under way."""
+        self.buffered_bytes = 0
+        """Bytes queued or in flight."""
 
-    async def send(self, name: TopicPartition, batch: bytearray) -> None:
-        """Put a batch in line. Waits while too much is."""
-        await self._until(lambda: self.held_bytes < self._settings.buffer_bytes_max)
-        lane = self._lanes.get(name)
-        if lane is None:
-            lane = self._lanes[name] = _Lane(name, self._new_backoff())
-        lane.queued_batches.append(_QueuedBatch(batch))
-        self.held_bytes += len(batch)
-        self._pump_soon()
+    async def send(self, tp: TopicPartition, batch: bytearray) -> None:
+        """Queues a batch. Waits while the buffer is full."""
+        await self._wait_until(lambda: self.buffered_bytes < self._settings.buffer_bytes_max)
+        queue = self._queues.get(tp)
+        if queue is None:
+            queue = self._queues[tp] = _PartitionQueue(tp, self._new_backoff())
+        queue.queued_batches.append(_QueuedBatch(batch))
+        self.buffered_bytes += len(batch)
+        self._schedule_send()
 
     async def flush(self) -> None:
-        """Wait until everything is kept."""
-        await self._until(lambda: not self.held_bytes)
+        """Waits until all batches are written."""
+        await self._wait_until(lambda: not self.buffered_bytes)
 
     async def close(self) -> None:
-        """Stop at once: what is under way may be written or not, what is in line is forgotten."""
-        self.failure = self.failure or SenderClosed("the producer was closed; make another one")
+        """Stops at once: batches in flight may be written or not, queued batches are dropped."""
+        self.failure = self.failure or SenderClosed("the producer was closed; create a new one")
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self._lanes.clear()
-        self.held_bytes = 0
+        self._queues.clear()
+        self.buffered_bytes = 0
 
-    async def _until(self, is_so: Callable[[], bool]) -> None:
-        while self.failure is None and not is_so():
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while self.failure is None and not condition():
             self._changed.clear()
             await self._changed.wait()
         if self.failure is not None:
@@ -162,53 +159,53 @@ class BatchSender:
 
     # -- sending
 
-    def _pump_soon(self) -> None:
-        """At the end of this turn of the loop: what comes in one turn goes in few requests."""
-        if not self._is_pumping:
-            self._is_pumping = True
-            asyncio.get_running_loop().call_soon(self._pump)
+    def _schedule_send(self) -> None:
+        """Sends at the end of this iteration of the event loop, so that batches queued in it share requests."""
+        if not self._is_send_scheduled:
+            self._is_send_scheduled = True
+            asyncio.get_running_loop().call_soon(self._send_ready)
 
-    def _pump(self) -> None:
-        self._is_pumping = False
+    def _send_ready(self) -> None:
+        self._is_send_scheduled = False
         while self.failure is None:
             ready = [
-                (lane, queued)
-                for lane in self._lanes.values()
-                if (queued := lane.next(self._settings.under_way_max)) is not None
+                (queue, queued)
+                for queue in self._queues.values()
+                if (queued := queue.next(self._settings.in_flight_max)) is not None
             ]
             if not ready:
                 return
-            for leader, load in self._by_leader(ready).items():
-                for part in self._requests(load):
+            for leader, batches in self._by_leader(ready).items():
+                for part in self._requests(batches):
                     self._start(self._deliver(leader, part))
 
-    def _by_leader(self, ready: _Load) -> dict[int, _Load]:
-        """One batch of each lane, by the node id of who leads it. Those that nobody leads fail for now."""
+    def _by_leader(self, ready: _Batches) -> dict[int, _Batches]:
+        """Groups one batch of each partition by the node id of its leader. Batches without a leader fail for now."""
         now_s = asyncio.get_running_loop().time()
-        found: dict[int, _Load] = {}
-        for lane, queued in ready:
-            queued.state = _State.UNDER_WAY
+        found: dict[int, _Batches] = {}
+        for queue, queued in ready:
+            queued.state = _State.IN_FLIGHT
             queued.deadline_s = queued.deadline_s or now_s + self._settings.delivery_timeout_s
-            lane.under_way += 1
-            topic = self._client.view.topics.get(lane.name.topic)
-            partition = None if topic is None else topic.partitions.get(lane.name.partition)
+            queue.in_flight += 1
+            topic = self._client.view.topics.get(queue.tp.topic)
+            partition = None if topic is None else topic.partitions.get(queue.tp.partition)
             if partition is None:
-                self._settle(lane, queued, unknown_topic(lane.name.topic))
+                self._complete(queue, queued, unknown_topic(queue.tp.topic))
             elif partition.leader == NO_NODE:
-                self._settle(lane, queued, refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {lane.name}"))
+                self._complete(queue, queued, refusal(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {queue.tp}"))
             else:
-                found.setdefault(partition.leader, []).append((lane, queued))
+                found.setdefault(partition.leader, []).append((queue, queued))
         return found
 
-    def _requests(self, load: _Load) -> Iterable[_Load]:
-        """What goes in one request each."""
-        part: _Load = []
+    def _requests(self, batches: _Batches) -> Iterable[_Batches]:
+        """Yields the batches of one request each."""
+        part: _Batches = []
         size_bytes = 0
-        for lane, queued in load:
+        for queue, queued in batches:
             if part and size_bytes + len(queued.batch) > self._settings.request_bytes_max:
                 yield part
                 part, size_bytes = [], 0
-            part.append((lane, queued))
+            part.append((queue, queued))
             size_bytes += len(queued.batch)
         if part:
             yield part
@@ -222,48 +219,50 @@ class BatchSender:
         self._tasks.discard(task)
         cause = None if task.cancelled() else task.exception()
         if cause is not None:
-            self._fail(SenderClosed(f"the producer broke: {cause!r}; make another one"))
+            self._fail(SenderClosed(f"the producer failed: {cause!r}; create a new one"))
 
-    async def _deliver(self, leader: int, load: _Load) -> None:
-        """One request. They leave in the order in which they were started, for none waits for more than the last."""
+    async def _deliver(self, leader: int, batches: _Batches) -> None:
+        """Sends one request. Requests to a leader leave in the order in which they were started."""
         try:
             connection = await self._client.connection(leader)
-            topics = self._topics_of(load)
-            newest = None if all(topic.has_id for topic in topics.values()) else PRODUCE_BY_NAME
-            if self._transactional_id is not None and connection.version_of(ProduceRequest, newest) < JOINS_FROM:
+            topics = self._topics_of(batches)
+            version_max = None if all(topic.has_id for topic in topics.values()) else PRODUCE_BY_NAME
+            if self._transactional_id is not None and connection.version_of(ProduceRequest, version_max) < JOINS_FROM:
                 raise UnsupportedByBroker(
-                    f"{connection.address} does not take partitions into a transaction by itself (KIP-890); "
+                    f"{connection.address} does not add partitions to transactions implicitly (KIP-890); "
                     "use a newer broker"
                 )
-            response: ProduceResponse = await connection.request(self._request(load, topics), newest=newest)
+            response: ProduceResponse = await connection.request(
+                self._build(batches, topics), version_max=version_max
+            )
         except (ConnectionFailed, ServerError, UnsupportedByBroker) as error:
-            for lane, queued in load:
-                self._settle(lane, queued, error)
+            for queue, queued in batches:
+                self._complete(queue, queued, error)
             return
-        answers = _answers(response)
-        for lane, queued in load:
-            name, number = lane.name
-            answer = answers.get((name, number)) or answers.get((topics[name].topic_id, number))
-            self._settle(lane, queued, _error(lane.name, answer))
+        results = _by_partition(response)
+        for queue, queued in batches:
+            name, number = queue.tp
+            result = results.get((name, number)) or results.get((topics[name].topic_id, number))
+            self._complete(queue, queued, _error(queue.tp, result))
 
-    def _topics_of(self, load: _Load) -> dict[str, TopicInfo]:
+    def _topics_of(self, batches: _Batches) -> dict[str, TopicInfo]:
         found = {}
-        for lane, _ in load:
-            topic = self._client.view.topics.get(lane.name.topic)
+        for queue, _ in batches:
+            topic = self._client.view.topics.get(queue.tp.topic)
             if topic is None:
-                raise unknown_topic(lane.name.topic)
+                raise unknown_topic(queue.tp.topic)
             found[topic.name] = topic
         return found
 
-    def _request(self, load: _Load, topics: Mapping[str, TopicInfo]) -> ProduceRequest:
+    def _build(self, batches: _Batches, topics: Mapping[str, TopicInfo]) -> ProduceRequest:
         partitions: dict[str, list[PartitionProduceData]] = {}
-        for lane, queued in load:
-            data = PartitionProduceData(index=lane.name.partition, records=queued.batch)
-            partitions.setdefault(lane.name.topic, []).append(data)
+        for queue, queued in batches:
+            data = PartitionProduceData(index=queue.tp.partition, records=queued.batch)
+            partitions.setdefault(queue.tp.topic, []).append(data)
         return ProduceRequest(
             transactional_id=self._transactional_id,
             acks=Acks.ALL,
-            # The broker gives up first, and says so, before the connection is given up.
+            # Shorter than the request timeout: the broker answers with an error before the connection is closed.
             timeout_ms=int(self._client.settings.connection.request_timeout_s * 1000) * 2 // 3,
             topic_data=[
                 TopicProduceData(name=name, topic_id=topics[name].topic_id, partition_data=data)
@@ -271,50 +270,50 @@ class BatchSender:
             ],
         )
 
-    # -- what becomes of it
+    # -- results and retries
 
-    def _settle(self, lane: _Lane, queued: _QueuedBatch, error: PenstockError | None) -> None:
-        lane.under_way -= 1
+    def _complete(self, queue: _PartitionQueue, queued: _QueuedBatch, error: PenstockError | None) -> None:
+        queue.in_flight -= 1
         if error is None:
-            queued.state = _State.KEPT
-            lane.is_known = True
-            lane.unknown = 0
-            lane.backoff = self._new_backoff()
-            while lane.queued_batches and lane.queued_batches[0].state is _State.KEPT:
-                self.held_bytes -= len(lane.queued_batches.popleft().batch)
+            queued.state = _State.WRITTEN
+            queue.has_producer_state = True
+            queue.unknown_count = 0
+            queue.backoff = self._new_backoff()
+            while queue.queued_batches and queue.queued_batches[0].state is _State.WRITTEN:
+                self.buffered_bytes -= len(queue.queued_batches.popleft().batch)
             self._changed.set()
         else:
             queued.state = _State.WAITING
-            if self._passes(lane, queued, error):
-                lane.failure = lane.failure or error
+            if self._is_retriable(queue, queued, error):
+                queue.failure = queue.failure or error
             else:
                 self._fail(error)
-        if lane.failure is not None and not lane.under_way:
-            self._start(self._retry(lane, lane.failure))
+        if queue.failure is not None and not queue.in_flight:
+            self._start(self._retry(queue, queue.failure))
         elif self.failure is None:
-            self._pump_soon()
+            self._schedule_send()
 
-    def _passes(self, lane: _Lane, queued: _QueuedBatch, error: PenstockError) -> bool:
-        """Whether the same batch may be taken later."""
+    def _is_retriable(self, queue: _PartitionQueue, queued: _QueuedBatch, error: PenstockError) -> bool:
+        """Returns whether the same batch may be accepted later."""
         if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            return lane.queued_batches[0] is not queued  # one before it was not taken, and comes again
+            return queue.queued_batches[0] is not queued  # an earlier batch was not accepted, and is sent again
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            lane.unknown += 1
-            return lane.unknown < UNKNOWN_TRIES_MAX
-        return isinstance(error, ConnectionFailed) or error.code in _AGAIN
+            queue.unknown_count += 1
+            return queue.unknown_count < UNKNOWN_TRIES_MAX
+        return isinstance(error, ConnectionFailed) or error.code in _RETRIABLE_CODES
 
-    async def _retry(self, lane: _Lane, failure: PenstockError) -> None:
-        """Wait a little, look who leads now, then let the lane go on with the first that is not kept."""
-        wait_s = lane.backoff.next_s()
-        if asyncio.get_running_loop().time() + wait_s > lane.queued_batches[0].deadline_s:
+    async def _retry(self, queue: _PartitionQueue, failure: PenstockError) -> None:
+        """Waits for the backoff, refreshes stale metadata, then resumes with the first batch that is not written."""
+        wait_s = queue.backoff.next_s()
+        if asyncio.get_running_loop().time() + wait_s > queue.queued_batches[0].deadline_s:
             self._fail(failure)
             return
         await asyncio.sleep(wait_s)
         if isinstance(failure, ConnectionFailed) or failure.code in STALE:
-            with suppress(ConnectionFailed, ServerError):  # then it goes to who led before, and fails again or not
-                await self._client.refresh([lane.name.topic])
-        lane.failure = None
-        self._pump_soon()
+            with suppress(ConnectionFailed, ServerError):  # then it is sent to the previous leader
+                await self._client.refresh([queue.tp.topic])
+        queue.failure = None
+        self._schedule_send()
 
     def _fail(self, error: PenstockError) -> None:
         self.failure = self.failure or error
@@ -322,21 +321,21 @@ class BatchSender:
 
 
 class SenderClosed(PenstockError):
-    """The producer was closed, or broke, before everything was sent."""
+    """The producer was closed, or failed, before all batches were sent."""
 
 
-def _answers(response: ProduceResponse) -> dict[tuple[str | bytes, int], PartitionProduceResponse]:
-    """By the topic's name, or its id in the versions that have no names."""
+def _by_partition(response: ProduceResponse) -> dict[tuple[str | bytes, int], PartitionProduceResponse]:
+    """Returns the results by topic name (by topic id in versions without names) and partition."""
     return {
-        (topic.name or topic.topic_id, answer.index): answer
+        (topic.name or topic.topic_id, result.index): result
         for topic in response.responses
-        for answer in topic.partition_responses
+        for result in topic.partition_responses
     }
 
 
-def _error(name: TopicPartition, answer: PartitionProduceResponse | None) -> ServerError | None:
-    if answer is None:
-        return refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"partition {name}", f"the answer leaves out partition {name}")
-    if error_code(answer.error_code) in _KEPT and answer.error_code >= 0:
+def _error(tp: TopicPartition, result: PartitionProduceResponse | None) -> ServerError | None:
+    if result is None:
+        return refusal(ErrorCode.UNKNOWN_SERVER_ERROR, f"partition {tp}", f"no response for partition {tp}")
+    if error_code(result.error_code) in _WRITTEN_CODES and result.error_code >= 0:
         return None
-    return refusal(answer.error_code, f"partition {name}", answer.error_message)
+    return refusal(result.error_code, f"partition {tp}", result.error_message)

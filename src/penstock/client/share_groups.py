@@ -1,4 +1,4 @@
-"""Share groups, seen from outside: their members, and how far they are (KIP-932)."""
+"""Share group administration (KIP-932): members, start offsets and lag."""
 
 from dataclasses import dataclass
 
@@ -20,16 +20,16 @@ from penstock.wire.messages.share_group_describe import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareOffset:
-    """How far a share group is in a partition."""
+    """The progress of a share group in a partition."""
 
     start: int | None
-    """The first message that is not finished; None: the group has not begun there."""
+    """The first unfinished message; None if the group has not started there."""
     lag: int | None
-    """Messages that are not finished, if the broker says so."""
+    """Unfinished messages; None if the broker does not report it."""
 
 
 async def describe_share_group(client: KafkaClient, group: str, node_id: int) -> DescribedGroup | None:
-    """A share group, asked of its coordinator; None if there is none of that name."""
+    """Returns a share group from its coordinator; None if it does not exist."""
     request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
     try:
         response: ShareGroupDescribeResponse = await client.request(node_id, request)
@@ -43,7 +43,7 @@ async def describe_share_group(client: KafkaClient, group: str, node_id: int) ->
 
 
 async def share_group_offsets(client: KafkaClient, group: str, node_id: int) -> dict[TopicPartition, ShareOffset]:
-    """How far a share group is, wherever it has been, asked of its coordinator."""
+    """Returns the progress of a share group in each of its partitions, from its coordinator."""
     wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
     response: DescribeShareGroupOffsetsResponse = await client.request(
         node_id, DescribeShareGroupOffsetsRequest(groups=[wanted])

@@ -1,4 +1,4 @@
-"""AWS Signature Version 4, for requests that we make; security/sigv4.py is the other side. Pure.
+"""AWS Signature Version 4 for outgoing requests; security/sigv4.py verifies them. Pure.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -18,19 +18,19 @@ _TERMINATOR: Final = "aws4_request"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKeys:
-    """Who signs a request."""
+    """An AWS access key pair, its region, and its session token."""
 
     access_key: str
     secret_key: str = field(repr=False)
     region: str = REGION_DEFAULT
     token: str = field(default="", repr=False)
-    """Of temporary keys: it is sent along."""
+    """Session token of temporary credentials; sent with the request."""
 
 
 def keys_of(
     environment: Mapping[str, str], access_key: str | None = None, secret_key: str | None = None
 ) -> AccessKeys | None:
-    """The keys that are given, or else those of the environment, by AWS's names. None: requests are not signed.
+    """Returns the given keys, or else those of AWS's environment variables. None: requests are not signed.
 
     >>> keys_of({"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "eu-west-1"}).region
     'eu-west-1'
@@ -41,7 +41,7 @@ def keys_of(
     if not access_key or not secret_key:
         if is_given:
             raise ValueError("an access key and its secret key belong together; give both, or neither")
-        return None  # half of it in the environment may be meant for somebody else
+        return None  # an incomplete pair in the environment may be meant for another tool
     return AccessKeys(
         access_key=access_key,
         secret_key=secret_key,
@@ -51,7 +51,7 @@ def keys_of(
 
 
 def signed(headers: Mapping[str, str], body: bytes, path: str, keys: AccessKeys, now_ms: int) -> dict[str, str]:
-    """The headers of a POST with its signature among them. Names are in lower case, and `host` is one."""
+    """Returns the headers of a POST with the signature added. Names are in lower case and must include `host`."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
     stamp, day = at.strftime("%Y%m%dT%H%M%SZ"), at.strftime("%Y%m%d")
     found = {**headers, "x-amz-date": stamp}

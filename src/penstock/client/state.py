@@ -1,4 +1,4 @@
-"""Writes the state of coordinators back to an internal topic whose coordinators are paused: see RestoreState."""
+"""Restores coordinator state to an internal topic whose coordinators are paused (RestoreState)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -18,29 +18,29 @@ REQUEST_BYTES = 256 << 10
 Pair = tuple[bytes, bytes | None]
 
 
-async def restore_state(client: KafkaClient, name: TopicPartition, pairs: Iterable[Pair], *, partitions: int) -> None:
-    """Writes keys and values; None deletes a key. Returns when all are committed; doing it twice does no harm.
+async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable[Pair], *, partitions: int) -> None:
+    """Writes keys and values; None deletes a key. Returns when all are committed. Idempotent.
 
-    `partitions`: how many the topic has.
+    `partitions`: the topic's number of partitions.
     """
     for portion in portions(pairs):
         request = RestoreStateRequest(
-            topic=name.topic,
+            topic=tp.topic,
             partitions=partitions,
-            partition=name.partition,
+            partition=tp.partition,
             entries=[StateEntry(key=key, value=value) for key, value in portion],
         )
 
-        async def ask(request: RestoreStateRequest = request) -> None:
-            leader = await client.leader(name)
+        async def attempt(request: RestoreStateRequest = request) -> None:
+            leader = await client.leader(tp)
             response: RestoreStateResponse = await client.request(leader.leader, request)
-            check(response.error_code, f"partition {name}", response.error_message)
+            check(response.error_code, f"partition {tp}", response.error_message)
 
-        await client.retrying(ask, topics={name.topic})
+        await client.retrying(attempt, topics={tp.topic})
 
 
 def portions(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """As many at a time as one request takes."""
+    """Yields as many pairs at a time as one request may have."""
     portion: list[Pair] = []
     key_bytes = size = 0
     for key, value in pairs:

@@ -1,4 +1,4 @@
-"""Subscriptions to metrics of clients (KIP-714): set, listed and removed."""
+"""Client metrics subscriptions (KIP-714): list, set and remove them."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -29,15 +29,15 @@ MATCH: Final = "match"
 
 
 class MetricsSubscriptions:
-    """The cluster's subscriptions to metrics of clients."""
+    """The cluster's subscriptions to client metrics."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._client = client
 
     async def all(self) -> dict[str, dict[str, str]]:
-        """The settings of each subscription, by its name."""
+        """Returns the settings of each subscription, by its name."""
 
-        async def ask() -> dict[str, dict[str, str]]:
+        async def attempt() -> dict[str, dict[str, str]]:
             listed: ListConfigResourcesResponse = await self._client.request(
                 Target.ANY, ListConfigResourcesRequest(resource_types=[CLIENT_METRICS])
             )
@@ -45,7 +45,7 @@ class MetricsSubscriptions:
             names = sorted(entry.resource_name for entry in listed.config_resources)
             return await self._described(names) if names else {}
 
-        return await self._client.retrying(ask)
+        return await self._client.retrying(attempt)
 
     async def _described(self, names: Collection[str]) -> dict[str, dict[str, str]]:
         resources = [
@@ -62,7 +62,7 @@ class MetricsSubscriptions:
         return found
 
     async def replace(self, name: str, settings: Mapping[str, str]) -> None:
-        """Make a subscription, or give one other settings: what is not given has its default."""
+        """Creates or replaces a subscription; settings that are not given have their defaults."""
         values = {key: settings.get(key) or None for key in (METRICS, INTERVAL, MATCH)}
         changes = [
             AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)
@@ -80,9 +80,9 @@ class MetricsSubscriptions:
         resource = AlterConfigsResource(resource_type=CLIENT_METRICS, resource_name=name, configs=changes)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
 
-        async def ask() -> None:
+        async def attempt() -> None:
             response: IncrementalAlterConfigsResponse = await self._client.request(Target.CONTROLLER, request)
             result = response.responses[0]
             check(result.error_code, f"subscription {name!r}", result.error_message)
 
-        await self._client.retrying(ask)
+        await self._client.retrying(attempt)

@@ -1,13 +1,13 @@
-"""Producers of ready batches: idempotent, and transactional (KIP-98, as KIP-890 has it since transaction version 2).
+"""Idempotent and transactional producers of encoded batches (KIP-98, with transaction version 2 of KIP-890).
 
     producer = await TransactionalProducer.open(client, "shipping-7")
     batch = encode(producer.reserve(name, count=2))   # with its producer id, epoch and sequence
     await producer.send(name, batch)
     await producer.flush()
-    await producer.commit()                           # or abort(), or leave it to someone else (commit_set.py)
+    await producer.commit()                           # or abort(), or commit_set() for many (commit_set.py)
 
-A transaction begins with the first batch: the leader of a partition has its coordinator take the partition in. Every
-end gives the producer another epoch, under which its next transaction counts from 0 again.
+A transaction begins with its first batch: the leader of a partition adds the partition to it. Every commit and abort
+bumps the producer epoch, under which the sequences of the next transaction begin at 0.
 """
 
 from collections.abc import Sequence
@@ -27,19 +27,19 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, Find
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 TRANSACTION_KEY: Final = 1
-"""What FindCoordinator is asked for, where it is not a group's."""
+"""The key type of FindCoordinator for a transactional id."""
 TIMEOUT_MS: Final = 60_000
-"""How long a transaction may last, unless the producer says otherwise: as Kafka's own."""
-MOVES_FROM: Final = 5
-"""The first version of EndTxn that gives the producer another epoch (KIP-890)."""
-QUERY_CLOSED: Final = "is closed: what it was to write was given up, or another driver has taken over"
+"""Default transaction timeout, as in Kafka's clients."""
+EPOCH_BUMP_FROM: Final = 5
+"""The first version of EndTxn that bumps the producer epoch (KIP-890)."""
+QUERY_CLOSED: Final = "is closed: its unfinished batch was abandoned, or another driver has taken over"
 _FENCED: Final = frozenset(
     {ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
 )
 
 
 class ProducerFenced(PenstockError):
-    """The transactional id has another producer now, or the transaction has lasted too long and was aborted."""
+    """Another producer uses the transactional id, or the transaction exceeded its timeout and was aborted."""
 
     code = ErrorCode.PRODUCER_FENCED
 
@@ -49,8 +49,8 @@ class Identity(NamedTuple):
     epoch: int
 
 
-class Reserved(NamedTuple):
-    """What a batch must say of its producer."""
+class ReservedSequences(NamedTuple):
+    """The producer id, epoch and base sequence for the header of a batch."""
 
     producer_id: int
     epoch: int
@@ -58,9 +58,9 @@ class Reserved(NamedTuple):
 
 
 async def find_coordinator(client: KafkaClient, transactional_id: str) -> int:
-    """The node id of the broker that looks after a transactional id."""
+    """Returns the node id of the transaction coordinator of a transactional id."""
 
-    async def ask() -> int:
+    async def attempt() -> int:
         request = FindCoordinatorRequest(
             key=transactional_id, key_type=TRANSACTION_KEY, coordinator_keys=[transactional_id]
         )
@@ -73,13 +73,13 @@ async def find_coordinator(client: KafkaClient, transactional_id: str) -> int:
         check(response.error_code, what, response.error_message)
         return response.node_id
 
-    return await client.retrying(ask)
+    return await client.retrying(attempt)
 
 
 async def transaction_states(client: KafkaClient, transactional_ids: Sequence[str]) -> dict[str, str]:
-    """What those that are known are doing, by Kafka's names: `Ongoing`, `PrepareCommit`… All of one coordinator."""
+    """Returns the states of known ids, by Kafka's names: `Ongoing`, `PrepareCommit`… All of one coordinator."""
 
-    async def ask() -> dict[str, str]:
+    async def attempt() -> dict[str, str]:
         node_id = await find_coordinator(client, transactional_ids[0])
         request = DescribeTransactionsRequest(transactional_ids=list(transactional_ids))
         response: DescribeTransactionsResponse = await client.request(node_id, request)
@@ -90,11 +90,11 @@ async def transaction_states(client: KafkaClient, transactional_ids: Sequence[st
                 found[state.transactional_id] = state.transaction_state
         return found
 
-    return await client.retrying(ask)
+    return await client.retrying(attempt)
 
 
 class BatchProducer:
-    """An idempotent producer of ready batches: what is sent again is kept once. Made by `open`."""
+    """An idempotent producer of encoded batches: a batch that is sent again is written once. Created by `open`."""
 
     def __init__(
         self, client: KafkaClient, identity: Identity, settings: SendSettings, transactional_id: str | None = None
@@ -108,44 +108,44 @@ class BatchProducer:
 
     @classmethod
     async def open(cls, client: KafkaClient, settings: SendSettings | None = None) -> "BatchProducer":
-        async def ask() -> Identity:
+        async def attempt() -> Identity:
             request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
             response: InitProducerIdResponse = await client.request(Target.ANY, request)
             check(response.error_code, "a producer id")
             return Identity(response.producer_id, response.producer_epoch)
 
-        return cls(client, await client.retrying(ask), settings or SendSettings())
+        return cls(client, await client.retrying(attempt), settings or SendSettings())
 
     @property
-    def held_bytes(self) -> int:
-        """What is in line or under way."""
-        return self._sender.held_bytes
+    def buffered_bytes(self) -> int:
+        """Bytes queued or in flight."""
+        return self._sender.buffered_bytes
 
-    def reserve(self, name: TopicPartition, count: int) -> Reserved:
-        """The next `count` sequences of a partition. Batches are sent in the order in which they were reserved."""
-        first = self._sequences.get(name, 0)
-        self._sequences[name] = (first + count) % SEQUENCE_SPAN
-        return Reserved(*self.identity, first)
+    def reserve(self, tp: TopicPartition, count: int) -> ReservedSequences:
+        """Reserves the next `count` sequences of a partition. Batches must be sent in the same order."""
+        first = self._sequences.get(tp, 0)
+        self._sequences[tp] = (first + count) % SEQUENCE_SPAN
+        return ReservedSequences(*self.identity, first)
 
-    async def send(self, name: TopicPartition, batch: bytearray) -> None:
-        """Put a batch in line. Waits while too much is under way; raises what has failed for good meanwhile."""
+    async def send(self, tp: TopicPartition, batch: bytearray) -> None:
+        """Queues a batch. Waits while the buffer is full; raises the error of a batch that failed permanently."""
         try:
-            await self._sender.send(name, batch)
+            await self._sender.send(tp, batch)
         except ServerError as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     async def flush(self) -> None:
-        """Wait until everything that was sent is kept."""
+        """Waits until all batches are written."""
         try:
             await self._sender.flush()
         except ServerError as error:
-            raise self._explained(error) from error
+            raise self._explain(error) from error
 
     async def close(self) -> None:
-        """Stop at once."""
+        """Stops at once."""
         await self._sender.close()
 
-    def _explained(self, error: ServerError) -> PenstockError:
+    def _explain(self, error: ServerError) -> PenstockError:
         if error.code not in _FENCED or self._transactional_id is None:
             return error
         return ProducerFenced(
@@ -155,7 +155,7 @@ class BatchProducer:
 
 
 class TransactionalProducer(BatchProducer):
-    """A producer with a transactional id: whoever had it before is shut out, and what that left open is aborted."""
+    """A producer with a transactional id: fences the previous producer of that id and aborts its open transaction."""
 
     @classmethod
     async def open(  # type: ignore[override]
@@ -166,7 +166,7 @@ class TransactionalProducer(BatchProducer):
         timeout_ms: int = TIMEOUT_MS,
         settings: SendSettings | None = None,
     ) -> Self:
-        async def ask() -> Identity:
+        async def attempt() -> Identity:
             node_id = await find_coordinator(client, transactional_id)
             request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=timeout_ms)
             response: InitProducerIdResponse = await client.request(node_id, request)
@@ -177,7 +177,7 @@ class TransactionalProducer(BatchProducer):
             )
             return Identity(response.producer_id, response.producer_epoch)
 
-        return cls(client, await client.retrying(ask), settings or SendSettings(), transactional_id)
+        return cls(client, await client.retrying(attempt), settings or SendSettings(), transactional_id)
 
     @property
     def transactional_id(self) -> str:
@@ -185,22 +185,22 @@ class TransactionalProducer(BatchProducer):
         return self._transactional_id
 
     async def commit(self) -> None:
-        """Have everything written, and make it count. Done when that is decided, before all partitions know."""
+        """Flushes and commits. Returns when the coordinator has decided, before all partitions have their markers."""
         await self.flush()
         if self._sequences:  # else no transaction has begun
             await self._end(committed=True)
 
     async def abort(self) -> None:
-        """Have it that nothing of the transaction was written. What is still under way is refused when it arrives."""
+        """Aborts the transaction. Batches still in flight are rejected when they arrive."""
         await self._sender.close()
         await self._end(committed=False)
 
     async def _end(self, *, committed: bool) -> None:
-        async def ask() -> Identity:
+        async def attempt() -> Identity:
             connection = await self._client.connection(await find_coordinator(self._client, self.transactional_id))
-            if connection.version_of(EndTxnRequest) < MOVES_FROM:
+            if connection.version_of(EndTxnRequest) < EPOCH_BUMP_FROM:
                 raise UnsupportedByBroker(
-                    f"{connection.address} does not end transactions by KIP-890; use a newer broker"
+                    f"{connection.address} does not bump producer epochs (KIP-890); use a newer broker"
                 )
             request = EndTxnRequest(
                 transactional_id=self.transactional_id,
@@ -213,10 +213,10 @@ class TransactionalProducer(BatchProducer):
             return Identity(response.producer_id, response.producer_epoch)
 
         try:
-            self.identity = await self._client.retrying(ask)
+            self.identity = await self._client.retrying(attempt)
         except ServerError as error:
-            raise self._explained(error) from error
-        # Another epoch: sequences begin again, and nobody has heard of it.
+            raise self._explain(error) from error
+        # New epoch: sequences begin at 0, and no leader has state of it.
         self._sequences.clear()
         self._sender = BatchSender(self._client, self._settings, transactional_id=self._transactional_id)
 

@@ -1,4 +1,4 @@
-"""Views: made, listed, described and dropped, by the same requests as topics."""
+"""View administration: create, list, describe and drop views, with the same requests as for topics."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ _KEYS: Final = [VIEW_OF, VIEW_WHERE, VIEW_IDLE_MS]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInfo:
-    """A view as a client learns of it."""
+    """A view as described by the cluster."""
 
     name: str
     of: str
@@ -25,14 +25,14 @@ class ViewInfo:
 
 
 class Views:
-    """What is done to views."""
+    """Administration of views."""
 
     def __init__(self, client: KafkaClient) -> None:
         self._admin = Admin(client)
         self._cluster = ClusterAdmin(client)
 
     async def create(self, name: str, *, of: str, where: str, idle_ms: int = 0) -> int:
-        """Make a view of a topic; how many partitions it has."""
+        """Creates a view of a topic; returns its number of partitions."""
         configs = {VIEW_OF: of, VIEW_WHERE: where}
         if idle_ms:
             configs[VIEW_IDLE_MS] = str(idle_ms)
@@ -40,24 +40,24 @@ class Views:
         return partitions
 
     async def all(self, of: str | None = None) -> list[ViewInfo]:
-        """All views, or those of a topic. One that was made for a reader is found by its name only."""
+        """Returns all views, or those of one topic. Views that a subscription created are not listed."""
         topics = {topic.name: len(topic.partitions) for topic in await self._admin.topics()}
         found = await self._cluster.configs(Resource.TOPIC, topics, _KEYS)
         views = [_info(name, values, topics[name]) for name, values in sorted(found.items()) if values.get(VIEW_OF)]
         return [view for view in views if of is None or view.of == of]
 
     async def one(self, name: str) -> ViewInfo:
-        """A view by its name."""
+        """Returns a view by its name. Raises ServerError if it does not exist or is a topic."""
         topic = await self._admin.topic(name)
         found = await self._cluster.configs(Resource.TOPIC, [name], _KEYS)
         if not found.get(name, {}).get(VIEW_OF):
             raise refusal(
-                ErrorCode.INVALID_TOPIC_EXCEPTION, name, f"{name!r} is a topic, and no view; use `penstock topic`"
+                ErrorCode.INVALID_TOPIC_EXCEPTION, name, f"{name!r} is a topic, not a view; use `penstock topic`"
             )
         return _info(name, found[name], len(topic.partitions))
 
     async def drop(self, name: str) -> None:
-        """Drop a view. Raises for a topic, which would be deleted with all that is in it."""
+        """Drops a view. Raises ServerError for a topic, so that no data is deleted."""
         await self.one(name)
         await self._admin.delete(name)
 

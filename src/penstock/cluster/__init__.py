@@ -1,1 +1,1 @@
-"""The cluster as every broker sees it: the image, and the changes that brokers decide on it."""
+"""Cluster metadata: image, broker registration, controller, topics, replica placement, queues and views."""

@@ -1,6 +1,6 @@
-"""What administrators ask for, put to work: topics made, grown and deleted, replicas moved, leaders elected.
+"""Admin operations on the cluster: create, grow and delete topics, reassign replicas, elect leaders, drop views.
 
-Any broker can do it: every change is a compare-and-set on what it was decided on.
+Any broker can execute them: every change is a compare-and-set on the metadata it was based on.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from penstock.cluster import keys
 from penstock.cluster.elections import Election, plan_elect
-from penstock.cluster.image import ClusterImage, Place, Topic
+from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.internal_topics import check_mutable
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.queue_changes import check_growth, plan_forget_queues, queues_on
@@ -33,10 +33,11 @@ from penstock.cluster.topic_changes import (
     plan_growth,
     plan_partitions,
 )
-from penstock.cluster.views import View, plan_drop, plan_view, views_on
+from penstock.cluster.view_changes import plan_drop, plan_view, views_on
+from penstock.cluster.views import View
 from penstock.coordination.store import Op, StoreUnavailable
 from penstock.foundation.errors import PenstockError, UnknownTopicId
-from penstock.foundation.ids import uuid_text
+from penstock.foundation.ids import TopicIdPartition, uuid_text
 from penstock.log.settings import delays_messages
 
 RETRY_S: Final = 1.0
@@ -47,7 +48,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> None:
-    """Make a topic of any size. Raises what Kafka would answer."""
+    """Creates a topic of any size and waits until its partitions are open here. Raises Kafka's errors."""
     owner = secrets.token_hex(8)
     if delays_messages(wanted.configs) and not wanted.companion:
         wanted = replace(wanted, companion=secrets.token_bytes(16))
@@ -59,8 +60,8 @@ async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, de
         plan = plan or plan_partitions(image, wanted, topic_id, defaults)
         return next_create(image, wanted, topic_id, defaults, owner, plan)
 
-    await _work_off(metadata, topic_id, owner, next_step)
-    await metadata.settled(topic_id)
+    await _execute_steps(metadata, topic_id, owner, next_step)
+    await metadata.wait_settled(topic_id)
 
 
 async def grow_topic(
@@ -72,14 +73,14 @@ async def grow_topic(
     *,
     may_be_internal: bool = False,
 ) -> None:
-    """Give a topic more partitions, however many. Raises InvalidPartitions for one of a FIFO queue, and InvalidTopic
-    for an internal one unless that is allowed."""
+    """Adds partitions to a topic, in as many transactions as needed. Raises InvalidPartitions for the topic of a
+    FIFO queue, and InvalidTopic for an internal one unless `may_be_internal`."""
     owner = secrets.token_hex(8)
     plan: PartitionPlan | None = None
 
     def next_step(image: ClusterImage) -> Step:
         nonlocal plan
-        topic = _found(image, topic_id)
+        topic = _find_topic(image, topic_id)
         check_growth(image, topic)
         if not may_be_internal:
             check_mutable(topic.name, "add partitions to")
@@ -87,15 +88,15 @@ async def grow_topic(
             plan = plan_growth(image, topic, count, assignments, defaults)
         return next_grow(image, topic, count, assignments, defaults, owner, plan)
 
-    await _work_off(metadata, topic_id, owner, next_step)
-    await metadata.settled(topic_id)
+    await _execute_steps(metadata, topic_id, owner, next_step)
+    await metadata.wait_settled(topic_id)
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
-    """Delete a topic, its queues and its views. It is gone then; the rest of its keys, if it is large, goes soon."""
+    """Deletes a topic with its queues and views. The controller removes remaining keys of a large topic later."""
 
     def plan(image: ClusterImage) -> list[Op]:
-        topic = _found(image, topic_id)
+        topic = _find_topic(image, topic_id)
         check_mutable(topic.name, "delete")
         queues = plan_forget_queues(image, queues_on(image, topic_id))
         return plan_delete(topic, image.versions[keys.topic_name(topic.name)], queues)
@@ -106,72 +107,72 @@ async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
 
 
 async def create_view(metadata: Metadata, view: View) -> None:
-    """Make a view of the topic that it names. Raises what Kafka would answer."""
+    """Creates a view of the topic that it names. Raises Kafka's errors."""
     await metadata.change(lambda image: plan_view(image, view))
 
 
 async def drop_view(metadata: Metadata, view_id: bytes) -> None:
-    """Drop a view; nothing else goes with it. One that is gone already is fine."""
+    """Drops a view; does nothing if it does not exist."""
     await metadata.change(lambda image: plan_drop(image, view_id))
 
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
-    """Give a topic's partitions companion logs, unless they have some; their id."""
+    """Adds companion logs to the partitions of a topic, unless they have some. Returns their id."""
     await metadata.change(lambda image: _plan_new_companion(image, topic_id))
-    await metadata.settled(topic_id)
-    return _found(metadata.image, topic_id).companion
+    await metadata.wait_settled(topic_id)
+    return _find_topic(metadata.image, topic_id).companion
 
 
 async def add_companions(metadata: Metadata, topic_ids: Iterable[bytes]) -> dict[bytes, PenstockError]:
-    """Adds companion logs to many topics, several in one transaction; returns errors by topic id."""
-    results = await _each(metadata, topic_ids, _plan_new_companion, COMPANIONS_AT_ONCE)
+    """Adds companion logs to many topics, several in one transaction. Returns errors by topic id."""
+    results = await _change_each(metadata, topic_ids, _plan_new_companion, COMPANIONS_AT_ONCE)
     return {topic_id: error for topic_id, error in results.items() if error is not None}
 
 
 def _plan_new_companion(image: ClusterImage, topic_id: bytes) -> list[Op]:
-    topic = _found(image, topic_id)
+    topic = _find_topic(image, topic_id)
     check_may_share(topic)
     return [] if topic.companion else plan_companion(topic, secrets.token_bytes(16))
 
 
 async def drop_companion(metadata: Metadata, topic_id: bytes) -> None:
-    """Remove a topic's companion logs and all that is in them."""
-    await metadata.change(lambda image: plan_companion(_found(image, topic_id), b""))
+    """Removes the companion logs of a topic with all their records."""
+    await metadata.change(lambda image: plan_companion(_find_topic(image, topic_id), b""))
 
 
 async def reassign(
     metadata: Metadata,
-    wanted: Mapping[Place, Sequence[int] | None],
+    wanted: Mapping[TopicIdPartition, Sequence[int] | None],
     *,
     is_unclean: Callable[[Topic], bool],
     may_resize: bool = True,
-) -> dict[Place, PenstockError | None]:
-    """Move partitions to these replicas, or cancel their moves where there are none; what went wrong with each."""
+) -> dict[TopicIdPartition, PenstockError | None]:
+    """Reassigns partitions to these replicas; None cancels a reassignment. Returns an error or None for each."""
 
-    def plan(image: ClusterImage, place: Place) -> list[Op]:
-        topic, replicas = image.topics.get(place.topic_id), wanted[place]
+    def plan(image: ClusterImage, tp: TopicIdPartition) -> list[Op]:
+        topic, replicas = image.topics.get(tp.topic_id), wanted[tp]
         unclean = topic is not None and is_unclean(topic)
         if replicas is None:
-            return plan_cancel(image, place, unclean=unclean)
-        return plan_reassign(image, place, replicas, unclean=unclean, may_resize=may_resize)
+            return plan_cancel(image, tp, unclean=unclean)
+        return plan_reassign(image, tp, replicas, unclean=unclean, may_resize=may_resize)
 
-    return await _each(metadata, wanted, plan)
+    return await _change_each(metadata, wanted, plan)
 
 
 async def elect_leaders(
-    metadata: Metadata, places: Iterable[Place], election: Election
-) -> dict[Place, PenstockError | None]:
-    """Hold elections; what went wrong with each."""
-    return await _each(metadata, places, lambda image, place: plan_elect(image, place, election))
+    metadata: Metadata, tps: Iterable[TopicIdPartition], election: Election
+) -> dict[TopicIdPartition, PenstockError | None]:
+    """Elects leaders. Returns an error or None for each partition."""
+    return await _change_each(metadata, tps, lambda image, tp: plan_elect(image, tp, election))
 
 
-async def _each(
+async def _change_each(
     metadata: Metadata,
     things: Iterable[T],
     plan_one: Callable[[ClusterImage, T], list[Op]],
     at_once: int = OPERATIONS_MAX,
 ) -> dict[T, PenstockError | None]:
-    """Decide on partitions or topics one by one, and write several in one transaction."""
+    """Plans changes one by one, and writes several in one transaction. Returns an error or None for each."""
     results: dict[T, PenstockError | None] = {}
     left = iter(dict.fromkeys(things))
     while batch := tuple(islice(left, at_once)):
@@ -187,23 +188,23 @@ async def _each(
             return ops
 
         await metadata.change(plan)
-        await asyncio.sleep(0)  # nothing is waited for where nothing changes
+        await asyncio.sleep(0)  # a change without operations does not yield to the event loop
     return results
 
 
-def _found(image: ClusterImage, topic_id: bytes) -> Topic:
+def _find_topic(image: ClusterImage, topic_id: bytes) -> Topic:
     found = image.topics.get(topic_id)
     if found is None:
-        raise UnknownTopicId(f"no topic has the id {uuid_text(topic_id)}")
+        raise UnknownTopicId(f"topic id {uuid_text(topic_id)} does not exist")
     return found
 
 
-async def _work_off(
+async def _execute_steps(
     metadata: Metadata, topic_id: bytes, owner: str, next_step: Callable[[ClusterImage], Step]
 ) -> None:
     done = False
     try:
-        await metadata.work_off(next_step)
+        await metadata.execute_steps(next_step)
         done = True
     finally:
         if not done:
@@ -211,7 +212,7 @@ async def _work_off(
 
 
 async def _abandon(metadata: Metadata, topic_id: bytes, owner: str) -> None:
-    """Leave what was made to the controller, as soon as the store can be reached."""
+    """Leaves created partitions to the controller, which removes them; retried until the store is reachable."""
     while True:
         try:
             await metadata.change(lambda image: plan_abandon(image, topic_id, owner))

@@ -1,7 +1,7 @@
-"""The controller: what must be written next so that every partition is led and held as it should be. Pure.
+"""The controller: decides leader elections, ISR updates and cleanup for the whole cluster. Pure.
 
-It has no state that must survive. Whoever becomes the controller looks at the image and goes on; what it writes is
-conditional on its epoch, so that one that was paused changes nothing when it wakes up.
+It has no state that must survive. A new controller scans the metadata image and continues; its writes depend on its
+controller epoch, so that one that was paused changes nothing when it resumes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -9,26 +9,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from penstock.cluster import keys
-from penstock.cluster.elections import lead, prefers_another, settle
-from penstock.cluster.image import EMPTY, NO_LEADER, ClusterImage, PartitionState, Place, Topic
+from penstock.cluster.elections import elect_leader, is_imbalanced, with_leader
+from penstock.cluster.image import EMPTY, NO_LEADER, ClusterImage, PartitionState, Topic
 from penstock.cluster.topic_changes import OPERATIONS_MAX, plan_leftovers
 from penstock.coordination.store import Check, Op, Put
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import Steps, run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """Read anew at every look."""
+    """Settings of the controller, read again at every decision."""
 
     rebalances_leaders: bool = True
     rebalances_after_ms: int = 300_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Changed:
-    """A partition that the controller changes."""
+class PartitionChange:
+    """A partition whose state the controller changes."""
 
-    place: Place
+    tp: TopicIdPartition
     before: PartitionState
     after: PartitionState
 
@@ -42,21 +43,21 @@ class Changed:
 
     @property
     def is_unclean(self) -> bool:
-        """Whether what was acknowledged may be gone."""
+        """Whether acknowledged records may be lost (unclean leader election)."""
         return self.after.leader != NO_LEADER and self.after.leader not in self.before.isr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Orders:
-    """What the controller wants: one transaction, and when to look again if nothing else happens."""
+class ControllerDecision:
+    """The decision of the controller: one transaction, and when to decide again if nothing changes before."""
 
     ops: tuple[Op, ...] = ()
-    changes: tuple[Changed, ...] = ()
+    changes: tuple[PartitionChange, ...] = ()
     wake_at_ms: int | None = None
 
 
 class Controller:
-    """One broker's time as the controller. `epoch_version`: the version of the controller epoch that it has taken."""
+    """The controller role of this broker. `epoch_version`: the store version of its controller epoch."""
 
     def __init__(
         self,
@@ -69,18 +70,18 @@ class Controller:
         self._is_unclean = is_unclean
         self._settings = settings
         self._seen = ClusterImage()
-        self._elections: dict[Place, Changed] = {}
-        self._others: dict[Place, Changed] = {}
-        self._imbalanced: dict[Place, int] = {}
+        self._elections: dict[TopicIdPartition, PartitionChange] = {}
+        self._others: dict[TopicIdPartition, PartitionChange] = {}
+        self._imbalanced: dict[TopicIdPartition, int] = {}
         """Partitions whose preferred leader could lead, and since when; the oldest first."""
 
-    def decide(self, image: ClusterImage, now_ms: int) -> Orders:
-        """Look at the image. The same orders again, until they are carried out or the image is another."""
-        run_steps(self.look(image, now_ms))
-        return self.orders(image, now_ms)
+    def decide(self, image: ClusterImage, now_ms: int) -> ControllerDecision:
+        """Scans the image and returns the decision. It is the same again until it is written or the image changes."""
+        run_steps(self.scan(image, now_ms))
+        return self.next_decision(image, now_ms)
 
-    def orders(self, image: ClusterImage, now_ms: int) -> Orders:
-        """What is to be done about an image that was looked at."""
+    def next_decision(self, image: ClusterImage, now_ms: int) -> ControllerDecision:
+        """Returns the decision for an image that was scanned."""
         room = OPERATIONS_MAX - 1
         changes = [*self._first(self._elections, room)]
         changes += self._first(self._others, room - len(changes))
@@ -89,21 +90,21 @@ class Controller:
             due, wake_at_ms = self._due(image, now_ms, room - len(changes))
             changes += due
         ops: list[Op] = [
-            Put(keys.partition(*changed.place), changed.after.dump(), changed.before.version) for changed in changes
+            Put(keys.partition(*changed.tp), changed.after.dump(), changed.before.version) for changed in changes
         ]
         ops += self._leftovers(image, room - len(ops))
         if not ops:
-            return Orders(wake_at_ms=wake_at_ms)
-        return Orders(ops=(self._epoch_check, *ops), changes=tuple(changes), wake_at_ms=wake_at_ms)
+            return ControllerDecision(wake_at_ms=wake_at_ms)
+        return ControllerDecision(ops=(self._epoch_check, *ops), changes=tuple(changes), wake_at_ms=wake_at_ms)
 
     @staticmethod
-    def _first(table: dict[Place, Changed], count: int) -> Iterator[Changed]:
+    def _first(table: dict[TopicIdPartition, PartitionChange], count: int) -> Iterator[PartitionChange]:
         return (changed for _, changed in zip(range(count), table.values(), strict=False))
 
-    # -- what is to be done
+    # -- scanning
 
-    def look(self, image: ClusterImage, now_ms: int) -> Steps[None]:
-        """Look at what has changed since the last look: everything, when brokers came or went. Interruptible."""
+    def scan(self, image: ClusterImage, now_ms: int) -> Steps[None]:
+        """Scans the changes since the last image; all partitions if brokers have changed. Runs in time slices."""
         seen = self._seen
         everywhere = image.brokers is not seen.brokers or image.broker_configs is not seen.broker_configs
         if image.topics is seen.topics and not everywhere:
@@ -111,63 +112,63 @@ class Controller:
             return
         for topic_id in seen.topics.keys() - image.topics.keys():
             for number in seen.topics[topic_id].partitions:
-                self._forget(Place(topic_id, number))
+                self._forget(TopicIdPartition(topic_id, number))
         for topic_id, topic in image.topics.items():
             before = seen.topics.get(topic_id)
             if everywhere or before is None:
-                yield from self._look_at(image, topic, EMPTY, now_ms)
+                yield from self._scan_topic(image, topic, EMPTY, now_ms)
             elif topic is not before:
                 known = before.partitions if topic.configs == before.configs else EMPTY
-                yield from self._look_at(image, topic, known, now_ms)
-        self._seen = image  # not before: a look that was broken off is begun again
+                yield from self._scan_topic(image, topic, known, now_ms)
+        self._seen = image  # not before: an interrupted scan starts again
 
-    def _look_at(
+    def _scan_topic(
         self, image: ClusterImage, topic: Topic, known: Mapping[int, PartitionState], now_ms: int
     ) -> Steps[None]:
-        """Look at the partitions of a topic that are not as they are known."""
+        """Scans the partitions of a topic whose states differ from `known`."""
         brokers, unclean = image.brokers, self._is_unclean(topic)
         for number, state in topic.partitions.items():
             if state is known.get(number):
                 continue
-            place = Place(topic.topic_id, number)
-            after = settle(place, state, brokers, unclean=unclean)
-            self._elections.pop(place, None)
-            self._others.pop(place, None)
+            tp = TopicIdPartition(topic.topic_id, number)
+            after = elect_leader(tp, state, brokers, unclean=unclean)
+            self._elections.pop(tp, None)
+            self._others.pop(tp, None)
             if after is not state:
-                changed = Changed(place=place, before=state, after=after)
-                (self._elections if changed.is_election else self._others)[place] = changed
-            if not prefers_another(place, after, brokers):
-                self._imbalanced.pop(place, None)
-            elif place not in self._imbalanced:
-                self._imbalanced[place] = now_ms
+                changed = PartitionChange(tp=tp, before=state, after=after)
+                (self._elections if changed.is_election else self._others)[tp] = changed
+            if not is_imbalanced(tp, after, brokers):
+                self._imbalanced.pop(tp, None)
+            elif tp not in self._imbalanced:
+                self._imbalanced[tp] = now_ms
             yield
 
-    def _forget(self, place: Place) -> None:
-        self._elections.pop(place, None)
-        self._others.pop(place, None)
-        self._imbalanced.pop(place, None)
+    def _forget(self, tp: TopicIdPartition) -> None:
+        self._elections.pop(tp, None)
+        self._others.pop(tp, None)
+        self._imbalanced.pop(tp, None)
 
-    def _due(self, image: ClusterImage, now_ms: int, room: int) -> tuple[list[Changed], int | None]:
-        """Partitions that go back to their preferred leaders by now, and when the next ones do."""
+    def _due(self, image: ClusterImage, now_ms: int, room: int) -> tuple[list[PartitionChange], int | None]:
+        """Returns partitions whose preferred leaders take over now, and when the next ones are due."""
         settings = self._settings()
-        due: list[Changed] = []
+        due: list[PartitionChange] = []
         if not settings.rebalances_leaders:
             return due, None
-        for place, since_ms in self._imbalanced.items():
-            if place in self._elections or place in self._others:
+        for tp, since_ms in self._imbalanced.items():
+            if tp in self._elections or tp in self._others:
                 continue
             at_ms = since_ms + settings.rebalances_after_ms
             if at_ms > now_ms or len(due) == room:
                 return due, at_ms
-            state = image.topics[place.topic_id].partitions[place.number]
-            after = lead(state, state.replicas[0], image.brokers)
-            due.append(Changed(place=place, before=state, after=after))
+            state = image.topics[tp.topic_id].partitions[tp.partition]
+            after = with_leader(state, state.replicas[0], image.brokers)
+            due.append(PartitionChange(tp=tp, before=state, after=after))
         return due, None
 
     @staticmethod
     def _leftovers(image: ClusterImage, room: int) -> list[Op]:
-        """What nobody counts any more, or ever did."""
-        for topic_id in image.waiting:
+        """Returns operations that remove partitions of deleted or incomplete topics."""
+        for topic_id in image.incomplete:
             ops = plan_leftovers(image, topic_id, room)
             if ops:
                 return ops

@@ -1,4 +1,4 @@
-"""The controller put to work: taken when there is none, followed while it is this broker, let go when it is not."""
+"""Task that runs the controller: takes the role when it is free, writes decisions, resigns when it is lost."""
 
 import asyncio
 import logging
@@ -8,10 +8,10 @@ from typing import Final
 
 from penstock.client.retry import Backoff
 from penstock.cluster import keys
-from penstock.cluster.controller import Changed, Controller, ControllerSettings
+from penstock.cluster.controller import Controller, ControllerSettings, PartitionChange
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.metadata import Metadata
-from penstock.cluster.registration import has_control, plan_take_control
+from penstock.cluster.registration import is_controller, plan_take_control
 from penstock.coordination.store import Conflict, Op, Store, StoreUnavailable
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 3.0
 _LINES_MAX: Final = 20
-"""Partitions that are named one by one in the log."""
+"""Maximum number of partitions that are logged by name."""
 
 
-class Controlling:
-    """Runs on every broker; only one of them decides."""
+class ControllerTask:
+    """Runs on every broker; only the one that is the controller decides."""
 
     def __init__(
         self,
@@ -49,37 +49,39 @@ class Controlling:
         self._epoch = 0
         self._changed = asyncio.Event()
         self._wake_at_ms: int | None = None
-        metadata.listeners.append(self._follow)
+        metadata.listeners.append(self._on_image)
 
     @property
     def is_active(self) -> bool:
         """Whether this broker is the controller."""
-        return has_control(self._metadata.image, self._node_id, self._metadata.broker_epoch)
+        return is_controller(self._metadata.image, self._node_id, self._metadata.broker_epoch)
 
-    def _follow(self, image: ClusterImage) -> None:
+    def _on_image(self, image: ClusterImage) -> None:
         self._changed.set()
 
-    async def settle(self) -> None:
-        """Do what there is to do: return when that is nothing, or somebody else's."""
-        while await self._turn():
+    async def run_pending(self) -> None:
+        """Runs pending controller work until idle or no longer controller."""
+        while await self._run_once():
             pass
 
     async def run(self) -> None:
-        """Until cancelled."""
-        backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
+        """Runs until cancelled."""
+        backoff, reason = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S), ""
         while True:
             try:
-                await self.settle()
+                await self.run_pending()
             except PenstockError as error:
-                level = logging.WARNING if isinstance(error, StoreUnavailable) else logging.ERROR
-                logger.log(level, "controller_waits reason=%r", str(error))
+                if str(error) != reason:  # once while it lasts
+                    reason = str(error)
+                    level = logging.WARNING if isinstance(error, StoreUnavailable) else logging.ERROR
+                    logger.log(level, "controller_blocked reason=%r", reason)
                 await asyncio.sleep(backoff.next_s())
                 continue
-            backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
-            await self._woken()
+            backoff, reason = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S), ""
+            await self._wait()
 
-    async def _woken(self) -> None:
-        """An image has come, or it is time for something."""
+    async def _wait(self) -> None:
+        """Waits for a new image, or until the next decision is due."""
         wait_s = None if self._wake_at_ms is None else max(0, self._wake_at_ms - self._clock.steady_ms()) / 1000
         try:
             async with asyncio.timeout(wait_s):
@@ -87,21 +89,21 @@ class Controlling:
         except TimeoutError:
             pass
 
-    async def _turn(self) -> bool:
-        """One transaction at most; whether there may be more to do at once."""
+    async def _run_once(self) -> bool:
+        """Writes at most one transaction. Returns whether there may be more work."""
         self._changed.clear()
         self._wake_at_ms = None
         image, broker_epoch = self._metadata.image, self._metadata.broker_epoch
-        if not has_control(image, self._node_id, broker_epoch):
-            self._let_go()
+        if not is_controller(image, self._node_id, broker_epoch):
+            self._resign()
             return await self._write(plan_take_control(image, self._node_id, broker_epoch))
-        controller = self._held(image)
-        await self._slices.run(controller.look(image, self._clock.steady_ms()))
-        orders = controller.orders(image, self._clock.steady_ms())
-        self._wake_at_ms = orders.wake_at_ms
-        written = await self._write(orders.ops)
+        controller = self._take_role(image)
+        await self._slices.run(controller.scan(image, self._clock.steady_ms()))
+        decision = controller.next_decision(image, self._clock.steady_ms())
+        self._wake_at_ms = decision.wake_at_ms
+        written = await self._write(decision.ops)
         if written:
-            self._report(orders.changes)
+            self._report(decision.changes)
         return written
 
     async def _write(self, ops: Sequence[Op]) -> bool:
@@ -110,11 +112,11 @@ class Controlling:
         try:
             await self._store.transact(ops)
         except Conflict as conflict:
-            logger.debug("controller_was_late key=%s", conflict.key)
-            return self._changed.is_set()  # if not, the image is about to show what has changed
+            logger.debug("controller_conflict key=%s", conflict.key)
+            return self._changed.is_set()  # if not, the image is about to show the change
         return True
 
-    def _held(self, image: ClusterImage) -> Controller:
+    def _take_role(self, image: ClusterImage) -> Controller:
         assert image.controller is not None
         if self._controller is None or self._epoch != image.controller.epoch:
             self._epoch = image.controller.epoch
@@ -123,15 +125,15 @@ class Controlling:
                 is_unclean=self._is_unclean,
                 settings=self._settings,
             )
-            logger.info("controller_taken node_id=%d epoch=%d", self._node_id, self._epoch)
+            logger.info("became_controller node_id=%d epoch=%d", self._node_id, self._epoch)
         return self._controller
 
-    def _let_go(self) -> None:
+    def _resign(self) -> None:
         if self._controller is not None:
-            logger.info("controller_lost node_id=%d epoch=%d", self._node_id, self._epoch)
+            logger.info("lost_controller node_id=%d epoch=%d", self._node_id, self._epoch)
             self._controller = None
 
-    def _report(self, changes: Sequence[Changed]) -> None:
+    def _report(self, changes: Sequence[PartitionChange]) -> None:
         if not changes:
             return
         named = [changed for changed in changes if changed.is_unclean or changed.goes_offline]
@@ -152,6 +154,6 @@ class Controlling:
             sum(changed.is_unclean for changed in changes),
         )
 
-    def _name(self, changed: Changed) -> str:
-        topic = self._metadata.image.topics.get(changed.place.topic_id)
-        return f"{topic.name if topic else '?'}-{changed.place.number}"
+    def _name(self, changed: PartitionChange) -> str:
+        topic = self._metadata.image.topics.get(changed.tp.topic_id)
+        return f"{topic.name if topic else '?'}-{changed.tp.partition}"

@@ -1,7 +1,7 @@
-"""Who leads a partition, and who counts as in sync with it, given who is there. Pure.
+"""Leader election and ISR rules of a partition, given the registered brokers (Kafka's LeaderAndIsr). Pure.
 
-`settle` is the one rule that the controller lives by: it looks at a partition and at the brokers, and says how the
-partition should be. It is right whatever happened in between, and says the same again until something changes.
+`elect_leader` is the one rule of the controller: it computes the desired state of a partition from its current state
+and the registered brokers. It does not depend on history, and returns the same result until something changes.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,11 @@ from enum import IntEnum
 from typing import Final
 
 from penstock.cluster import keys
-from penstock.cluster.image import NO_EPOCH, NO_LEADER, Broker, ClusterImage, PartitionState, Place
+from penstock.cluster.image import NO_EPOCH, NO_LEADER, Broker, ClusterImage, PartitionState
 from penstock.coordination.store import Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
-from penstock.foundation.ids import uuid_text
+from penstock.foundation.ids import TopicIdPartition, uuid_text
 
 RESERVED_OFFSETS: Final = 1 << 24
 """Offsets that a memory partition reserves at a time."""
@@ -35,34 +35,34 @@ class EligibleLeadersNotAvailable(PenstockError):
 
 
 class Election(IntEnum):
-    """What an ElectLeaders request asks for (KIP-460)."""
+    """The election type of an ElectLeaders request (KIP-460)."""
 
     PREFERRED = 0
     UNCLEAN = 1
 
 
-def settle(place: Place, state: PartitionState, brokers: Brokers, *, unclean: bool) -> PartitionState:
-    """How the partition should be. The very same state, if it is."""
-    if _is_settled(state, brokers):
+def elect_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers, *, unclean: bool) -> PartitionState:
+    """Returns the desired partition state; the same object if nothing changes."""
+    if _is_stable(state, brokers):
         return state
-    isr = _in_sync(place, state, brokers)
-    settled = complete(place, replace(state, isr=isr) if isr != state.isr else state, brokers)
-    if _may_go_on(place, settled, brokers):
-        if len(settled.replicas) < len(state.replicas):  # those that were removed must not be heard any more
-            return lead(settled, settled.leader, brokers)
-        return settled
-    for node in settled.replicas:
-        if node in settled.isr and is_able(node, place, settled, brokers):
-            return lead(settled, node, brokers)
-    if unclean and (found := _first_able(place, settled, brokers)) is not None:
-        return lead_uncleanly(settled, found, brokers)
-    if settled.leader == NO_LEADER:
-        return settled
-    return replace(settled, leader=NO_LEADER, leader_epoch=settled.leader_epoch + 1, leader_broker_epoch=NO_EPOCH)
+    isr = _live_isr(tp, state, brokers)
+    elected = complete_reassignment(tp, replace(state, isr=isr) if isr != state.isr else state, brokers)
+    if _can_stay_leader(tp, elected, brokers):
+        if len(elected.replicas) < len(state.replicas):  # fences the removed ones
+            return with_leader(elected, elected.leader, brokers)
+        return elected
+    for node in elected.replicas:
+        if node in elected.isr and can_lead(node, tp, elected, brokers):
+            return with_leader(elected, node, brokers)
+    if unclean and (found := _first_candidate(tp, elected, brokers)) is not None:
+        return with_unclean_leader(elected, found, brokers)
+    if elected.leader == NO_LEADER:
+        return elected
+    return replace(elected, leader=NO_LEADER, leader_epoch=elected.leader_epoch + 1, leader_broker_epoch=NO_EPOCH)
 
 
-def _is_settled(state: PartitionState, brokers: Brokers) -> bool:
-    """Whether it can be seen at a glance that nothing is to be done: nearly always."""
+def _is_stable(state: PartitionState, brokers: Brokers) -> bool:
+    """Fast path: whether the state is obviously as desired, which is nearly always so."""
     leader = brokers.get(state.leader)
     if leader is None or leader.epoch != state.leader_broker_epoch or state.adding or state.removing:
         return False
@@ -73,23 +73,23 @@ def _is_settled(state: PartitionState, brokers: Brokers) -> bool:
     return state.leader in state.isr
 
 
-def is_able(node: int, place: Place, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether a broker may be made the leader of a partition that it is in sync with."""
+def can_lead(node: int, tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
+    """Whether a broker may be elected as leader of a partition that it is in sync with."""
     broker = brokers.get(node)
-    return broker is not None and not broker.leaving and not broker.has_lost(place, state)
+    return broker is not None and not broker.leaving and not broker.has_lost(tp, state)
 
 
-def _in_sync(place: Place, state: PartitionState, brokers: Brokers) -> tuple[int, ...]:
-    """The ISR without those that are gone, or going. The last ones stay: they have what was acknowledged."""
-    able = tuple(node for node in state.isr if is_able(node, place, state, brokers))
-    if able:
-        return able
-    there = tuple(node for node in state.isr if node in brokers and not brokers[node].has_lost(place, state))
-    return there or state.isr
+def _live_isr(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> tuple[int, ...]:
+    """Returns the ISR without offline and leaving brokers. The last members stay: they have all records."""
+    candidates = tuple(node for node in state.isr if can_lead(node, tp, state, brokers))
+    if candidates:
+        return candidates
+    online = tuple(node for node in state.isr if node in brokers and not brokers[node].has_lost(tp, state))
+    return online or state.isr
 
 
-def complete(place: Place, state: PartitionState, brokers: Brokers) -> PartitionState:
-    """The end of a reassignment, once all replicas that shall remain are in sync (KIP-455)."""
+def complete_reassignment(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> PartitionState:
+    """Completes a reassignment once all target replicas are in sync (KIP-455); else returns the same state."""
     if not state.is_reassigned:
         return state
     replicas = tuple(node for node in state.replicas if node not in state.removing)
@@ -97,47 +97,47 @@ def complete(place: Place, state: PartitionState, brokers: Brokers) -> Partition
     if (
         not replicas
         or not set(replicas) <= set(isr)
-        or not any(is_able(node, place, state, brokers) for node in replicas)
+        or not any(can_lead(node, tp, state, brokers) for node in replicas)
     ):
         return state
     return replace(state, replicas=replicas, isr=isr, adding=(), removing=())
 
 
-def _may_go_on(place: Place, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether the leader is the one that was elected, and has not been restarted since."""
+def _can_stay_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
+    """Whether the elected leader may stay: it has not been restarted since, and is not to be replaced."""
     leader = brokers.get(state.leader)
     if leader is None or leader.epoch != state.leader_broker_epoch or state.leader not in state.isr:
         return False
-    # Whoever is leaving leads until the end what nobody else can lead.
-    return not leader.leaving or not any(is_able(node, place, state, brokers) for node in state.isr)
+    # A broker that is shutting down keeps leading partitions that no other broker can lead.
+    return not leader.leaving or not any(can_lead(node, tp, state, brokers) for node in state.isr)
 
 
-def _first_able(place: Place, state: PartitionState, brokers: Brokers) -> int | None:
-    return next((node for node in state.replicas if is_able(node, place, state, brokers)), None)
+def _first_candidate(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> int | None:
+    return next((node for node in state.replicas if can_lead(node, tp, state, brokers)), None)
 
 
-def lead(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
-    """Under a new leader, or under the same one in a new epoch."""
+def with_leader(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
+    """Returns the state with a new leader, or with the same one in a new leader epoch."""
     return replace(state, leader=node, leader_epoch=state.leader_epoch + 1, leader_broker_epoch=brokers[node].epoch)
 
 
-def lead_uncleanly(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
-    """Under a leader that may not have all that was acknowledged. In memory: above every offset ever given."""
-    return restarted(lead(replace(state, isr=(node,)), node, brokers))
+def with_unclean_leader(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
+    """Returns the state with a leader that may lack acknowledged records; in memory, with new offsets."""
+    return with_new_offsets(with_leader(replace(state, isr=(node,)), node, brokers))
 
 
-def restarted(state: PartitionState) -> PartitionState:
-    """A memory partition that begins anew: above every offset it ever gave."""
+def with_new_offsets(state: PartitionState) -> PartitionState:
+    """Returns the state of a memory partition that restarts empty, above all offsets it ever assigned."""
     if not state.in_memory:
         return state
     return replace(state, reserved_from=state.reserved_to, reserved_to=state.reserved_to + RESERVED_OFFSETS)
 
 
 def without_data(state: PartitionState, node: int) -> PartitionState:
-    """A broker is about to register and has nothing of this partition: it must not count as in sync any more.
+    """Returns the state without a broker in the ISR that has lost the partition's data and is about to register.
 
-    The last one in sync is not taken out: what was acknowledged may come back with it. In memory it cannot, so the
-    partition begins anew. On disk the broker says in its registration that it has lost it (Broker.lost).
+    The last member of the ISR stays: its acknowledged records may be restored. A memory partition cannot be restored,
+    so it restarts empty; for one on disk, the broker registers it as lost (Broker.lost).
     """
     if node not in state.isr:
         return state
@@ -145,64 +145,64 @@ def without_data(state: PartitionState, node: int) -> PartitionState:
     if isr:
         state = replace(state, isr=isr)
     elif state.in_memory:
-        state = restarted(state)
+        state = with_new_offsets(state)
     if state.leader != node:
         return state
     return replace(state, leader=NO_LEADER, leader_epoch=state.leader_epoch + 1, leader_broker_epoch=NO_EPOCH)
 
 
-def prefers_another(place: Place, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether the first replica could lead instead of the one that does."""
+def is_imbalanced(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
+    """Whether the preferred leader (the first replica) could lead, but does not."""
     preferred = state.replicas[0]
     return (
         preferred != state.leader
         and state.leader != NO_LEADER
         and preferred in state.isr
-        and is_able(preferred, place, state, brokers)
+        and can_lead(preferred, tp, state, brokers)
     )
 
 
-def known_state(image: ClusterImage, place: Place) -> PartitionState:
-    state = image.state(place)
+def find_state(image: ClusterImage, tp: TopicIdPartition) -> PartitionState:
+    state = image.state(tp)
     if state is None:
-        raise UnknownTopicOrPartition(f"topic {uuid_text(place.topic_id)} has no partition {place.number}")
+        raise UnknownTopicOrPartition(f"topic {uuid_text(tp.topic_id)} has no partition {tp.partition}")
     return state
 
 
-def plan_elect(image: ClusterImage, place: Place, election: Election) -> list[Op]:
-    """The write that holds an election. Raises what Kafka would answer."""
-    before = known_state(image, place)
-    return [Put(keys.partition(*place), elect(image, place, election).dump(), before.version)]
+def plan_elect(image: ClusterImage, tp: TopicIdPartition, election: Election) -> list[Op]:
+    """Returns the write of an election. Raises Kafka's errors."""
+    before = find_state(image, tp)
+    return [Put(keys.partition(*tp), elect_requested(image, tp, election).dump(), before.version)]
 
 
-def elect(image: ClusterImage, place: Place, election: Election) -> PartitionState:
-    """The state after an election that somebody asks for. Raises what Kafka would answer."""
-    state = known_state(image, place)
+def elect_requested(image: ClusterImage, tp: TopicIdPartition, election: Election) -> PartitionState:
+    """Returns the state after a requested election. Raises Kafka's errors."""
+    state = find_state(image, tp)
     if election is Election.PREFERRED:
-        return _elect_preferred(image, place, state)
+        return _elect_preferred(image, tp, state)
     if state.leader != NO_LEADER:
         raise ElectionNotNeeded(f"the partition is led by broker {state.leader}")
-    settled = settle(place, state, image.brokers, unclean=True)
-    if settled.leader == NO_LEADER:
-        # An operator may begin anew with a broker that has lost its data, if there is no other.
+    elected = elect_leader(tp, state, image.brokers, unclean=True)
+    if elected.leader == NO_LEADER:
+        # An operator may restart with a broker that has lost its data, if there is no other.
         node = next((node for node in state.replicas if _is_staying(node, image.brokers)), None)
         if node is None:
-            raise EligibleLeadersNotAvailable(f"none of the replicas {list(state.replicas)} is there")
-        return lead_uncleanly(state, node, image.brokers)
-    return settled
+            raise EligibleLeadersNotAvailable(f"none of the replicas {list(state.replicas)} is online")
+        return with_unclean_leader(state, node, image.brokers)
+    return elected
 
 
 def _is_staying(node: int, brokers: Brokers) -> bool:
     return node in brokers and not brokers[node].leaving
 
 
-def _elect_preferred(image: ClusterImage, place: Place, state: PartitionState) -> PartitionState:
+def _elect_preferred(image: ClusterImage, tp: TopicIdPartition, state: PartitionState) -> PartitionState:
     preferred = state.replicas[0]
     if state.leader == preferred:
         raise ElectionNotNeeded(f"the partition is led by its preferred leader, broker {preferred}")
-    if preferred in state.isr and is_able(preferred, place, state, image.brokers):
-        return lead(state, preferred, image.brokers)
-    settled = settle(place, state, image.brokers, unclean=False)
-    if settled.leader in (state.leader, NO_LEADER):
-        raise PreferredLeaderNotAvailable(f"broker {preferred} is not in sync, or not there")
-    return settled
+    if preferred in state.isr and can_lead(preferred, tp, state, image.brokers):
+        return with_leader(state, preferred, image.brokers)
+    elected = elect_leader(tp, state, image.brokers, unclean=False)
+    if elected.leader in (state.leader, NO_LEADER):
+        raise PreferredLeaderNotAvailable(f"broker {preferred} is offline or not in sync")
+    return elected

@@ -1,4 +1,4 @@
-"""Whose a data folder is: noted in the folder itself, so that it cannot be taken for another's."""
+"""Identity file and lock of a data folder: the broker and the cluster that it belongs to, and its format version."""
 
 import errno
 import json
@@ -13,30 +13,30 @@ from penstock.foundation.ids import uuid_text
 from penstock.log.disk import Disk
 
 FORMAT_VERSION: Final = 1
-"""Of what is in a data folder: raised when a release writes what older ones would misread."""
+"""Format version of the data folder; raised when a release writes data that older ones would misread."""
 _FILE: Final = "identity"
 
 
-class NotOurs(PenstockError):
-    """The data folder is another broker's."""
+class WrongBroker(PenstockError):
+    """The data folder belongs to another broker."""
 
 
 class NewerDataFolder(PenstockError):
-    """The data folder was written in a format that this release does not know."""
+    """The data folder has a newer format version than this release supports."""
 
 
 class DataFolderInUse(PenstockError):
-    """Another process has this data folder."""
+    """Another process uses this data folder."""
 
 
 class DataFolderUnusable(PenstockError):
-    """The data folder cannot be made or written, or is no folder."""
+    """The data folder cannot be created or written, or is a file."""
 
 
-def take_folder(folder: Path) -> int:
-    """Make the folder if it is missing, and lock it; returns the descriptor of the lock.
+def lock_folder(folder: Path) -> int:
+    """Creates the folder if it is missing and locks it; returns the descriptor of the lock.
 
-    The lock is the kernel's: it goes with the process, or with this descriptor.
+    The kernel releases the lock when the process ends or the descriptor is closed.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -58,7 +58,8 @@ def _why_unusable(folder: Path, error: OSError) -> str:
     if error.errno in (errno.EEXIST, errno.ENOTDIR):
         file = next((each for each in (folder, *folder.parents) if each.exists() and not each.is_dir()), folder)
         return (
-            f"the data folder {folder} cannot be made: {file} is a file, expected a folder; give another --data-dir"
+            f"the data folder {folder} cannot be created: {file} is a file, expected a folder; "
+            "give another --data-dir"
         )
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return (
@@ -66,15 +67,13 @@ def _why_unusable(folder: Path, error: OSError) -> str:
             "may write to: change its owner or mode, or give another --data-dir"
         )
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"there is no room for the data folder {folder} ({reason}); make some, or give another --data-dir"
-    return (
-        f"the data folder {folder} cannot be used: {reason}; expected a folder to write to; give another --data-dir"
-    )
+        return f"no disk space for the data folder {folder} ({reason}); free some, or give another --data-dir"
+    return f"the data folder {folder} cannot be used: {reason}; expected a writable folder; give another --data-dir"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderIdentity:
-    """The folder's own id, and whose it is. A cluster id that is empty is not known yet."""
+    """The id of the folder, and its broker and cluster. An empty cluster id is not known yet."""
 
     folder: str
     node_id: int
@@ -83,9 +82,9 @@ class FolderIdentity:
 
     @classmethod
     def of(cls, disk: Disk, node_id: int) -> "FolderIdentity":
-        """Returns what the folder says. One that says nothing is new, and is noted once its cluster is known.
+        """Reads the identity. A folder without one is new; it is written once the cluster is known.
 
-        Folders of before there was a version have version 1, which is added.
+        Folders written before there was a version get version 1. Raises StorageError, WrongBroker, NewerDataFolder.
         """
         data = disk.load(_FILE)
         if data is None:
@@ -95,9 +94,9 @@ class FolderIdentity:
             _check_version(values.get("version", 1))
             found = cls(**values)
         except (ValueError, TypeError, AttributeError) as error:
-            raise StorageError(f"{_FILE} in the data folder is damaged: {error}; bring it back") from error
+            raise StorageError(f"{_FILE} in the data folder is damaged: {error}; restore it") from error
         if found.node_id != node_id:
-            raise NotOurs(
+            raise WrongBroker(
                 f"the data folder belongs to broker {found.node_id}; start it with --node-id {found.node_id}, "
                 "or give another --data-dir"
             )
@@ -106,7 +105,7 @@ class FolderIdentity:
         return found
 
     def save(self, disk: Disk, cluster_id: str) -> None:
-        """The folder belongs to this cluster from now on."""
+        """Writes the cluster that the folder belongs to."""
         if cluster_id != self.cluster_id:
             replace(self, cluster_id=cluster_id)._store(disk)
 
@@ -116,9 +115,9 @@ class FolderIdentity:
 
 def _check_version(version: object) -> None:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ValueError(f"version {version!r} is not a whole number from 1")
+        raise ValueError(f"version {version!r} is not a positive integer")
     if version > FORMAT_VERSION:
         raise NewerDataFolder(
-            f"the data folder has format version {version}, and this release knows versions up to {FORMAT_VERSION}; "
+            f"the data folder has format version {version}, this release supports versions up to {FORMAT_VERSION}; "
             "start it with the release that wrote it or a newer one, or give another --data-dir"
         )

@@ -1,31 +1,31 @@
-"""The image: an immutable copy of all cluster metadata, rebuilt from the store's watch. Pure."""
+"""The metadata image (MetadataImage): an immutable copy of all cluster metadata, built from the store. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from penstock.cluster.image_builder import SLICE_KEYS as SLICE_KEYS
-from penstock.cluster.image_builder import Draft, shown_view
-from penstock.cluster.image_parts import AS_MANY_AS_THERE_ARE as AS_MANY_AS_THERE_ARE
+from penstock.cluster.image_builder import ImageDraft, shown_view
+from penstock.cluster.image_parts import COUNT_UNKNOWN as COUNT_UNKNOWN
 from penstock.cluster.image_parts import EMPTY as EMPTY
 from penstock.cluster.image_parts import NO_BROKER as NO_BROKER
 from penstock.cluster.image_parts import Broker as Broker
 from penstock.cluster.image_parts import Controller as Controller
+from penstock.cluster.image_parts import IncompleteTopic as IncompleteTopic
 from penstock.cluster.image_parts import Topic as Topic
-from penstock.cluster.image_parts import Waiting as Waiting
 from penstock.cluster.partition_state import NO_EPOCH as NO_EPOCH
 from penstock.cluster.partition_state import NO_LEADER as NO_LEADER
+from penstock.cluster.partition_state import PartitionEntry as PartitionEntry
 from penstock.cluster.partition_state import PartitionState as PartitionState
-from penstock.cluster.partition_state import Place as Place
-from penstock.cluster.partition_state import Placed as Placed
 from penstock.cluster.queues import MoveTask, Queue
 from penstock.cluster.views import View
 from penstock.coordination.store import ABSENT, Change
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import Steps, run_steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """The cluster at one time. A topic is in it when all of its partitions are."""
+    """The cluster metadata at one revision. A topic is in it once all of its partitions are."""
 
     revision: int = 0
     cluster_id: str = ""
@@ -36,26 +36,26 @@ class ClusterImage:
     controller_epoch: int = 0
     topics: Mapping[bytes, Topic] = field(default_factory=lambda: EMPTY)
     by_name: Mapping[str, Topic] = field(default_factory=lambda: EMPTY)
-    waiting: Mapping[bytes, Waiting] = field(default_factory=lambda: EMPTY)
-    """What was written in part, or is to be removed."""
+    incomplete: Mapping[bytes, IncompleteTopic] = field(default_factory=lambda: EMPTY)
+    """Topics that are partly written, or being deleted."""
     unfinished: Mapping[bytes, str] = field(default_factory=lambda: EMPTY)
-    """The topics that somebody makes partitions of in several transactions, and who."""
+    """Topics whose partitions are created in several transactions, and the owner of that request."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Dynamic broker settings, by node id as text; "" holds those of the whole cluster."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
-    """Settings that groups have of their own, by group id."""
+    """Dynamic settings of groups, by group id."""
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
-    """Subscriptions to metrics of clients (KIP-714), by name."""
+    """Client metrics subscriptions (KIP-714), by name."""
     queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
-    """By name. One whose topic is gone is none: see cluster/queue_changes.py."""
+    """By name. A queue whose topic was deleted does not count: see cluster/queue_changes.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
-    """By the queue that messages are moved from; the newest first."""
+    """Move tasks by source queue; the newest first."""
     views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)
-    """By their ids. One whose topic is gone is none: see cluster/views.py."""
+    """By id. A view whose topic was deleted does not count: see cluster/views.py."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Versions of the keys that are not part of a topic."""
     shown: Mapping[bytes, Topic] = field(init=False)
-    """Topics and views, as readers find them. Who writes, or looks after replicas, goes by `topics`."""
+    """Topics and views, for readers. Writes and replicas use `topics`."""
     shown_by_name: Mapping[str, Topic] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class ClusterImage:
         return (view for view in self.views.values() if view.topic_id in self.topics)
 
     def listed_by_name(self) -> Mapping[str, Topic]:
-        """What is told to those who ask for all topics: no views that were made for one reader."""
+        """Returns the topics that clients list: no views that were created for one reader."""
         if not self.views:
             return self.by_name
         return {
@@ -81,13 +81,13 @@ class ClusterImage:
         }
 
     def with_change(self, change: Change) -> "ClusterImage":
-        """The image after a change. What it does not touch is shared with the old one: it costs by the change."""
+        """Returns the image after a change. Unchanged parts are shared, so the cost depends on the change only."""
         return run_steps(self.change_steps(change))
 
     def change_steps(self, change: Change) -> "Steps[ClusterImage]":
-        """As `with_change`, interruptible after every SLICE_KEYS keys: a snapshot may have tens of thousands."""
+        """Same as `with_change`, in time slices of SLICE_KEYS keys: a snapshot may have tens of thousands."""
         base = ClusterImage() if change.snapshot else self
-        draft = Draft(base, self)
+        draft = ImageDraft(base, self)
         for number, (key, state) in enumerate(change.states.items(), 1):
             draft.apply(key, state)
             if number % SLICE_KEYS == 0:
@@ -95,45 +95,45 @@ class ClusterImage:
         yield from draft.finish_topics()
         return replace(base, revision=change.revision, **draft.changes())
 
-    def state(self, place: Place) -> PartitionState | None:
-        topic = self.topics.get(place.topic_id)
-        return topic.partitions.get(place.number) if topic is not None else None
+    def state(self, tp: TopicIdPartition) -> PartitionState | None:
+        topic = self.topics.get(tp.topic_id)
+        return topic.partitions.get(tp.partition) if topic is not None else None
 
     def version(self, key: str) -> int:
-        """The version of a key that is not part of a topic; ABSENT if it is not there."""
+        """Returns the version of a key that is not part of a topic; ABSENT if it does not exist."""
         return self.versions.get(key, ABSENT)
 
     @property
     def controller_id(self) -> int:
         return self.controller.node_id if self.controller is not None else NO_BROKER
 
-    def placed(self, which: Callable[[PartitionState], object] | None = None) -> Iterator[Placed]:
-        """Every partition that is shown, or every one of which this is true."""
+    def find_partitions(self, which: Callable[[PartitionState], object] | None = None) -> Iterator[PartitionEntry]:
+        """Yields all partitions, or those whose state matches `which`."""
         for topic_id, topic in self.topics.items():
             for number, state in topic.partitions.items():
                 if which is None or which(state):
-                    yield Place(topic_id, number), state
+                    yield TopicIdPartition(topic_id, number), state
 
-    def led_by(self, node_id: int) -> Iterator[Placed]:
-        return self.placed(lambda state: state.leader == node_id)
+    def led_by(self, node_id: int) -> Iterator[PartitionEntry]:
+        return self.find_partitions(lambda state: state.leader == node_id)
 
-    def held_by(self, node_id: int) -> Iterator[Placed]:
-        """The partitions that a broker has a replica of."""
-        return self.placed(lambda state: node_id in state.replicas)
+    def held_by(self, node_id: int) -> Iterator[PartitionEntry]:
+        """Yields the partitions that a broker has a replica of."""
+        return self.find_partitions(lambda state: node_id in state.replicas)
 
-    def offline(self) -> Iterator[Placed]:
-        """The partitions that nobody leads."""
-        return self.placed(lambda state: state.leader not in self.brokers)
+    def offline(self) -> Iterator[PartitionEntry]:
+        """Yields the partitions without a leader."""
+        return self.find_partitions(lambda state: state.leader not in self.brokers)
 
-    def under_replicated(self) -> Iterator[Placed]:
-        return self.placed(lambda state: state.is_under_replicated)
+    def under_replicated(self) -> Iterator[PartitionEntry]:
+        return self.find_partitions(lambda state: state.is_under_replicated)
 
     def eligible(self) -> dict[int, int]:
-        """The brokers that may join an ISR, and the epochs they are registered with."""
+        """Returns the brokers that may join an ISR, and their broker epochs."""
         return {node: broker.epoch for node, broker in self.brokers.items() if not broker.leaving}
 
     def may_stop(self, node_id: int) -> bool:
-        """Whether a broker neither leads what another could lead, nor is waited for by others that are in sync."""
+        """Whether a broker can stop: no ISR has it beside another broker that could lead."""
         able = {node for node, broker in self.brokers.items() if not broker.leaving} - {node_id}
-        counted = self.placed(lambda state: node_id in state.isr and not able.isdisjoint(state.isr))
+        counted = self.find_partitions(lambda state: node_id in state.isr and not able.isdisjoint(state.isr))
         return next(counted, None) is None

@@ -1,4 +1,4 @@
-"""The next image, made of the one before and of what the store has told. Pure."""
+"""Builds the next metadata image from the previous one and a change of the store (MetadataDelta). Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -6,13 +6,13 @@ from typing import Any, Final, Protocol
 
 from penstock.cluster import keys
 from penstock.cluster.image_parts import (
-    AS_MANY_AS_THERE_ARE,
+    COUNT_UNKNOWN,
     EMPTY,
-    NOTHING_WAITS,
+    NOTHING_INCOMPLETE,
     Broker,
     Controller,
+    IncompleteTopic,
     Topic,
-    Waiting,
 )
 from penstock.cluster.partition_state import PartitionState
 from penstock.cluster.queues import MoveTask, Queue
@@ -20,37 +20,37 @@ from penstock.cluster.views import View
 from penstock.coordination.store import Versioned
 
 SLICE_KEYS: Final = 1000
-"""Keys of a change that are read at a time: at most about 5 ms."""
+"""Keys of a change per time slice: at most about 5 ms."""
 
 
 class Image(Protocol):
-    """What a draft needs of an image."""
+    """The parts of an image that a draft needs."""
 
     @property
     def topics(self) -> Mapping[bytes, Topic]: ...
     @property
     def by_name(self) -> Mapping[str, Topic]: ...
     @property
-    def waiting(self) -> Mapping[bytes, Waiting]: ...
+    def incomplete(self) -> Mapping[bytes, IncompleteTopic]: ...
     @property
     def drained(self) -> frozenset[int]: ...
 
 
-class Draft:
-    """An image that is being made. Tables are copied when they are first changed; others see by that what did."""
+class ImageDraft:
+    """An image being built. Tables are copied on their first change, so an identical table means no change."""
 
     def __init__(self, base: Image, before: Image) -> None:
         self._base = base
         self._before = before
-        """What was shown until now."""
+        """The previous image."""
         self._changed: dict[str, Any] = {}
         self._headers: dict[bytes, Topic | None] = {}
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
         self._reshaped: set[bytes] = set()
-        """Topics that may have come, gone, or have other partitions than before."""
+        """Topics that may be created or deleted, or have other partitions."""
 
     def _table(self, name: str) -> dict[Any, Any]:
-        """A table of the image that may be changed."""
+        """Returns a table of the image that may be modified."""
         found = self._changed.get(name)
         if found is None:
             found = self._changed[name] = dict(getattr(self._base, name))
@@ -63,17 +63,17 @@ class Draft:
             del self._table(name)[key]
 
     def apply(self, key: str, state: Versioned | None) -> None:
-        room, _, rest = key.partition("/")
-        if room == keys.PARTITIONS:
+        prefix, _, rest = key.partition("/")
+        if prefix == keys.PARTITIONS:
             self._partition(rest, state)
-        elif room == keys.TOPICS:
+        elif prefix == keys.TOPICS:
             self._topic(keys.topic_id_of(rest), state)
         else:
             self._put("versions", key, state.version if state else None)
-            self._other(room, rest, keys.decode(state.value) if state else None)
+            self._other(prefix, rest, keys.decode(state.value) if state else None)
 
-    def _other(self, room: str, rest: str, value: Any) -> None:
-        match room:
+    def _other(self, prefix: str, rest: str, value: Any) -> None:
+        match prefix:
             case keys.CLUSTER:
                 self._changed["cluster_id"] = value["cluster_id"] if value else ""
             case keys.BROKERS:
@@ -108,15 +108,15 @@ class Draft:
         found = Topic.read(topic_id, keys.decode(state.value), state.version) if state else None
         if found is None or known is None or (found.count, found.name) != (known.count, known.name):
             self._reshaped.add(topic_id)
-        if topic_id in self._base.waiting:
+        if topic_id in self._base.incomplete:
             self._reshaped.add(topic_id)
         self._headers[topic_id] = found
 
     def _header(self, topic_id: bytes) -> Topic | None:
         if topic_id in self._headers:
             return self._headers[topic_id]
-        waiting = self._base.waiting.get(topic_id)
-        return self._base.topics.get(topic_id) or (waiting.topic if waiting else None)
+        incomplete = self._base.incomplete.get(topic_id)
+        return self._base.topics.get(topic_id) or (incomplete.topic if incomplete else None)
 
     def _partition(self, rest: str, state: Versioned | None) -> None:
         name, _, text = rest.partition("/")
@@ -132,17 +132,17 @@ class Draft:
             table[number] = PartitionState.read(keys.decode(state.value), state.version)
 
     def _partitions_before(self, topic_id: bytes) -> dict[int, PartitionState]:
-        shown, waiting = self._base.topics.get(topic_id), self._base.waiting.get(topic_id)
+        shown, incomplete = self._base.topics.get(topic_id), self._base.incomplete.get(topic_id)
         table = dict(shown.partitions) if shown else {}
-        if waiting is not None:
-            for number in waiting.missing:
+        if incomplete is not None:
+            for number in incomplete.missing:
                 del table[number]
-            table |= waiting.partitions
+            table |= incomplete.partitions
             self._reshaped.add(topic_id)
         return table
 
     def finish_topics(self) -> Iterator[None]:
-        """Put topics together from their own keys and those of their partitions, with pauses."""
+        """Builds topics from their own keys and those of their partitions, in time slices."""
         keys_seen = 0
         for topic_id in dict.fromkeys((*self._headers, *self._partitions)):
             if topic_id in self._reshaped:
@@ -155,17 +155,17 @@ class Draft:
                 yield
 
     def changes(self) -> dict[str, Any]:
-        """The tables of the image that are others now, by name; after `finish_topics`."""
+        """Returns the changed tables of the image by name; call it after `finish_topics`."""
         return self._changed
 
     def _refill(self, topic_id: bytes) -> None:
-        """The same partitions, in other states, or other settings."""
+        """Updates a topic with the same partitions: new partition states or settings."""
         shown, partitions = self._base.topics[topic_id], self._partitions.get(topic_id)
         header = self._header(topic_id) or shown
         self._show(replace(header, partitions=shown.partitions if partitions is None else partitions))
 
     def _reshape(self, topic_id: bytes) -> None:
-        """What is shown of a topic, and what waits."""
+        """Updates which partitions of a topic are shown and which wait."""
         header, before = self._header(topic_id), self._before.topics.get(topic_id)
         found = self._partitions.get(topic_id)
         table = self._partitions_before(topic_id) if found is None else found
@@ -176,12 +176,12 @@ class Draft:
         if header is not None and shown:
             self._show(replace(header, partitions=shown))
             header = None
-        waits = Waiting(
+        rest_of_topic = IncompleteTopic(
             topic=header and replace(header, partitions=EMPTY),
             partitions=rest,
             missing=frozenset(shown.keys() - table.keys()),
         )
-        self._put("waiting", topic_id, waits if waits != NOTHING_WAITS else None)
+        self._put("incomplete", topic_id, rest_of_topic if rest_of_topic != NOTHING_INCOMPLETE else None)
 
     def _show(self, topic: Topic) -> None:
         self._put("topics", topic.topic_id, topic)
@@ -196,7 +196,7 @@ class Draft:
 
 
 def shown_view(view: View, source: Topic) -> Topic:
-    """A view in the form of a topic."""
+    """Returns a view in the form of a topic."""
     return Topic(
         topic_id=view.view_id,
         name=view.name,
@@ -210,13 +210,13 @@ def shown_view(view: View, source: Topic) -> Topic:
 def _shown(
     topic: Topic | None, table: Mapping[int, PartitionState], before: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
-    """The partitions that are shown: all, once they are there, and until then those that were.
+    """Returns the partitions to show: all once they are complete, until then the previous ones.
 
-    A topic is gone when its own key is: what else is missing is on its way.
+    A topic is deleted when its own key is; other missing keys are still to be received.
     """
     if topic is None:
         return {}
-    count = len(table) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
+    count = len(table) if topic.count == COUNT_UNKNOWN else topic.count
     if all(number in table for number in range(count)):
         return {number: table[number] for number in range(count)}
     return {number: table.get(number, before[number]) for number in range(min(count, len(before)))}

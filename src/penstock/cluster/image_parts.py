@@ -1,4 +1,4 @@
-"""What the image is made of: brokers, the controller, topics. Pure."""
+"""Parts of the metadata image: Broker (registration), Controller, Topic. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -6,18 +6,18 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from penstock.cluster import keys
-from penstock.cluster.partition_state import NO_EPOCH, PartitionState, Place
+from penstock.cluster.partition_state import NO_EPOCH, PartitionState
 from penstock.cluster.views import View
-from penstock.foundation.ids import INTERNAL_TOPICS, uuid_text
+from penstock.foundation.ids import INTERNAL_TOPICS, TopicIdPartition, uuid_text
 
 NO_BROKER: Final = -1
-AS_MANY_AS_THERE_ARE: Final = -1
+COUNT_UNKNOWN: Final = -1
 EMPTY: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Broker:
-    """A broker that is registered."""
+    """A registered broker."""
 
     node_id: int
     host: str
@@ -25,21 +25,21 @@ class Broker:
     rack: str | None = None
     http: str = ""
     host_id: str = ""
-    """The machine. Several brokers on one are one failure domain."""
+    """The machine. Several brokers on one machine are one failure domain."""
     epoch: int = NO_EPOCH
-    """The number of this registration. No other one ever had it."""
+    """The broker epoch: unique for each registration."""
     folder: str = ""
-    """The id of the data folder: what a broker that has been restarted knows its old registration by."""
+    """The id of the data folder, by which a restarted broker recognises its old registration."""
     leaving: bool = False
-    """It is about to stop: leads nothing that another can lead, and joins no ISR."""
-    lost: Mapping[Place, int] = field(default_factory=lambda: EMPTY)
-    """Partitions of which it was the last in sync and has no data, and their leader epochs when it said so: it leads
-    none of them without an unclean election. The entry is obsolete once the partition has a leader."""
+    """It is shutting down: leads no partition that another can lead, and joins no ISR."""
+    lost: Mapping[TopicIdPartition, int] = field(default_factory=lambda: EMPTY)
+    """Partitions of which it was the last in-sync replica and has lost the data, with their leader epochs then: it
+    leads none of them without an unclean election. The entry is obsolete once the partition has a leader."""
 
     def dump(self) -> bytes:
-        """As the store holds it."""
+        """Returns the value for the store."""
         value = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "node_id"}
-        value["lost"] = [[uuid_text(place.topic_id), place.number, epoch] for place, epoch in self.lost.items()]
+        value["lost"] = [[uuid_text(tp.topic_id), tp.partition, epoch] for tp, epoch in self.lost.items()]
         return keys.encode(value)
 
     @classmethod
@@ -54,22 +54,25 @@ class Broker:
             epoch=value.get("epoch", NO_EPOCH),
             folder=value.get("folder", ""),
             leaving=value.get("leaving", False),
-            lost={Place(keys.topic_id_of(text), number): epoch for text, number, epoch in value.get("lost", ())},
+            lost={
+                TopicIdPartition(keys.topic_id_of(text), number): epoch
+                for text, number, epoch in value.get("lost", ())
+            },
         )
 
-    def has_lost(self, place: Place, state: PartitionState) -> bool:
-        """Whether it has nothing of a partition that it was the last in sync with."""
-        return self.lost.get(place, NO_EPOCH) >= state.leader_epoch
+    def has_lost(self, tp: TopicIdPartition, state: PartitionState) -> bool:
+        """Whether it has lost the data of a partition of which it was the last in-sync replica."""
+        return self.lost.get(tp, NO_EPOCH) >= state.leader_epoch
 
     @property
     def failure_domain(self) -> tuple[str, str]:
-        """Rack and machine. A broker that names no machine is one of its own."""
+        """Rack and machine. A broker without a host id is its own domain."""
         return self.rack or "", self.host_id or f"broker-{self.node_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """Who is the controller: which broker, in which registration, and the how-manieth there ever was."""
+    """The current controller: broker, broker epoch and controller epoch."""
 
     node_id: int
     broker_epoch: int
@@ -82,18 +85,18 @@ class Topic:
     name: str
     configs: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
-    count: int = AS_MANY_AS_THERE_ARE
-    """How many partitions it has by its own key, which is written last."""
+    count: int = COUNT_UNKNOWN
+    """Number of partitions according to its own key, which is written last."""
     companion: bytes = b""
-    """The id that its partitions' companion logs have, if they have some. Never given again."""
+    """The id of its companion logs, or empty. Never reused."""
     is_queue: bool = False
-    """Made for the queue of its name: it goes with it, and what is finished in it is reclaimed."""
+    """Whether it was created for the queue of its name: deleted with it, and finished messages are reclaimed."""
     version: int = 0
     view: View | None = None
-    """What makes it a view: then its partitions are those of the topic that it is a view of."""
+    """Set for a view: then its partitions are those of its source topic."""
 
     def dump(self) -> bytes:
-        """Its own key, as the store holds it."""
+        """Returns the value of the topic's key for the store."""
         value: dict[str, Any] = {"name": self.name, "configs": dict(self.configs), "partitions": self.count}
         if self.companion:
             value["companion"] = uuid_text(self.companion)
@@ -103,12 +106,12 @@ class Topic:
 
     @classmethod
     def read(cls, topic_id: bytes, value: Mapping[str, Any], version: int) -> "Topic":
-        """Without its partitions, which have keys of their own."""
+        """Reads a topic without its partitions, which have separate keys."""
         return cls(
             topic_id=topic_id,
             name=value["name"],
             configs=value["configs"],
-            count=value.get("partitions", AS_MANY_AS_THERE_ARE),
+            count=value.get("partitions", COUNT_UNKNOWN),
             companion=keys.topic_id_of(value["companion"]) if "companion" in value else b"",
             is_queue=value.get("queue", False),
             version=version,
@@ -120,13 +123,13 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """What there is of a topic and is not shown: its own key, or partitions that it does not count (yet)."""
+class IncompleteTopic:
+    """The parts of a topic that are not shown: its own key, or partitions beyond its count."""
 
     topic: Topic | None = None
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
     missing: frozenset[int] = frozenset()
-    """Partitions that are shown as they were, for their keys are not there."""
+    """Partitions shown in their previous state, because their keys are missing."""
 
 
-NOTHING_WAITS: Final = Waiting()
+NOTHING_INCOMPLETE: Final = IncompleteTopic()

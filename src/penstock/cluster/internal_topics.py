@@ -17,7 +17,7 @@ COMPACT: Final = "compact"
 
 
 class Rule(NamedTuple):
-    """One setting of an internal topic that is fixed."""
+    """A fixed setting of an internal topic."""
 
     setting: str
     allows: Callable[[Any], bool]
@@ -50,7 +50,7 @@ RULES: Final = (
 
 
 class Fault(NamedTuple):
-    """A setting of an internal topic that is wrong."""
+    """A wrong setting of an internal topic."""
 
     setting: str
     found: str | None
@@ -81,7 +81,7 @@ def check_configs(name: str, before: Mapping[str, str], after: Mapping[str, str]
 
 
 def check_new(name: str, configs: Mapping[str, str], *, is_plain: bool) -> None:
-    """Raises InvalidTopic if an internal topic is about to be created in any way but the brokers' own.
+    """Raises InvalidTopic if a client is about to create an internal topic in another way than brokers do.
 
     `is_plain`: it is no queue's topic, and has no companion logs.
     """
@@ -90,6 +90,6 @@ def check_new(name: str, configs: Mapping[str, str], *, is_plain: bool) -> None:
 
 
 def check_mutable(name: str, operation: str) -> None:
-    """Raises InvalidTopic if a topic is internal: `operation` is what was asked for, as in "delete"."""
+    """Raises InvalidTopic if a topic is internal. `operation` names the request, as in "delete"."""
     if name in INTERNAL_TOPICS:
         raise InvalidTopic(f"cannot {operation} the internal topic {name!r}: it holds the state of coordinators")

@@ -1,7 +1,8 @@
-"""What stands where in the store. Keys hold topic ids, never names that could be used again (but four).
+"""Key layout of the store: names and encoding of all keys.
 
-A key that goes with its holder's session is leased. Where one is made again (`brokers/1`, `controller`), conditions
-are put on a key beside it that never is: `incarnations/<epoch>`, `controller-epoch`.
+Keys contain topic ids, never names that could be reused (except four). A key that ends with its owner's session is
+leased. Where a key is created again (`brokers/1`, `controller`), conditions refer to a key beside it that never is:
+`incarnations/<epoch>`, `controller-epoch`.
 """
 
 import json
@@ -15,20 +16,20 @@ from penstock.foundation.ids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "cluster"
 MOVING: Final = "moving"
-"""There while a cluster is moved into this store and not all of it is there: no broker joins meanwhile."""
+"""Exists while a cluster is migrated into this store: no broker joins meanwhile."""
 BROKERS: Final = "brokers"
 INCARNATIONS: Final = "incarnations"
 BROKER_EPOCHS: Final = "broker-epochs"
-"""Counts the registrations that there ever were."""
+"""Counter of broker epochs."""
 BROKER_CONFIGS: Final = "broker-configs"
 GROUP_CONFIGS: Final = "group-configs"
 CLIENT_METRICS: Final = "client-metrics"
 FOLDERS: Final = "folders"
 DRAINED: Final = "drained"
 CONTROLLER: Final = "controller"
-"""Who is the controller (leased). Taken together with the next controller epoch."""
+"""The controller (leased). Written together with the next controller epoch."""
 CONTROLLER_EPOCH: Final = "controller-epoch"
-"""Counts the controllers that there ever were: its version is a condition of everything that a controller writes."""
+"""Counter of controllers: its version is a condition of all writes of a controller."""
 TOPICS: Final = "topics"
 TOPIC_NAMES: Final = "topic-names"
 PARTITIONS: Final = "partitions"
@@ -37,7 +38,7 @@ PRODUCER_IDS: Final = "producer-ids"
 QUEUES: Final = "queues"
 QUEUE_MOVES: Final = "queue-moves"
 QUEUE_COOLDOWNS: Final = "queue-cooldowns"
-"""Queues that were deleted or purged within the last minute: see queue_cooldowns.py."""
+"""Queues deleted or purged within the last minute: see queue_cooldowns.py."""
 VIEWS: Final = "views"
 
 
@@ -46,7 +47,7 @@ def topic(topic_id: bytes) -> str:
 
 
 def topic_name(name: str) -> str:
-    """Holds a topic's id, or a view's, while it exists: what makes names unique."""
+    """Holds the id of the topic or view with this name: makes names unique."""
     return f"{TOPIC_NAMES}/{name}"
 
 
@@ -55,42 +56,42 @@ def partition(topic_id: bytes, number: int) -> str:
 
 
 def unfinished(topic_id: bytes) -> str:
-    """Leased by whoever makes partitions of a topic in several transactions: nobody else takes them for leftovers."""
+    """Leased by a request that creates partitions in several transactions, to keep them from being removed."""
     return f"{UNFINISHED}/{uuid_text(topic_id)}"
 
 
 def queue(name: str) -> str:
-    """A queue: whose it is, its settings, and the id of the topic that its messages are in."""
+    """A queue: owner, settings, and the id of its topic."""
     return f"{QUEUES}/{name}"
 
 
 def queue_moves(name: str) -> str:
-    """The tasks that move, or have moved, a queue's messages elsewhere."""
+    """The move tasks of a queue, running and finished."""
     return f"{QUEUE_MOVES}/{name}"
 
 
 def view(view_id: bytes) -> str:
-    """A view: its name, its filter, and the id of the topic that it is of."""
+    """A view: its name, its filter, and the id of its source topic."""
     return f"{VIEWS}/{uuid_text(view_id)}"
 
 
 def broker(node_id: int) -> str:
-    """A broker's registration (leased)."""
+    """The registration of a broker (leased)."""
     return f"{BROKERS}/{node_id}"
 
 
 def incarnation(epoch: int) -> str:
-    """There as long as the registration that has this epoch (leased), and never again."""
+    """Exists as long as the registration with this broker epoch (leased), and is never created again."""
     return f"{INCARNATIONS}/{epoch}"
 
 
 def folder(node_id: int) -> str:
-    """The data folder that a broker last registered with: another one has none of its data."""
+    """The data folder that a broker last registered with: another folder has none of its data."""
     return f"{FOLDERS}/{node_id}"
 
 
 def drained(node_id: int) -> str:
-    """There if a broker is to get no replicas any more."""
+    """Exists if a broker must get no new replicas."""
     return f"{DRAINED}/{node_id}"
 
 
@@ -99,12 +100,12 @@ def broker_config(node: str) -> str:
 
 
 def group_config(group_id: str) -> str:
-    """The settings that a group has of its own. Any text may be a group's id."""
+    """The dynamic settings of a group. Any text can be a group id."""
     return f"{GROUP_CONFIGS}/{quote(group_id, safe='')}"
 
 
 def client_metrics(name: str) -> str:
-    """A subscription to metrics of clients. Any text may be its name."""
+    """A client metrics subscription. Any text can be its name."""
     return f"{CLIENT_METRICS}/{quote(name, safe='')}"
 
 
@@ -115,7 +116,7 @@ def plain_name_of(text: str) -> str:
 
 @lru_cache(maxsize=1000)
 def topic_id_of(text: str) -> bytes:
-    """The topic's id that a key names. The keys of ten thousand partitions name the same one."""
+    """Returns the topic id in a key; cached, since ten thousand partitions name the same topic."""
     return uuid_bytes(text)
 
 
@@ -127,4 +128,4 @@ def decode(value: bytes) -> Any:
     try:
         return orjson.loads(value)
     except orjson.JSONDecodeError:
-        return json.loads(value)  # which takes half a surrogate pair for a character, too
+        return json.loads(value)  # accepts lone surrogates, which orjson refuses

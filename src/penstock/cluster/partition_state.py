@@ -1,25 +1,19 @@
-"""Who holds a partition and who leads it, as the store has it. Pure."""
+"""PartitionState: replicas, leader, leader epoch and ISR of a partition, as in the store (LeaderAndIsr). Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from penstock.cluster import keys
+from penstock.foundation.ids import TopicIdPartition
 
 NO_LEADER: Final = -1
 NO_EPOCH: Final = -1
 
 
-class Place(NamedTuple):
-    """One partition of one topic that is never made again."""
-
-    topic_id: bytes
-    number: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Who holds a partition and who leads it; changed by compare-and-set on its own key."""
+    """Replicas, leader and ISR of a partition; changed by compare-and-set on its key."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -28,15 +22,15 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     leader_broker_epoch: int = NO_EPOCH
-    """The registration that the leader was elected in. One that was restarted since does not lead in this epoch."""
+    """The registration in which the leader was elected. If it restarts, it no longer leads in this epoch."""
     reserved_from: int = 0
     reserved_to: int = 0
-    """The offsets that a memory partition may give. When it restarts, empty, it begins above all it ever gave."""
+    """Offsets that a memory partition may assign. After an empty restart it begins above all of them."""
     version: int = 0
     """The store's version of this state: the condition of the next change."""
 
     def dump(self) -> bytes:
-        """As the store holds it."""
+        """Returns the value for the store."""
         return keys.encode({name: getattr(self, name) for name in _STORED})
 
     @classmethod
@@ -55,7 +49,7 @@ class PartitionState:
         )
 
     def is_led_by(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a broker was elected in its present registration; it leads as soon as its log is open."""
+        """Whether a broker was elected in its current registration; it leads as soon as its log is open."""
         return self.leader == node_id and self.leader_broker_epoch == broker_epoch
 
     @property
@@ -69,9 +63,9 @@ class PartitionState:
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether not all of the replicas are in sync; one that is being added may lag."""
+        """Whether not all replicas are in sync, except those being added."""
         return len(self.isr) < len(self.replicas) and not {*self.replicas} <= {*self.isr, *self.adding}
 
 
-Placed = tuple[Place, PartitionState]
+PartitionEntry = tuple[TopicIdPartition, PartitionState]
 _STORED: Final = tuple(entry.name for entry in fields(PartitionState) if entry.name != "version")

@@ -1,8 +1,8 @@
-"""Where replicas go: rendezvous hashing over failure domains. Pure.
+"""Replica placement: rendezvous hashing over failure domains (racks and machines). Pure.
 
-Every broker has a score for every partition, which nothing but the two decides: so brokers that come and go change
-little. The best score wins among those that the rules allow: first racks that have no replica of the partition, then
-machines that have none, then brokers that have less than their share.
+Every broker has a score for every partition, which depends only on these two: so adding or removing brokers changes
+little. The best score wins among the brokers that the rules prefer: first racks without a replica of the partition,
+then machines without one, then brokers with less than their share.
 """
 
 from collections import Counter
@@ -11,61 +11,62 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Final
 
-from penstock.cluster.image import Broker, ClusterImage, Place
+from penstock.cluster.image import Broker, ClusterImage
 from penstock.cluster.settings import CORDONED
 from penstock.foundation.errors import InvalidReplicationFactor
+from penstock.foundation.ids import TopicIdPartition
 
 Replicas = tuple[int, ...]
 _SLACK: Final = 2
-"""By so many replicas a broker may be ahead of its share, so that the last partitions still have a choice."""
+"""Replicas that a broker may be ahead of its share, so that the last partitions still have a choice."""
 
 
-def score(place: Place, node_id: int) -> int:
-    """How much a broker is drawn to a partition: the same everywhere, and even over all of them."""
-    key = b"%b/%d/%d" % (place.topic_id, place.number, node_id)
+def score(tp: TopicIdPartition, node_id: int) -> int:
+    """Returns the rendezvous hash of a broker for a partition: the same everywhere, and evenly distributed."""
+    key = b"%b/%d/%d" % (tp.topic_id, tp.partition, node_id)
     return int.from_bytes(blake2b(key, digest_size=8).digest())
 
 
 def closed_brokers(image: ClusterImage) -> frozenset[int]:
-    """The brokers that are to get no replicas any more: they are drained, or cordoned (KIP-1066)."""
+    """Returns the brokers that must get no new replicas: drained or cordoned (KIP-1066)."""
     cordoned = (node for node, configs in image.broker_configs.items() if node and configs.get(CORDONED, "").strip())
     return image.drained.union(map(int, cordoned))
 
 
 def open_brokers(image: ClusterImage) -> list[Broker]:
-    """The brokers that may get replicas: those that are there, and neither leave nor are closed."""
+    """Returns the brokers that may get replicas: registered, and neither shutting down, drained nor cordoned."""
     closed = closed_brokers(image)
     return [broker for node, broker in sorted(image.brokers.items()) if not broker.leaving and node not in closed]
 
 
 def awaited_brokers(image: ClusterImage, factor: int) -> list[int]:
-    """The brokers that are away and are missed, if a partition is to have so many replicas: those that have some of
-    others. None, if there are enough without them."""
+    """Returns the offline brokers with replicas that are needed for this replication factor; none if enough are
+    online."""
     there = {broker.node_id for broker in open_brokers(image)}
     if len(there) >= factor:
         return []
-    known = {node for _, state in image.placed() for node in state.replicas}
+    known = {node for _, state in image.find_partitions() for node in state.replicas}
     return sorted(known - there - closed_brokers(image))
 
 
 def crowding(replicas: Iterable[Broker]) -> tuple[int, int]:
-    """How many replicas of a partition share a rack, and how many a machine. The less the better."""
+    """Returns how many replicas of a partition share a rack, and how many a machine. Lower is better."""
     domains = [broker.failure_domain for broker in replicas]
     return len(domains) - len({rack for rack, _ in domains}), len(domains) - len(set(domains))
 
 
 @dataclass(slots=True, kw_only=True)
 class Spread:
-    """Which brokers there are, and how much each has so far."""
+    """The available brokers, and the number of replicas and leaders of each."""
 
     brokers: Mapping[int, Broker]
     replicas: Counter[int] = field(default_factory=Counter)
     leaders: Counter[int] = field(default_factory=Counter)
     share: float = 0.0
-    """Replicas that each broker would have if all had the same."""
+    """Replicas per broker if all had the same number."""
 
-    def choose(self, place: Place, chosen: Sequence[Broker]) -> Broker | None:
-        """The best broker for one more replica of a partition."""
+    def choose(self, tp: TopicIdPartition, chosen: Sequence[Broker]) -> Broker | None:
+        """Returns the best broker for one more replica of a partition, or None."""
         racks = Counter(broker.failure_domain[0] for broker in chosen)
         hosts = Counter(broker.failure_domain for broker in chosen)
         taken = {broker.node_id for broker in chosen}
@@ -73,13 +74,13 @@ class Spread:
         def rank(broker: Broker) -> tuple[bool, int, int, bool, bool, int]:
             rack, load = racks[broker.failure_domain[0]], self.replicas[broker.node_id]
             overfull, full = load >= self.share, load + 1 > self.share
-            return rack > 0, hosts[broker.failure_domain], rack, overfull, full, -score(place, broker.node_id)
+            return rack > 0, hosts[broker.failure_domain], rack, overfull, full, -score(tp, broker.node_id)
 
         return min((found for node, found in self.brokers.items() if node not in taken), key=rank, default=None)
 
-    def lead_first(self, place: Place, replicas: Iterable[int]) -> Replicas:
-        """The replicas in order: first whoever leads the least, then by score."""
-        ranked = sorted(replicas, key=lambda node: -score(place, node))
+    def order_replicas(self, tp: TopicIdPartition, replicas: Iterable[int]) -> Replicas:
+        """Returns the replicas in order: first the broker that leads the fewest partitions, then by score."""
+        ranked = sorted(replicas, key=lambda node: -score(tp, node))
         first = min(ranked, key=lambda node: self.leaders[node])
         return (first, *(node for node in ranked if node != first))
 
@@ -89,55 +90,55 @@ class Spread:
 
 
 class Placer:
-    """Places the new partitions of a topic, one after another. The same answers to the same questions.
+    """Places the new partitions of a topic, one after another. Deterministic.
 
-    Partitions are placed one at a time: a topic may have ten thousand, and a transaction takes about a hundred.
+    Partitions are placed one at a time: a topic may have ten thousand, and a transaction holds about a hundred.
     """
 
     def __init__(
-        self, brokers: Iterable[Broker], topic_id: bytes, count: int, factor: int, beside: Iterable[Replicas] = ()
+        self, brokers: Iterable[Broker], topic_id: bytes, count: int, factor: int, existing: Iterable[Replicas] = ()
     ) -> None:
-        """`beside`: the replicas of the partitions that the topic has already."""
+        """`existing`: the replicas of the existing partitions of the topic."""
         table = {broker.node_id: broker for broker in brokers}
         check_factor(factor, len(table))
         self._topic_id = topic_id
         self._factor = factor
         self._spread = Spread(brokers=table)
-        for replicas in beside:
+        for replicas in existing:
             self._spread.add(replicas)
         self._total = self._spread.replicas.total()
         self._share_at_last = (self._total + count * factor) / len(table)
 
     def place(self, number: int) -> Replicas:
-        """Replicas for the next partition, the preferred leader first."""
+        """Returns the replicas of the next partition, the preferred leader first."""
         spread, factor = self._spread, self._factor
-        place = Place(self._topic_id, number)
+        tp = TopicIdPartition(self._topic_id, number)
         spread.share = min(self._share_at_last, (self._total + factor) / len(spread.brokers) + _SLACK)
         chosen: list[Broker] = []
         while len(chosen) < factor:
-            found = spread.choose(place, chosen)
+            found = spread.choose(tp, chosen)
             assert found is not None, "there are at least as many brokers as replicas"
             chosen.append(found)
-        replicas = spread.lead_first(place, (broker.node_id for broker in chosen))
+        replicas = spread.order_replicas(tp, (broker.node_id for broker in chosen))
         spread.add(replicas)
         self._total += factor
         return replicas
 
 
 def check_factor(factor: int, brokers: int) -> None:
-    """Raises InvalidReplicationFactor if so many replicas cannot lie on so many brokers."""
+    """Raises InvalidReplicationFactor if this number of brokers cannot hold this number of replicas."""
     if factor < 1:
-        raise InvalidReplicationFactor(f"a partition has at least 1 replica, asked for {factor}")
+        raise InvalidReplicationFactor(f"the replication factor must be at least 1, got {factor}")
     if factor > brokers:
-        raise InvalidReplicationFactor(f"{factor} replicas need {factor} brokers, there are {brokers}")
+        raise InvalidReplicationFactor(f"{factor} replicas need {factor} brokers, but {brokers} are available")
 
 
 def place_replicas(
-    brokers: Iterable[Broker], topic_id: bytes, numbers: Sequence[int], factor: int, beside: Iterable[Replicas] = ()
+    brokers: Iterable[Broker], topic_id: bytes, numbers: Sequence[int], factor: int, existing: Iterable[Replicas] = ()
 ) -> dict[int, Replicas]:
-    """Replicas for new partitions of a topic, the preferred leader first. The same answer to the same question.
+    """Returns replicas for new partitions of a topic, the preferred leader first. Deterministic.
 
-    `beside`: those of the partitions that the topic has already.
+    `existing`: the replicas of the existing partitions of the topic.
     """
-    placer = Placer(brokers, topic_id, len(numbers), factor, beside)
+    placer = Placer(brokers, topic_id, len(numbers), factor, existing)
     return {number: placer.place(number) for number in numbers}

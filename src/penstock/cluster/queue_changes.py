@@ -1,8 +1,8 @@
-"""Deciding on queues: which there are, and what must be written to the store to make, change or delete one. Pure.
+"""Queue changes: lookups, and the store writes that create, alter or delete a queue and its move tasks. Pure.
 
-A queue is the share group of its name on one topic. Its own topic is made first and says that it is a queue's, then
-the queue's key: whoever died in between is repeated by whoever asks for the queue again. A queue whose topic is gone
-is none, whatever is left of it. Every write is on the condition of the topic, whose key is never made again.
+A queue is the share group of its name on one topic. Its own topic is created first, marked as a queue's, then the
+queue's key; if a broker dies in between, the next CreateQueue repeats it. A queue whose topic was deleted does not
+exist, even if keys are left. Every write depends on the topic, whose key is never created again.
 """
 
 from collections.abc import Sequence
@@ -32,26 +32,26 @@ QUEUES_PER_TOPIC_MAX: Final = 32
 
 
 def find_queue(image: ClusterImage, name: str) -> Queue | None:
-    """A queue by its name, if it and its topic are there."""
+    """Returns a queue by its name, or None if it or its topic does not exist."""
     found = image.queues.get(name)
     return found if found is not None and found.topic_id in image.topics else None
 
 
 def queue_of(image: ClusterImage, name: str) -> Queue:
-    """As `find_queue`; raises NoSuchQueue."""
+    """Same as `find_queue`; raises NoSuchQueue."""
     found = find_queue(image, name)
     if found is None:
-        raise NoSuchQueue(f"there is no queue {name!r}; create it, or list queues to see what is there")
+        raise NoSuchQueue(f"there is no queue {name!r}; create it, or list the existing queues")
     return found
 
 
 def queues_on(image: ClusterImage, topic_id: bytes) -> list[Queue]:
-    """All queues of a topic: its own, and those that are attached to it."""
+    """Returns all queues of a topic: its own, and those attached to it."""
     return [queue for queue in image.queues.values() if queue.topic_id == topic_id]
 
 
 def sources_of(image: ClusterImage, name: str) -> list[Queue]:
-    """The queues whose dead letters come to this one."""
+    """Returns the queues whose dead-letter queue is this one."""
     return [
         queue
         for queue in image.queues.values()
@@ -62,31 +62,31 @@ def sources_of(image: ClusterImage, name: str) -> list[Queue]:
 
 
 def topic_for(image: ClusterImage, name: str) -> Topic | None:
-    """The topic that was made for a queue of this name, if it is there. Raises NameTaken if it is somebody else's."""
+    """Returns the topic created for a queue of this name, or None. Raises NameTaken if the topic has another use."""
     if name in INTERNAL_TOPICS:
-        raise NameTaken(f"{name!r} is the name of an internal topic; give the queue another name")
+        raise NameTaken(f"{name!r} is the name of an internal topic; use another name for the queue")
     topic = image.by_name.get(name)
     if topic is not None and not topic.is_queue:
-        raise NameTaken(f"there is a topic {name!r}; attach a queue to it, or give the queue another name")
+        raise NameTaken(f"topic {name!r} exists; attach a queue to it, or use another name for the queue")
     return topic
 
 
 def plan_queue(image: ClusterImage, queue: Queue) -> list[Op]:
-    """The writes that make a queue on a topic that is there. Raises QueueExists if somebody was faster."""
+    """Returns the writes that create a queue on an existing topic. Raises QueueExists, NoSuchQueue, TooManyQueues."""
     topic = image.topics.get(queue.topic_id)
     if topic is None:
-        raise NoSuchQueue(f"the topic of queue {queue.name!r} was deleted; try again")
+        raise NoSuchQueue(f"the topic of queue {queue.name!r} was deleted; retry")
     if find_queue(image, queue.name) is not None:
         raise QueueExists(f"queue {queue.name!r} exists already")
     check_partitions(topic, queue)
     if len(queues_on(image, queue.topic_id)) >= QUEUES_PER_TOPIC_MAX:
-        raise TooManyQueues(f"topic {topic.name!r} has {QUEUES_PER_TOPIC_MAX} queues, no more can be attached")
+        raise TooManyQueues(f"topic {topic.name!r} has {QUEUES_PER_TOPIC_MAX} queues, the maximum; delete one first")
     key = keys.queue(queue.name)
     return [Check(keys.topic(topic.topic_id), topic.version), Put(key, queue.dump(), image.version(key))]
 
 
 def plan_alter_queue(image: ClusterImage, before: Queue, after: Queue) -> list[Op]:
-    """The writes that give a queue other settings or tags, and its own topic what follows from them."""
+    """Returns the writes that change settings or tags of a queue, and the queue's topic accordingly."""
     if after == before:
         return []
     key, topic = keys.queue(before.name), image.topics[after.topic_id]
@@ -97,44 +97,44 @@ def plan_alter_queue(image: ClusterImage, before: Queue, after: Queue) -> list[O
 
 
 def check_partitions(topic: Topic, queue: Queue) -> None:
-    """Duplicates of a whole queue can be told by one leader only. Raises InvalidPartitions."""
+    """Raises InvalidPartitions for deduplication per queue on several partitions: only one leader can detect it."""
     settings, count = queue.settings, len(topic.partitions)
     if settings.is_fifo and settings.deduplication_scope == SCOPE_QUEUE and count > 1:
         raise InvalidPartitions(
             f"queue {queue.name!r} has {count} partitions, and a DeduplicationScope of {SCOPE_QUEUE!r} needs one;"
-            f" leave it at {SCOPE_GROUP!r}, or make another queue"
+            f" keep {SCOPE_GROUP!r}, or create another queue"
         )
 
 
 def check_growth(image: ClusterImage, topic: Topic) -> None:
-    """More partitions would part a FIFO queue's message groups, and its duplicates. Raises InvalidPartitions."""
+    """Raises InvalidPartitions for a FIFO queue: its message groups and deduplication would be split."""
     for queue in queues_on(image, topic.topic_id):
         if queue.settings.is_fifo:
             raise InvalidPartitions(
-                f"topic {topic.name!r} has the FIFO queue {queue.name!r}, whose message groups would be on other"
-                " partitions than before; make another queue with as many partitions as it needs"
+                f"topic {topic.name!r} has the FIFO queue {queue.name!r}, whose message groups would move to other"
+                " partitions; create another queue with more partitions"
             )
 
 
 def plan_topic_configs(topic: Topic, settings: QueueSettings) -> list[Op]:
-    """The write that gives a queue's own topic the settings that follow from the queue's."""
+    """Returns the write that sets the settings of a queue's own topic from the queue's."""
     configs = {**topic.configs, **settings.topic_configs()}
     return plan_configure(topic, configs) if configs != topic.configs else []
 
 
 def plan_forget_queues(image: ClusterImage, queues: Sequence[Queue]) -> list[Op]:
-    """The writes that leave nothing of queues in the store."""
+    """Returns the writes that remove all keys of queues."""
     named = [make(queue.name) for queue in queues for make in (keys.queue, keys.queue_moves)]
     return [Delete(key, image.version(key)) for key in named if key in image.versions]
 
 
 def moves_of(image: ClusterImage, queue: Queue) -> tuple[MoveTask, ...]:
-    """The tasks that move or have moved a queue's messages, the newest first."""
+    """Returns the move tasks of a queue, the newest first."""
     return tuple(task for task in image.queue_moves.get(queue.name, ()) if task.topic_id == queue.topic_id)
 
 
 def plan_moves(image: ClusterImage, queue: Queue, task: MoveTask) -> list[Op]:
-    """The write that adds a task to those of a queue, or says how one of them is now."""
+    """Returns the write that adds or updates a move task of a queue."""
     known = moves_of(image, queue)
     if task.handle in {each.handle for each in known}:
         tasks = tuple(task if each.handle == task.handle else each for each in known)

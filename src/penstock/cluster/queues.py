@@ -1,4 +1,4 @@
-"""Queues, as the store knows them. Pure. How they are made, changed and deleted: cluster/queue_changes.py."""
+"""Queues, queue settings, redrive policies and move tasks as stored. Pure. Changes: cluster/queue_changes.py."""
 
 import re
 from collections.abc import Mapping
@@ -20,22 +20,22 @@ SCOPE_GROUP: Final = "messageGroup"
 PER_QUEUE: Final = "perQueue"
 PER_GROUP: Final = "perMessageGroupId"
 PARTITIONS_MAX: Final = 8
-"""Of a new queue, unless more are asked for."""
+"""Of a new queue, unless more are requested."""
 _MESSAGE_BYTES: Final = 1 << 20
-"""Of what may be sent at a time; as a batch it is larger."""
+"""Limit of one SendMessage or batch; as a record batch it is larger."""
 _SEGMENT_BYTES: Final = 32 << 20
-"""What is finished is reclaimed segment by segment."""
+"""Finished messages are reclaimed segment by segment."""
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueExists(PenstockError):
-    """A queue of this name is there, with other settings."""
+    """A queue of this name exists, with other settings."""
 
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
 
 class NameTaken(PenstockError):
-    """A topic of this name is there, and is no queue's."""
+    """A topic of this name exists that was not created for a queue."""
 
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -45,14 +45,14 @@ class NoSuchQueue(PenstockError):
 
 
 class TooManyQueues(PenstockError):
-    """A topic can have only so many queues."""
+    """The topic has the maximum number of queues."""
 
     code = ErrorCode.POLICY_VIOLATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Redrive:
-    """Where messages go that were received too often."""
+    """The dead-letter queue and the maximum receive count (RedrivePolicy)."""
 
     queue: str
     max_receive_count: int
@@ -60,7 +60,7 @@ class Redrive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveAllow:
-    """Which queues may name this one as their dead-letter queue."""
+    """The queues that may use this one as their dead-letter queue (RedriveAllowPolicy)."""
 
     permission: str = ALLOW_ALL
     queues: tuple[str, ...] = ()
@@ -73,7 +73,7 @@ class RedriveAllow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueSettings:
-    """How a queue delivers. Times are in whole seconds, as AWS counts them."""
+    """Attributes of a queue. Times are in whole seconds, as in SQS."""
 
     visibility_timeout_s: int = 30
     delay_s: int = 0
@@ -87,12 +87,12 @@ class QueueSettings:
     redrive: Redrive | None = None
     redrive_allow: RedriveAllow = RedriveAllow()
     partitions: int = 0
-    """Of its topic, when that is made; 0: as many as there are brokers, within reason."""
+    """Of its topic when that is created; 0: one per broker, up to PARTITIONS_MAX."""
     others: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
-    """Attributes that are kept and shown, and do nothing here."""
+    """Attributes that are stored and returned, but have no effect."""
 
     def dump(self) -> dict[str, Any]:
-        """As the store holds it: what is as it would be anyway is left out."""
+        """Returns the value for the store, without defaults."""
         plain = QueueSettings()
         kept = {name: value for name, value in _fields(self) if value != getattr(plain, name)}
         if self.redrive is not None:
@@ -114,13 +114,13 @@ class QueueSettings:
         return cls(**found)
 
     def topic_partitions(self, brokers: int) -> int:
-        """How many partitions its topic gets. Duplicates of a whole queue can be told by one leader only."""
+        """Returns the number of partitions of its topic. Deduplication per queue needs a single leader."""
         if self.is_fifo and self.deduplication_scope == SCOPE_QUEUE:
             return 1
         return self.partitions or max(1, min(brokers, PARTITIONS_MAX))
 
     def topic_configs(self) -> dict[str, str]:
-        """The settings that its own topic gets of it."""
+        """Returns the settings for the queue's topic."""
         return {
             "retention.ms": str(self.retention_s * 1000),
             "max.message.bytes": str(2 * max(self.message_bytes_max, _MESSAGE_BYTES)),
@@ -137,7 +137,7 @@ def _fields(settings: QueueSettings) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue as the cluster knows it."""
+    """A queue in the metadata image."""
 
     name: str
     topic_id: bytes
@@ -145,22 +145,22 @@ class Queue:
     created_ms: int = 0
     modified_ms: int = 0
     is_attached: bool = False
-    """To a topic that was there, and stays."""
+    """Whether it is on a topic that existed before, and is not deleted with it."""
     settings: QueueSettings = QueueSettings()
     tags: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
 
     @property
     def arn(self) -> str:
-        """What AWS would call it, as messages say where they came from; account and region stand for nothing here."""
+        """The ARN that messages name as their source; account and region have no meaning here."""
         account = self.owner if _ACCOUNT.fullmatch(self.owner) else "000000000000"
         return f"arn:aws:sqs:us-east-1:{account}:{self.name}"
 
     def is_same(self, other: "Queue | None") -> bool:
-        """Whether both are one queue, however it has been changed; and not another one of its name."""
+        """Whether both are the same queue, maybe altered; not another one created under its name."""
         return other is not None and (self.topic_id, self.created_ms) == (other.topic_id, other.created_ms)
 
     def dump(self) -> bytes:
-        """Its key, as the store holds it."""
+        """Returns the value of its key for the store."""
         return keys.encode(
             {
                 "topic": uuid_text(self.topic_id),
@@ -188,7 +188,7 @@ class Queue:
 
 
 class MoveStatus(StrEnum):
-    """How a move task is, in AWS's words."""
+    """The status of a move task, in AWS's words."""
 
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
@@ -198,21 +198,21 @@ class MoveStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTask:
-    """Messages of a queue on their way to where they came from, or to a queue that is named."""
+    """A message move task: moves a queue's messages back to their source queues, or to a given queue."""
 
     handle: str
     source: str
     topic_id: bytes
-    """Of the source: one that is made again under its name is another queue."""
+    """Of the source: a queue created again under its name is another queue."""
     destination: str = ""
-    """A queue's name; empty: each message goes back to the queue that it came from."""
+    """A queue name; empty: each message is moved back to its source queue."""
     per_second: int = 0
-    """At most so many; 0: as fast as it goes."""
+    """Maximum messages per second; 0: unlimited."""
     started_ms: int = 0
     status: MoveStatus = MoveStatus.RUNNING
     moved: int = 0
     to_move: int = 0
-    """Messages that there were when it began."""
+    """Number of messages at the start of the task."""
     failure: str = ""
 
     def dump(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""Being one of the brokers: what is written to join, to be the controller, and to leave. Pure.
+"""Store writes of broker registration: join, take the controller role, leave, drain. Pure.
 
-A broker that starts first takes away the registration that it had before it was restarted, then leaves the ISRs of
-partitions that it has no data of, and registers only then: nobody ever sees it registered and takes it for in sync.
+A starting broker first removes its registration from before the restart, then leaves the ISRs of partitions whose
+data it has lost, and only then registers: so it is never registered while wrongly counted as in sync.
 """
 
 from collections.abc import Callable, Container, Iterator, Mapping
@@ -10,11 +10,12 @@ from itertools import islice
 
 from penstock.cluster import keys
 from penstock.cluster.elections import without_data
-from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place, Topic
+from penstock.cluster.image import Broker, ClusterImage, PartitionState, Topic
 from penstock.cluster.topic_changes import OPERATIONS_MAX
 from penstock.coordination.store import ABSENT, Check, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 
 
 class WrongCluster(PenstockError):
@@ -24,14 +25,14 @@ class WrongCluster(PenstockError):
 
 
 class NodeIdTaken(PenstockError):
-    """Another process is this broker."""
+    """Another process is registered as this broker."""
 
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Who a broker is, and how it is reached."""
+    """Node id, addresses and data folder of a broker."""
 
     node_id: int
     host: str
@@ -46,18 +47,18 @@ class Identity:
 
 
 def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -> list[Op]:
-    """The write that makes the cluster, if this is its first broker. Refuses another cluster's data."""
+    """Returns the write that creates the cluster, if there is none. Raises WrongCluster for data of another one."""
     if keys.MOVING in image.versions:
         raise WrongCluster(
-            "a cluster is being moved into this store, and not all of it is there; "
+            "a cluster is being moved into this store, which is not complete; "
             "finish that with `penstock cluster migrate-store`, then start again"
         )
     if not image.cluster_id:
         if identity.cluster_id:
             raise WrongCluster(
-                f"the data folder belongs to cluster {identity.cluster_id}, and the store knows of no cluster; "
-                "give the address of the store that this cluster was made with, move it there with "
-                "`penstock cluster migrate-store`, or give an empty data folder"
+                f"the data folder belongs to cluster {identity.cluster_id}, but the store holds no cluster; "
+                "use the store that this cluster was created with, migrate it with "
+                "`penstock cluster migrate-store`, or use an empty data folder"
             )
         return [
             Put(keys.CLUSTER, keys.encode({"cluster_id": new_cluster_id}), ABSENT),
@@ -65,16 +66,16 @@ def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -
         ]
     if identity.cluster_id not in ("", image.cluster_id):
         raise WrongCluster(
-            f"the data folder belongs to cluster {identity.cluster_id}, and the store to {image.cluster_id}; "
-            "give the store of that cluster, or an empty data folder"
+            f"the data folder belongs to cluster {identity.cluster_id}, but the store to {image.cluster_id}; "
+            "use the store of that cluster, or an empty data folder"
         )
     return []
 
 
 def plan_retire(image: ClusterImage, identity: Identity, own: Container[int] | None = None) -> list[Op]:
-    """The writes that take away an earlier registration of the same broker, made before it was restarted.
+    """Returns the writes that remove this broker's registration of before a restart. Raises NodeIdTaken.
 
-    `own`: the epochs that this process has tried to register with, if it is not only just starting.
+    `own`: the epochs that this process has tried to register with; None at its start.
     """
     known = image.brokers.get(identity.node_id)
     if known is None:
@@ -87,7 +88,7 @@ def plan_retire(image: ClusterImage, identity: Identity, own: Container[int] | N
     if known.folder not in ("", identity.folder):
         raise NodeIdTaken(
             f"broker {identity.node_id} is registered at {known.host}:{known.port} with another data folder; "
-            "give this one another --node-id, or stop the other and wait until its lease is over"
+            "use another --node-id for this one, or stop the other and wait until its session has expired"
         )
     gone = [keys.broker(identity.node_id), keys.incarnation(known.epoch)]
     controller = image.controller
@@ -96,44 +97,46 @@ def plan_retire(image: ClusterImage, identity: Identity, own: Container[int] | N
     return [Delete(key, image.versions[key]) for key in gone if key in image.versions]
 
 
-def lost_places(
+def lost_partitions(
     image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool]
-) -> Iterator[tuple[Place, PartitionState]]:
-    """The partitions that count on a broker as in sync, and that it has no data of when its process is a new one.
+) -> Iterator[tuple[TopicIdPartition, PartitionState]]:
+    """Yields the partitions whose ISR contains this broker although its new process has no data of them.
 
-    Those in memory, those that are `is_lost` from its folder, and all of them if its data lay in another folder.
+    Those in memory, those that `is_lost` reports, and all if its data was in another folder.
     """
     elsewhere = image.folders.get(identity.node_id, identity.folder) != identity.folder
-    for place, state in image.placed(lambda state: identity.node_id in state.isr):
-        if elsewhere or state.in_memory or is_lost(image.topics[place.topic_id], place.number):
-            yield place, state
+    for tp, state in image.find_partitions(lambda state: identity.node_id in state.isr):
+        if elsewhere or state.in_memory or is_lost(image.topics[tp.topic_id], tp.partition):
+            yield tp, state
 
 
 def leave_isrs(
-    image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool], begun: Container[Place]
-) -> dict[Place, PartitionState]:
-    """How partitions must be before a broker registers that has no data of them; as many as fit into a transaction.
+    image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool], begun: Container[TopicIdPartition]
+) -> dict[TopicIdPartition, PartitionState]:
+    """Returns states without this broker in the ISR, for lost partitions; as many as fit a transaction.
 
-    `begun`: those that begin anew already.
+    `begun`: partitions that have restarted empty already.
     """
     changed = (
-        (place, after)
-        for place, state in lost_places(image, identity, is_lost)
-        if place not in begun and (after := without_data(state, identity.node_id)) is not state
+        (tp, after)
+        for tp, state in lost_partitions(image, identity, is_lost)
+        if tp not in begun and (after := without_data(state, identity.node_id)) is not state
     )
     return dict(islice(changed, OPERATIONS_MAX - 1))
 
 
-def plan_leave_isrs(node_id: int, states: Mapping[Place, PartitionState]) -> list[Op]:
-    """The writes that make partitions so, on the condition that the broker is not registered meanwhile."""
-    puts = [Put(keys.partition(*place), state.dump(), state.version) for place, state in states.items()]
+def plan_leave_isrs(node_id: int, states: Mapping[TopicIdPartition, PartitionState]) -> list[Op]:
+    """Returns the writes of these states, on the condition that the broker is not registered."""
+    puts = [Put(keys.partition(*tp), state.dump(), state.version) for tp, state in states.items()]
     return [Check(keys.broker(node_id), ABSENT), *puts] if puts else []
 
 
-def plan_register(image: ClusterImage, identity: Identity, epoch: int, lost: Mapping[Place, int]) -> list[Op]:
-    """The writes with which a broker is there, under an epoch that nobody else has."""
+def plan_register(
+    image: ClusterImage, identity: Identity, epoch: int, lost: Mapping[TopicIdPartition, int]
+) -> list[Op]:
+    """Returns the writes that register a broker with a unique broker epoch."""
     if identity.node_id in image.brokers:
-        return []  # it was written and the answer was lost, or somebody else was faster
+        return []  # written, but the response was lost; or another process was faster
     broker = Broker(
         node_id=identity.node_id,
         host=identity.host,
@@ -156,7 +159,7 @@ def plan_register(image: ClusterImage, identity: Identity, epoch: int, lost: Map
 
 
 def plan_leaving(image: ClusterImage, node_id: int, epoch: int) -> list[Op]:
-    """The write with which a broker says that it is about to stop."""
+    """Returns the write that announces the shutdown of a broker."""
     known = image.brokers.get(node_id)
     if known is None or known.epoch != epoch or known.leaving:
         return []
@@ -168,7 +171,7 @@ def plan_leaving(image: ClusterImage, node_id: int, epoch: int) -> list[Op]:
 
 
 def plan_take_control(image: ClusterImage, node_id: int, broker_epoch: int) -> list[Op]:
-    """The writes with which a broker becomes the controller, if there is none."""
+    """Returns the writes that make a broker the controller, if there is none."""
     incarnation, known = keys.incarnation(broker_epoch), image.brokers.get(node_id)
     if image.controller is not None or incarnation not in image.versions or known is None or known.leaving:
         return []
@@ -181,19 +184,19 @@ def plan_take_control(image: ClusterImage, node_id: int, broker_epoch: int) -> l
     ]
 
 
-def has_control(image: ClusterImage, node_id: int, broker_epoch: int) -> bool:
-    """Whether a broker is the controller, as far as the image shows."""
+def is_controller(image: ClusterImage, node_id: int, broker_epoch: int) -> bool:
+    """Whether a broker is the controller according to the image."""
     found = image.controller
     return (
         found is not None
         and (found.node_id, found.broker_epoch) == (node_id, broker_epoch)
-        # Of a transaction that is seen in parts, wait for the other one.
+        # A transaction may be seen in parts: wait for both keys.
         and found.epoch == image.controller_epoch
     )
 
 
 def plan_drained(image: ClusterImage, node_id: int, drained: bool) -> list[Op]:
-    """The write that keeps new replicas away from a broker, or lets it have some again."""
+    """Returns the write that excludes a broker from new replicas, or allows them again."""
     key = keys.drained(node_id)
     if drained == (node_id in image.drained):
         return []

@@ -1,4 +1,4 @@
-"""The settings of a broker's place in the cluster, and of the controller, by Kafka's names where Kafka has one."""
+"""Broker settings of the cluster: node id, listeners, rack, leader rebalancing; with Kafka's names if any."""
 
 from typing import Final
 
@@ -18,48 +18,48 @@ CLUSTER_SETTINGS: Final = (
         kind=Kind.LIST,
         default="",
         choices=("*",),
-        doc="`*` for a broker that is to get no replicas any more, as one that is being drained (KIP-1066). Set it "
-        "while the broker runs: the others do not see its file.",
+        doc="`*` for a broker that must get no new replicas, like one that is being drained (KIP-1066). Set it "
+        "dynamically: other brokers do not read this broker's settings file.",
     ),
-    switch("auto.leader.rebalance.enable", "true", "Whether partitions go back to their preferred leaders."),
+    switch("auto.leader.rebalance.enable", "true", "Whether preferred leaders are elected automatically."),
     number(
         "leader.imbalance.check.interval.seconds",
         300,
         1,
-        "How long a preferred leader must have been in sync before it leads again.",
+        "How long a preferred leader must be in sync before it is elected again.",
         Kind.LONG,
     ),
 )
 
-PLACE_SETTINGS: Final = (
+STARTUP_SETTINGS: Final = (
     Setting(
         name="broker.rack",
         kind=Kind.STRING,
         default="",
-        doc="The rack, or zone, that this broker stands in: no two replicas share one while another has none.",
+        doc="The rack or zone of this broker: replicas of a partition are spread over racks.",
     ),
     Setting(
         name="broker.host.id",
         kind=Kind.STRING,
         default="",
-        doc="The machine that this broker runs on, if it is not the one its host name tells.",
+        doc="The machine that this broker runs on, if it differs from its host name.",
     ),
     Setting(
         name=ADVERTISED_HTTP,
         kind=Kind.STRING,
         default="",
-        doc="Where clients reach queues, if it is not where this broker listens: HOST:PORT, or the URL of what "
-        "stands in front of all brokers.",
+        doc="The address of queues for clients, if it differs from the HTTP listener: HOST:PORT, or the URL of a "
+        "load balancer in front of all brokers.",
     ),
-    Setting(name=NODE_ID, kind=Kind.INT, default="0", doc="The number of this broker (--node-id)."),
-    Setting(name=BROKER_ID, kind=Kind.INT, default="0", doc="The number of this broker, under Kafka's older name."),
-    Setting(name=LISTENERS, kind=Kind.LIST, default="", doc="Where this broker listens (--listen)."),
+    Setting(name=NODE_ID, kind=Kind.INT, default="0", doc="The id of this broker (--node-id)."),
+    Setting(name=BROKER_ID, kind=Kind.INT, default="0", doc="The id of this broker, by Kafka's older name."),
+    Setting(name=LISTENERS, kind=Kind.LIST, default="", doc="The listen address of this broker (--listen)."),
     Setting(
         name=ADVERTISED_LISTENERS,
         kind=Kind.LIST,
         default="",
-        doc="The address that clients and other brokers are told (--advertise).",
+        doc="The address for clients and other brokers (--advertise).",
     ),
-    Setting(name=LOG_DIRS, kind=Kind.LIST, default="", doc="Where everything is kept (--data-dir)."),
+    Setting(name=LOG_DIRS, kind=Kind.LIST, default="", doc="The data folder (--data-dir)."),
 )
 """Read once, when the process starts."""

@@ -1,4 +1,4 @@
-"""The cluster as a client can learn of it: an image to plan on, and how well it is. Pure."""
+"""Cluster health and an image for planning, from what clients can query (Metadata, reassignments). Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.client.cluster_admin import BrokerInfo, Reassignment
 from penstock.client.metadata import TopicInfo
-from penstock.cluster.image import Broker, ClusterImage, PartitionState, Placed, Topic
+from penstock.cluster.image import Broker, ClusterImage, PartitionEntry, PartitionState, Topic
 from penstock.cluster.rebalance_plans import plan_leaders
 from penstock.foundation.ids import TopicPartition
 
@@ -21,10 +21,10 @@ def image_of(
     machines: Mapping[int, str] | None = None,
     closed: Iterable[int] = (),
 ) -> ClusterImage:
-    """What plans are made on. Versions and registrations are not in it: nothing can be written by it.
+    """Builds an image for plans. It has no versions or registrations, so nothing can be written with it.
 
-    `machines`: the machine of a broker, where it is another than its host's name tells. `closed`: brokers that are to
-    get no replicas.
+    `machines`: the machine of a broker, if it differs from its host name. `closed`: brokers that must get no
+    replicas.
     """
     named = machines or {}
     made = [_topic(topic, reassignments) for topic in topics]
@@ -48,7 +48,7 @@ def image_of(
 def _topic(topic: TopicInfo, reassignments: Mapping[TopicPartition, Reassignment]) -> Topic:
     partitions = {}
     for number, info in sorted(topic.partitions.items()):
-        move = reassignments.get(info.name)
+        move = reassignments.get(info.tp)
         partitions[number] = PartitionState(
             replicas=info.replicas if move is None else move.replicas,
             leader=info.leader,
@@ -62,41 +62,41 @@ def _topic(topic: TopicInfo, reassignments: Mapping[TopicPartition, Reassignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Health:
-    """What is not as it should be, and what is under way."""
+    """Problems of the cluster, and reassignments in progress."""
 
-    offline: tuple[Placed, ...]
-    """Partitions that nobody leads."""
-    under_min_isr: tuple[Placed, ...]
-    """Partitions that take no message that is to be acknowledged by all: too few replicas are in sync."""
-    under_replicated: tuple[Placed, ...]
-    """Partitions that not all of their replicas are in sync with."""
-    moving: tuple[Placed, ...]
-    not_preferred: tuple[Placed, ...]
-    """Partitions that another broker leads than the first of their replicas."""
+    offline: tuple[PartitionEntry, ...]
+    """Partitions without a leader."""
+    under_min_isr: tuple[PartitionEntry, ...]
+    """Partitions below min.insync.replicas, which refuse writes with acks=all."""
+    under_replicated: tuple[PartitionEntry, ...]
+    """Partitions with replicas that are not in sync."""
+    moving: tuple[PartitionEntry, ...]
+    not_preferred: tuple[PartitionEntry, ...]
+    """Partitions not led by their preferred leader."""
     missing: tuple[int, ...]
-    """Brokers that have replicas and are not there."""
+    """Brokers that have replicas and are offline."""
 
     @property
     def is_good(self) -> bool:
-        """Whether every message is where it should be, as often as it should be. Moving is no illness."""
+        """Whether all partitions are fully replicated. Reassignments in progress do not count as problems."""
         return not (self.offline or self.under_min_isr or self.under_replicated or self.missing)
 
 
 def examine(image: ClusterImage, min_isrs: Mapping[str, int]) -> Health:
-    """How the cluster is. `min_isrs`: min.insync.replicas of topics, by name."""
-    placed = list(image.placed())
+    """Returns the health of the cluster. `min_isrs`: min.insync.replicas of topics, by name."""
+    placed = list(image.find_partitions())
     names = {topic_id: topic.name for topic_id, topic in image.topics.items()}
     holders = {node for _, state in placed for node in state.replicas}
     return Health(
         offline=tuple(image.offline()),
         under_min_isr=tuple(
-            (place, state)
-            for place, state in placed
-            # Of fewer replicas than are wanted, all must be in sync (KIP-966).
-            if len(state.isr) < min(min_isrs.get(names[place.topic_id], 1), len(state.replicas))
+            (tp, state)
+            for tp, state in placed
+            # With fewer replicas than min.insync.replicas, all must be in sync (KIP-966).
+            if len(state.isr) < min(min_isrs.get(names[tp.topic_id], 1), len(state.replicas))
         ),
         under_replicated=tuple(image.under_replicated()),
-        moving=tuple(image.placed(lambda state: state.is_reassigned)),
+        moving=tuple(image.find_partitions(lambda state: state.is_reassigned)),
         not_preferred=tuple(plan_leaders(image)),
         missing=tuple(sorted(holders - image.brokers.keys())),
     )

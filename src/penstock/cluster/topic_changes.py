@@ -1,9 +1,9 @@
-"""Deciding on topics: what must be written to the store to make, grow, change or delete one. Pure.
+"""Topic changes: the store writes that create, grow, configure or delete a topic. Pure.
 
-A store takes only so much in one transaction. A topic that needs more is made in several: first its partitions, which
-nobody sees, then its own key, which says how many there are, and its name. Whoever does that holds the key
-`unfinished/<topic>` meanwhile; what lies about without it, because somebody died halfway, the controller removes. A
-topic that is deleted goes the other way round: its name and its own key first.
+A store limits the size of a transaction. A larger topic is created in several: first its partitions, which are not
+shown, then its own key with the number of partitions, and its name. The request holds the key `unfinished/<topic>`
+meanwhile; partitions without it, left by a failed request, are removed by the controller. A topic is deleted the
+other way round: its name and its own key first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,11 +13,11 @@ from typing import Final
 
 from penstock.cluster import keys
 from penstock.cluster.elections import RESERVED_OFFSETS as RESERVED_OFFSETS
-from penstock.cluster.image import AS_MANY_AS_THERE_ARE, ClusterImage, PartitionState, Topic
+from penstock.cluster.image import COUNT_UNKNOWN, ClusterImage, PartitionState, Topic
 from penstock.cluster.internal_topics import check_configs, check_mutable, check_new
 from penstock.cluster.placement import Placer, Replicas, check_factor, open_brokers
-from penstock.cluster.reassignment import target_of
-from penstock.cluster.views import check_name
+from penstock.cluster.reassignment import target_replicas
+from penstock.cluster.view_changes import check_name
 from penstock.coordination.store import ABSENT, Check, Conflict, Delete, Op, Put
 from penstock.foundation.errors import (
     InvalidConfig,
@@ -31,9 +31,9 @@ from penstock.log.setting_table import DELAYED_MESSAGES
 from penstock.log.settings import delays_messages
 
 OPERATIONS_MAX: Final = 100
-"""Operations of one transaction. etcd takes 128 unless it is told otherwise, and ZooKeeper 1 MB of them."""
-_PARTITIONS_AT_ONCE: Final = OPERATIONS_MAX - 4
-"""Beside a name, a topic, a marker and who is at it."""
+"""Operations of one transaction. etcd accepts 128 by default, ZooKeeper 1 MB."""
+_PARTITIONS_PER_TRANSACTION: Final = OPERATIONS_MAX - 4
+"""Leaves space for the name, the topic, the marker and the registration check."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class Step:
     ops: tuple[Op, ...]
     is_last: bool = True
     is_part: bool = False
-    """Whether the change takes more than one, and so depends on who began it being there still."""
+    """Whether the change takes several transactions: then each requires that this broker is still registered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic as someone asks for it: -1 stands for the default."""
+    """A topic to create: -1 stands for the default."""
 
     name: str
     partitions: int = -1
@@ -63,28 +63,28 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
     companion: bytes = b""
-    """The id of its partitions' companion logs, if they are to have some."""
+    """The id of its companion logs; empty: none."""
     is_queue: bool = False
-    """Whether it is made for the queue of its name."""
+    """Whether it is created for the queue of its name."""
 
 
 def plan_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> list[Op]:
-    """The writes that make a topic, if one transaction can hold them. Raises what Kafka would answer."""
-    return _whole(next_create(image, wanted, topic_id, defaults))
+    """Returns the writes that create a topic, if one transaction can hold them. Raises Kafka's errors."""
+    return _single_transaction(next_create(image, wanted, topic_id, defaults))
 
 
-def _whole(step: Step) -> list[Op]:
+def _single_transaction(step: Step) -> list[Op]:
     if step.is_part:
         raise InvalidPartitions(
-            f"one transaction makes at most {_PARTITIONS_AT_ONCE} partitions; make them step by step"
+            f"one transaction creates at most {_PARTITIONS_PER_TRANSACTION} partitions; use several steps"
         )
     return list(step.ops)
 
 
 class PartitionPlan:
-    """Where the new partitions of a topic go: decided a few at a time, for as long as the same brokers are there.
+    """Placement of new partitions, computed a few at a time while the brokers stay the same.
 
-    A topic of ten thousand partitions is made in a hundred transactions: each of them costs by what it makes.
+    A topic of ten thousand partitions is created in a hundred transactions; each costs only by its own partitions.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PartitionPlan:
         leader_epoch: int = 0,
         beside: Callable[[], Iterable[Replicas]] = tuple,
     ) -> None:
-        """`assignments`: the replicas that the request names, if it does. `beside`: those of existing partitions."""
+        """`assignments`: the replicas given in the request, if any. `beside`: the replicas of existing partitions."""
         self.topic_id: Final = topic_id
         self.numbers: Final = numbers
         self._factor = factor
@@ -111,10 +111,10 @@ class PartitionPlan:
         self._placed: dict[int, Sequence[int]] = {}
 
     def next_states(
-        self, image: ClusterImage, missing: Sequence[int], there: Mapping[int, PartitionState]
+        self, image: ClusterImage, missing: Sequence[int], created: Mapping[int, PartitionState]
     ) -> dict[int, PartitionState]:
-        """The first of the partitions that are missing, as many as fit into a transaction. Raises what Kafka would
-        answer. `there`: those that were made before."""
+        """Returns the first missing partitions that fit a transaction, beside those `created`. Raises Kafka's
+        errors."""
         brokers = image.brokers, image.drained, image.broker_configs
         if self._brokers != brokers:
             self._brokers = brokers
@@ -122,11 +122,11 @@ class PartitionPlan:
             if self._assignments:
                 _check_assignment(image, self._assignments, first=self.numbers.start)
             else:
-                beside = [*self._beside(), *(target_of(state) for state in there.values())]
+                beside = [*self._beside(), *(target_replicas(state) for state in created.values())]
                 self._placer = Placer(open_brokers(image), self.topic_id, len(missing), self._factor, beside)
         return {
-            number: _fresh(image, self._replicas(number), self._in_memory, self._leader_epoch)
-            for number in missing[:_PARTITIONS_AT_ONCE]
+            number: _new_state(image, self._replicas(number), self._in_memory, self._leader_epoch)
+            for number in missing[:_PARTITIONS_PER_TRANSACTION]
         }
 
     def _replicas(self, number: int) -> Sequence[int]:
@@ -138,13 +138,13 @@ class PartitionPlan:
 
 
 def check_create(image: ClusterImage, wanted: NewTopic, defaults: Defaults) -> None:
-    """Raises what Kafka would answer if a topic cannot be made."""
+    """Raises Kafka's errors if a topic cannot be created."""
     check_new_name(image, wanted)
     plan_partitions(image, wanted, bytes(16), defaults)
 
 
 def check_new_name(image: ClusterImage, wanted: NewTopic) -> None:
-    """Raises what Kafka would answer if the name is taken, or no such topic can have it."""
+    """Raises Kafka's errors if the name is taken or not allowed for such a topic."""
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
     check_name(image, wanted.name)
@@ -152,10 +152,10 @@ def check_new_name(image: ClusterImage, wanted: NewTopic) -> None:
 
 
 def plan_partitions(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> PartitionPlan:
-    """The partitions that a topic begins with. Raises what Kafka would answer."""
+    """Returns the plan of a new topic's partitions. Raises Kafka's errors."""
     if wanted.assignments:
         if wanted.partitions != -1 or wanted.replication_factor != -1:
-            raise InvalidRequest("give an assignment, or a number of partitions and replicas, not both")
+            raise InvalidRequest("set an assignment, or the number of partitions and replicas, not both")
         _check_assignment(image, wanted.assignments, first=0)
         count, factor = len(wanted.assignments), -1
         _check_count(count, defaults)
@@ -181,7 +181,7 @@ def next_create(
     owner: str = "",
     plan: PartitionPlan | None = None,
 ) -> Step:
-    """The next of the transactions that make a topic. Raises what Kafka would answer.
+    """Returns the next transaction that creates a topic. Raises Kafka's errors.
 
     `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions so far.
     """
@@ -203,16 +203,16 @@ def next_create(
 
 
 def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], owner: str) -> Step:
-    """Partitions that are not there yet, as many as fit; with the last of them, what makes them count."""
+    """Returns a step with missing partitions, as many as fit; the last step includes the operations `last`."""
     topic_id = plan.topic_id
     marker, holder = keys.unfinished(topic_id), image.unfinished.get(topic_id)
     if holder not in (None, owner):
-        raise Conflict(marker)  # somebody else is at it
-    there = image.waiting[topic_id].partitions if holder is not None and topic_id in image.waiting else {}
-    missing = [number for number in plan.numbers if number not in there]
+        raise Conflict(marker)  # another request is creating partitions
+    created = image.incomplete[topic_id].partitions if holder is not None and topic_id in image.incomplete else {}
+    missing = [number for number in plan.numbers if number not in created]
     puts = tuple(
         Put(keys.partition(topic_id, number), state.dump(), ABSENT)
-        for number, state in plan.next_states(image, missing, there).items()
+        for number, state in plan.next_states(image, missing, created).items()
     )
     is_last = len(puts) == len(missing)
     if holder is not None:
@@ -224,15 +224,17 @@ def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], o
 
 
 def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
-    """The write that leaves what was made of a topic's partitions to the controller, to be removed."""
+    """Returns the write that leaves created partitions to the controller, to be removed."""
     if image.unfinished.get(topic_id) != owner:
         return []
     marker = keys.unfinished(topic_id)
     return [Delete(marker, image.version(marker))]
 
 
-def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader_epoch: int = 0) -> PartitionState:
-    """A new partition. Brokers that are leaving follow later: they have no time for new ones."""
+def _new_state(
+    image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader_epoch: int = 0
+) -> PartitionState:
+    """Returns a new partition. Brokers that are shutting down join its ISR later."""
     isr = [node for node in replicas if not image.brokers[node].leaving]
     if not isr:
         raise InvalidReplicaAssignment(f"all of the brokers {list(replicas)} are shutting down")
@@ -248,13 +250,13 @@ def _fresh(image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader
 
 def _check_count(count: int, defaults: Defaults) -> None:
     if not 1 <= count <= defaults.partitions_max:
-        raise InvalidPartitions(f"a topic has 1 to {defaults.partitions_max} partitions, asked for {count}")
+        raise InvalidPartitions(f"the number of partitions must be 1 to {defaults.partitions_max}, got {count}")
 
 
 def _check_assignment(image: ClusterImage, assignments: Mapping[int, Sequence[int]], first: int) -> None:
     if sorted(assignments) != list(range(first, first + len(assignments))):
         raise InvalidReplicaAssignment(
-            f"partitions are numbered from {first} on without gaps, got {sorted(assignments)}"
+            f"partitions must be numbered from {first} without gaps, got {sorted(assignments)}"
         )
     sizes = {len(replicas) for replicas in assignments.values()}
     if len(sizes) != 1 or 0 in sizes:
@@ -264,14 +266,14 @@ def _check_assignment(image: ClusterImage, assignments: Mapping[int, Sequence[in
             raise InvalidReplicaAssignment(f"partition {number} names a broker twice")
         unknown = [node for node in replicas if node not in image.brokers]
         if unknown:
-            raise InvalidReplicaAssignment(f"partition {number} names brokers that are not there: {unknown}")
+            raise InvalidReplicaAssignment(f"partition {number} names unknown or offline brokers: {unknown}")
 
 
 def plan_grow(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
 ) -> list[Op]:
-    """The writes that give a topic more partitions, if one transaction can hold them."""
-    return _whole(next_grow(image, topic, count, assignments, defaults))
+    """Returns the writes that add partitions to a topic, if one transaction can hold them."""
+    return _single_transaction(next_grow(image, topic, count, assignments, defaults))
 
 
 def next_grow(
@@ -283,7 +285,7 @@ def next_grow(
     owner: str = "",
     plan: PartitionPlan | None = None,
 ) -> Step:
-    """The next of the transactions that give a topic more partitions; see `next_create`."""
+    """Returns the next transaction that adds partitions to a topic; see `next_create`."""
     plan = plan or plan_growth(image, topic, count, assignments, defaults)
     grown = Put(keys.topic(topic.topic_id), replace(topic, count=count).dump(), topic.version)
     return _next_step(image, plan, (grown,), owner)
@@ -292,26 +294,26 @@ def next_grow(
 def plan_growth(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
 ) -> PartitionPlan:
-    """The partitions that a topic lacks to have `count`. Raises what Kafka would answer."""
+    """Returns the plan of the partitions that a topic lacks to have `count`. Raises Kafka's errors."""
     have = len(topic.partitions)
     if count <= have:
-        raise InvalidPartitions(f"topic {topic.name!r} has {have} partitions; a larger number is needed, got {count}")
+        raise InvalidPartitions(f"topic {topic.name!r} has {have} partitions; expected a larger number, got {count}")
     _check_count(count, defaults)
-    factor = len(target_of(topic.partitions[0]))
+    factor = len(target_replicas(topic.partitions[0]))
     added: dict[int, Sequence[int]] = {}
     if assignments is None:
         check_factor(factor, len(open_brokers(image)))
     else:
         if len(assignments) != count - have:
             raise InvalidReplicaAssignment(
-                f"{count - have} partitions are added, the assignment names {len(assignments)}"
+                f"{count - have} partitions are added, but the assignment has {len(assignments)}"
             )
         added = {have + number: tuple(replicas) for number, replicas in enumerate(assignments)}
         _check_assignment(image, added, first=have)
         if any(len(replicas) != factor for replicas in added.values()):
-            raise InvalidReplicaAssignment(f"topic {topic.name!r} has {factor} replicas a partition")
-    # A coordinator's epoch is its partition's leader epoch. For a producer whose state moves to a new partition, it
-    # must not go back: its markers would be refused as those of a coordinator that was replaced.
+            raise InvalidReplicaAssignment(f"topic {topic.name!r} needs {factor} replicas per partition")
+    # The coordinator epoch is the partition's leader epoch. For a producer whose state moves to a new partition, it
+    # must not decrease: its markers would be fenced as those of a replaced coordinator.
     epoch = max(state.leader_epoch for state in topic.partitions.values()) if topic.is_internal else 0
     return PartitionPlan(
         topic.topic_id,
@@ -320,89 +322,89 @@ def plan_growth(
         assignments=added,
         in_memory=topic.configs.get("storage") == "memory",
         leader_epoch=epoch,
-        beside=lambda: [target_of(state) for state in topic.partitions.values()],
+        beside=lambda: [target_replicas(state) for state in topic.partitions.values()],
     )
 
 
 def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = b"") -> list[Op]:
-    """The write that gives a topic these settings and no others. Raises InvalidConfig.
+    """Returns the write that replaces the settings of a topic. Raises InvalidConfig.
 
-    `companion`: the id of companion logs for delayed messages, should these settings be the first to ask for some.
+    `companion`: the id of companion logs for delayed messages, if these settings are the first to need some.
     """
     check_configs(topic.name, topic.configs, configs)
     if delays_messages(topic.configs) and not delays_messages(configs):
         raise InvalidConfig(
-            f"{DELAYED_MESSAGES} cannot be switched off: messages of topic {topic.name!r} may be waiting; make"
-            " another topic"
+            f"{DELAYED_MESSAGES} cannot be switched off: delayed messages of topic {topic.name!r} may be pending;"
+            " create another topic"
         )
     if not delays_messages(configs) or delays_messages(topic.configs):
-        return [_rewritten(topic, replace(topic, configs=configs))]
+        return [_write_topic(topic, replace(topic, configs=configs))]
     if topic.companion:
         raise InvalidConfig(
-            f"topic {topic.name!r} is, or was, worked off by a queue or a share group, which cannot go together with"
-            f" {DELAYED_MESSAGES}=true; make another topic"
+            f"topic {topic.name!r} is or was used by a queue or share group, which cannot be combined with"
+            f" {DELAYED_MESSAGES}=true; create another topic"
         )
-    return [_rewritten(topic, replace(topic, configs=configs, companion=companion))]
+    return [_write_topic(topic, replace(topic, configs=configs, companion=companion))]
 
 
 def check_may_share(topic: Topic) -> None:
-    """Raises PolicyViolation or InvalidTopic if queues and share groups cannot work a topic off."""
+    """Raises PolicyViolation or InvalidTopic if queues and share groups cannot use a topic."""
     check_mutable(topic.name, "keep delivery state for")
     if delays_messages(topic.configs):
         raise PolicyViolation(
-            f"topic {topic.name!r} has {DELAYED_MESSAGES}=true: queues and share groups cannot work it off; read it"
+            f"topic {topic.name!r} has {DELAYED_MESSAGES}=true: queues and share groups cannot use it; read it"
             " with a consumer group, or delay messages of a queue by DelaySeconds"
         )
 
 
 def plan_companion(topic: Topic, companion: bytes) -> list[Op]:
-    """The write that gives a topic's partitions companion logs, or takes away those that they have."""
+    """Returns the write that adds companion logs to the partitions of a topic, or removes them."""
     if topic.companion == companion:
         return []
-    return [_rewritten(topic, replace(topic, companion=companion))]
+    return [_write_topic(topic, replace(topic, companion=companion))]
 
 
-def _rewritten(topic: Topic, changed: Topic) -> Op:
-    """A topic's own key, which says from now on how many partitions there are, if it did not."""
-    count = len(topic.partitions) if topic.count == AS_MANY_AS_THERE_ARE else topic.count
+def _write_topic(topic: Topic, changed: Topic) -> Op:
+    """Returns the write of a topic's own key, with the number of partitions if it was missing."""
+    count = len(topic.partitions) if topic.count == COUNT_UNKNOWN else topic.count
     return Put(keys.topic(topic.topic_id), replace(changed, count=count).dump(), topic.version)
 
 
 def plan_delete(topic: Topic, name_version: int, beside: Sequence[Op] = ()) -> list[Op]:
-    """The writes that delete a topic, and what goes with it. Partitions that do not fit, the controller removes."""
+    """Returns the writes that delete a topic and `beside`. The controller removes partitions that do not fit."""
     return [
         Delete(keys.topic_name(topic.name), name_version),
         Delete(keys.topic(topic.topic_id), topic.version),
         *beside,
         *(
             Delete(keys.partition(topic.topic_id, number), state.version)
-            for number, state in islice(topic.partitions.items(), _PARTITIONS_AT_ONCE - len(beside))
+            for number, state in islice(topic.partitions.items(), _PARTITIONS_PER_TRANSACTION - len(beside))
         ),
     ]
 
 
 def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
-    """The writes that remove what is left of a topic's partitions when nobody counts them, at most `room` of them."""
-    waiting = image.waiting.get(topic_id)
-    if waiting is None or topic_id in image.unfinished or room < 3:  # two conditions and a partition
+    """Returns at most `room` writes that remove partitions of a deleted or abandoned topic."""
+    incomplete = image.incomplete.get(topic_id)
+    if incomplete is None or topic_id in image.unfinished or room < 3:  # two conditions and a partition
         return []
-    topic = waiting.topic or image.topics.get(topic_id)
+    topic = incomplete.topic or image.topics.get(topic_id)
     count = topic.count if topic is not None else 0
-    numbers = [number for number in waiting.partitions if number >= count]
+    numbers = [number for number in incomplete.partitions if number >= count]
     if not numbers:
         return []
     return [
         Check(keys.topic(topic_id), topic.version if topic is not None else ABSENT),
         Check(keys.unfinished(topic_id), ABSENT),
         *(
-            Delete(keys.partition(topic_id, number), waiting.partitions[number].version)
+            Delete(keys.partition(topic_id, number), incomplete.partitions[number].version)
             for number in numbers[: room - 2]
         ),
     ]
 
 
 def plan_reserve(image: ClusterImage, topic_id: bytes, number: int, beyond: int) -> list[Op]:
-    """The write that lets a memory partition give offsets past `beyond`."""
+    """Returns the write that lets a memory partition assign offsets beyond `beyond`."""
     topic = image.topics.get(topic_id)
     if topic is None or number not in topic.partitions or topic.partitions[number].reserved_to > beyond:
         return []

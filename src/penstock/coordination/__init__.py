@@ -1,1 +1,1 @@
-"""The coordination service behind one port: the only truth about the cluster."""
+"""The coordination store (embedded SQLite, ZooKeeper or etcd), which holds the cluster metadata."""

@@ -1,4 +1,4 @@
-"""The store of a single node: SQLite in the data folder, synced on every change. Nothing to install."""
+"""EmbeddedStore: the store of a single node, SQLite in the data folder, synced on every change."""
 
 import asyncio
 import contextlib
@@ -19,8 +19,8 @@ from penstock.coordination.store import (
     StoreUnavailable,
     Versioned,
     Watcher,
-    changes_anything,
-    checked,
+    has_writes,
+    validate,
 )
 from penstock.coordination.watchers import Watchers
 from penstock.foundation.errors import PenstockError
@@ -40,12 +40,12 @@ CREATE TABLE IF NOT EXISTS moved (
 
 
 class StoreMoved(PenstockError):
-    """What this store held is kept elsewhere now: no broker may start on it."""
+    """The store was migrated to another one: no broker may start on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """Where a store's keys have gone, or are going as long as it is not done; and which move that is."""
+    """The store that the keys are migrated to (completely if `is_done`), and the id of that migration."""
 
     url: str
     move_id: str
@@ -53,10 +53,10 @@ class Seal:
 
 
 class EmbeddedStore:
-    """One thread owns the database; the event loop asks it. A key's version is the revision of its last change.
+    """One thread owns the database; the event loop submits work to it. Versions are revisions of the last change.
 
-    Its session is the time between `open` and `close`. After a crash, the next `open` removes what was leased.
-    `opens_sealed`: for whoever moves its keys elsewhere. A store that is sealed is opened by nobody else.
+    Its session lasts from `open` to `close`. After a crash, the next `open` removes leased keys. Raises StoreMoved if
+    it is sealed, except with `opens_sealed`, for the migration itself.
     """
 
     def __init__(self, path: Path, *, opens_sealed: bool = False) -> None:
@@ -77,7 +77,7 @@ class EmbeddedStore:
 
     def _connect(self) -> None:
         self._path.parent.mkdir(parents=True, exist_ok=True)
-        # isolation_level None: transactions are begun and ended by name below.
+        # isolation_level None: transactions are begun explicitly below.
         database = sqlite3.connect(self._path, isolation_level=None)
         try:
             database.execute("PRAGMA journal_mode=WAL")
@@ -112,7 +112,7 @@ class EmbeddedStore:
 
     @property
     def _db(self) -> sqlite3.Connection:
-        assert self._database is not None, "open() comes first"
+        assert self._database is not None, "call open() first"
         return self._database
 
     async def get(self, key: str) -> Versioned | None:
@@ -123,11 +123,11 @@ class EmbeddedStore:
         return Versioned(value=row[0], version=row[1]) if row else None
 
     async def seal(self) -> Seal | None:
-        """Where its keys have gone, if they have."""
+        """Returns the target of a migration, or None."""
         return await self._on_thread(lambda: _read_seal(self._db))
 
     async def put_seal(self, seal: Seal) -> None:
-        """From now on no broker opens this store."""
+        """Writes the seal: from now on no broker opens this store."""
 
         def put() -> None:
             with self._db:
@@ -138,21 +138,21 @@ class EmbeddedStore:
         await self._on_thread(put)
 
     async def transact(self, ops: Sequence[Op]) -> int:
-        # A caller that is cancelled must not keep from the watchers what the thread has done already.
-        return await asyncio.shield(self._transact_and_tell(checked(ops)))
+        # If the caller is cancelled, watchers must still be notified of a transaction that was executed.
+        return await asyncio.shield(self._transact_and_notify(validate(ops)))
 
-    async def _transact_and_tell(self, ops: Sequence[Op]) -> int:
+    async def _transact_and_notify(self, ops: Sequence[Op]) -> int:
         change = await self._on_thread(lambda: self._transact(ops))
         if change.states:
-            self._watchers.tell(change)
+            self._watchers.notify(change)
         return change.revision
 
     def _transact(self, ops: Sequence[Op]) -> Change:
         states: dict[str, Versioned | None] = {}
-        with self._db:  # commits, or rolls back whatever goes wrong
+        with self._db:  # commits, or rolls back after any error
             self._db.execute("BEGIN IMMEDIATE")
             revision = self._revision()
-            if changes_anything(ops):
+            if has_writes(ops):
                 revision += 1
                 self._db.execute("UPDATE revision SET value = ?", (revision,))
             for op in ops:
@@ -173,11 +173,11 @@ class EmbeddedStore:
                 self._db.execute("DELETE FROM entries WHERE key = ?", (op.key,))
                 self._db.execute("DELETE FROM leased WHERE key = ?", (op.key,))
                 states[op.key] = None
-            case _:  # it has the version it should have, and that was all
+            case _:  # only the version had to be checked
                 pass
 
     def _end_leases(self) -> None:
-        """A session is over: what was leased to it goes."""
+        """Removes the leased keys at the end of a session."""
         with self._db:
             self._db.execute("BEGIN IMMEDIATE")
             if self._db.execute("SELECT 1 FROM leased").fetchone():
@@ -216,7 +216,7 @@ class EmbeddedStore:
             self._thread.shutdown()
 
     def _disconnect(self) -> None:
-        with contextlib.suppress(sqlite3.Error):  # a full disk, say: the next open does it
+        with contextlib.suppress(sqlite3.Error):  # such as a full disk: the next open removes them
             self._end_leases()
         self._db.close()
 

@@ -1,4 +1,4 @@
-"""etcd behind the Store port. A revision is etcd's; a key's version is the revision of its last change."""
+"""EtcdStore: the Store port on etcd. A revision is etcd's; a key's version is the revision of its last change."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,14 +20,14 @@ from penstock.coordination.store import (
     TransactionTooLarge,
     Versioned,
     Watcher,
-    changes_anything,
-    checked,
+    has_writes,
+    validate,
 )
 from penstock.coordination.watchers import Watchers, in_time
 
 
 class EtcdStore:
-    """`addresses`: `host:port` of each server; `root`: what its keys stand under. Leased keys hang on one lease."""
+    """`addresses`: `host:port` of each server; `root`: prefix of all keys. Leased keys share one etcd lease."""
 
     def __init__(self, addresses: Sequence[str], root: str, *, ttl_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self.on_session_lost: list[Callable[[], None]] = []
@@ -69,17 +69,17 @@ class EtcdStore:
 
     async def transact(self, ops: Sequence[Op]) -> int:
         self._check_open()
-        ops = checked(ops)
+        ops = validate(ops)
         is_leased = any(isinstance(op, Put) and op.leased for op in ops)
-        lease = await self._session.granted() if is_leased else NO_LEASE
+        lease = await self._session.wait_for_lease() if is_leased else NO_LEASE
         answer = await self._commit(self._transaction(ops, lease), lease)
         if not answer.succeeded:
-            raise Conflict(self._culprit(ops, answer))
+            raise Conflict(self._conflicting_key(ops, answer))
         revision = int(answer.header.revision)
-        if not changes_anything(ops):
-            return self._watchers.seen_of(revision)
+        if not has_writes(ops):
+            return self._watchers.limit_to_seen(revision)
         async with in_time(self._client.timeout_s, self._client.name):
-            await self._watchers.reached(revision)
+            await self._watchers.wait_notified(revision)
         return revision
 
     async def _commit(self, request: Any, lease: int) -> Any:
@@ -89,16 +89,16 @@ class EtcdStore:
             if refused.status == StatusCode.NOT_FOUND and lease != NO_LEASE:
                 self._session.lost(lease)
                 raise StoreUnavailable(
-                    f"the session at {self._client.name} is over, nothing was changed"
+                    f"the session at {self._client.name} has expired, nothing was changed"
                 ) from refused
             if "too many operations" in str(refused):
                 raise TransactionTooLarge(
-                    f"{self._client.name} takes fewer than {len(request.compare)} operations in one transaction: "
+                    f"{self._client.name} does not accept {len(request.compare)} operations in one transaction; "
                     "start its servers with a larger --max-txn-ops"
                 ) from refused
             if "too large" in str(refused) or "larger than max" in str(refused):
                 raise TransactionTooLarge(
-                    f"{self._client.name} does not take {request.ByteSize()} bytes in one transaction: "
+                    f"{self._client.name} does not accept {request.ByteSize()} bytes in one transaction; "
                     "start its servers with a larger --max-request-bytes"
                 ) from refused
             raise
@@ -108,19 +108,19 @@ class EtcdStore:
         for op in ops:
             key = self._key(op.key)
             request.compare.add(key=key, target=rpc.Compare.MOD, result=rpc.Compare.EQUAL, mod_revision=op.version)
-            # If it fails: what is there instead.
+            # If the transaction fails, returns the current version.
             request.failure.add(request_range=rpc.RangeRequest(key=key, keys_only=True))
             if isinstance(op, Put):
                 put = rpc.PutRequest(key=key, value=op.value, lease=lease if op.leased else NO_LEASE)
-                put.ignore_lease = op.version != ABSENT  # it keeps the one it was made with
+                put.ignore_lease = op.version != ABSENT  # it keeps its first lease
                 request.success.add(request_put=put)
             elif isinstance(op, Delete):
                 request.success.add(request_delete_range=rpc.DeleteRangeRequest(key=key))
         return request
 
     @staticmethod
-    def _culprit(ops: Sequence[Op], answer: Any) -> str:
-        """The first key that had another version."""
+    def _conflicting_key(ops: Sequence[Op], answer: Any) -> str:
+        """Returns the first key that had another version."""
         for op, found in zip(ops, answer.responses, strict=True):
             kvs = found.response_range.kvs
             if (kvs[0].mod_revision if kvs else ABSENT) != op.version:
@@ -129,7 +129,7 @@ class EtcdStore:
 
     async def watch(self, prefix: str, watcher: Watcher) -> None:
         self._check_open()
-        await self._follower.let_in(prefix, watcher)
+        await self._follower.add_watcher(prefix, watcher)
 
     async def close(self) -> None:
         if self._is_closed:

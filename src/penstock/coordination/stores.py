@@ -1,4 +1,4 @@
-"""Opening a store by its name: `embedded`, `zookeeper://host:port,host:port/chroot`, `etcd://host:port/prefix`."""
+"""Opens a store by its URL: `embedded`, `zookeeper://host:port,host:port/chroot` or `etcd://host:port/prefix`."""
 
 import random
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from penstock.foundation.errors import InvalidConfig
 EMBEDDED: Final = "embedded"
 EMBEDDED_FILE: Final = "metadata.db"
 ROOT: Final = "/penstock"
-"""Where keys stand if the address does not say."""
+"""Root of all keys, if the URL has no path."""
 _PORTS: Final = {"zookeeper": 2181, "etcd": 2379}
 _LIBRARIES: Final = {"zookeeper": "kazoo", "etcd": "aetcd"}
 _EXPECTED: Final = (
@@ -23,7 +23,7 @@ _EXPECTED: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Address:
-    """Where a store of other machines is."""
+    """The parsed URL of a remote store."""
 
     kind: str
     servers: tuple[str, ...]
@@ -31,18 +31,18 @@ class Address:
 
 
 async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = TIMEOUT_S) -> Store:
-    """A store that is open. `ttl_s`: how long its session outlives a broker that is not heard of.
+    """Returns an open store. `ttl_s`: how long the session lasts after the last heartbeat of a broker.
 
-    Servers have limits of their own for that (ZooKeeper: 2 to 20 ticks; etcd: 1.5 election timeouts or more).
-    InvalidConfig if the address makes no sense or needs a library that is not there, StoreUnavailable if no server
-    answers, StoreMoved if the embedded one has been moved elsewhere.
+    Servers limit it (ZooKeeper: 2 to 20 ticks; etcd: at least 1.5 election timeouts). Raises InvalidConfig if the URL
+    is invalid or a library is missing, StoreUnavailable if no server answers, StoreMoved if the embedded one was
+    migrated.
     """
     if ttl_s <= 0:
-        raise InvalidConfig(f"a session lives for more than 0 seconds, got {ttl_s:g}")
+        raise InvalidConfig(f"the session timeout must be more than 0 seconds, got {ttl_s:g}")
     if url == EMBEDDED:
         return await open_embedded(data_dir)
     address = parse(url)
-    # Every broker begins with another server, and turns to the next one when that fails: never at once to the same.
+    # In random order, so that brokers spread over the servers, also when they fail over.
     servers = random.sample(address.servers, len(address.servers))
     if address.kind == "zookeeper":
         made = _module(address).ZookeeperStore(",".join(servers), address.root, ttl_s=ttl_s, timeout_s=timeout_s)
@@ -54,7 +54,7 @@ async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = 
 
 
 async def open_embedded(data_dir: Path, *, opens_sealed: bool = False) -> EmbeddedStore:
-    """The store that lies in a data folder. `opens_sealed`: though it was moved elsewhere."""
+    """Returns the open store of a data folder. `opens_sealed`: even if it was migrated."""
     store = EmbeddedStore(data_dir / EMBEDDED_FILE, opens_sealed=opens_sealed)
     try:
         await store.open()
@@ -65,7 +65,7 @@ async def open_embedded(data_dir: Path, *, opens_sealed: bool = False) -> Embedd
 
 
 def _module(address: Address) -> Any:
-    """The libraries are extras, so they are imported by those who need them."""
+    """Imports the adapter of a store; its library is an optional dependency."""
     try:
         return import_module(f"penstock.coordination.{address.kind}")
     except ModuleNotFoundError as error:
@@ -77,14 +77,14 @@ def _module(address: Address) -> Any:
 
 
 def parse(url: str) -> Address:
-    """InvalidConfig says what was expected."""
+    """Parses the URL of a remote store. Raises InvalidConfig."""
     kind, separator, rest = url.partition("://")
     if not separator or kind not in _PORTS:
-        raise InvalidConfig(f"{url!r} is no store: {_EXPECTED}")
+        raise InvalidConfig(f"{url!r} is not a store URL: {_EXPECTED}")
     hosts, _, path = rest.partition("/")
     root = "/" + path.rstrip("/") if path.strip("/") else ROOT
     if any(part in ("", ".", "..") for part in root.split("/")[1:]) or any(sign in url for sign in "?#@ "):
-        raise InvalidConfig(f"{url!r} is no store: {_EXPECTED}")
+        raise InvalidConfig(f"{url!r} is not a store URL: {_EXPECTED}")
     return Address(kind=kind, servers=tuple(_server(host, url, _PORTS[kind]) for host in hosts.split(",")), root=root)
 
 
@@ -94,5 +94,5 @@ def _server(text: str, url: str, port: int) -> str:
         host, number = text, str(port)
     is_bare = ":" not in host or (host.startswith("[") and host.endswith("]"))
     if not host or not is_bare or not number.isdecimal() or not 0 < int(number) < 65536:
-        raise InvalidConfig(f"{text!r} in {url!r} is no server: {_EXPECTED}")
+        raise InvalidConfig(f"{text!r} in {url!r} is not a server address: {_EXPECTED}")
     return f"{host}:{number}"

@@ -1,4 +1,4 @@
-"""ZooKeeper (3.6 or newer) behind the Store port, by kazoo.
+"""ZookeeperStore: the Store port on ZooKeeper 3.6 or newer, with kazoo.
 
 A revision is a zxid; a key's version is that of its node, counted from 1.
 """
@@ -11,7 +11,7 @@ from kazoo.exceptions import NodeExistsError, NoNodeError, ZookeeperError
 from kazoo.protocol.serialization import Create, Exists, GetData, Sync
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from penstock.coordination.store import TIMEOUT_S, Op, StoreUnavailable, Versioned, Watcher, checked
+from penstock.coordination.store import TIMEOUT_S, Op, StoreUnavailable, Versioned, Watcher, validate
 from penstock.coordination.watchers import Watchers, in_time
 from penstock.coordination.zookeeper_client import ZookeeperClient
 from penstock.coordination.zookeeper_follower import Follower
@@ -34,7 +34,7 @@ class ZookeeperStore:
         return self._client.is_connected
 
     async def open(self) -> None:
-        """Connect, and make the nodes that keys stand under if this store is new."""
+        """Connects, and creates the parent nodes if this store is new."""
         self._client.on_connected = self._follower.on_connected
         self._client.on_event = self._follower.on_event
         self._client.on_session_lost = self._session_lost
@@ -54,7 +54,7 @@ class ZookeeperStore:
             results = (await self._client.ask(self._nodes.make_buckets())).value
             refused = [result for result in results if isinstance(result, ZookeeperError)]
             if refused and not any(isinstance(result, NodeExistsError) for result in refused):
-                raise StoreUnavailable(f"{self._client.name} refused to make nodes below {self._nodes.root}")
+                raise StoreUnavailable(f"{self._client.name} refused to create nodes below {self._nodes.root}")
 
     def _session_lost(self) -> None:
         for callback in tuple(self.on_session_lost):
@@ -68,7 +68,7 @@ class ZookeeperStore:
         self._check_open()
         async with in_time(self._client.timeout_s, self._client.name):
             await self._client.connected()
-            # A server may be behind the others; what is read after a sync on the same connection is not.
+            # A server may lag behind the others; a read after a sync on the same connection does not.
             synced = self._client.send(Sync(self._nodes.root))
             found = self._client.send(GetData(self._nodes.path(key), None))
             try:
@@ -79,17 +79,17 @@ class ZookeeperStore:
 
     async def transact(self, ops: Sequence[Op]) -> int:
         self._check_open()
-        ops = checked(ops)
+        ops = validate(ops)
         request = self._nodes.transaction(ops)
         async with in_time(self._client.timeout_s, self._client.name):
             answer = await self._client.ask(request)
-            self._nodes.raise_refusal(ops, answer.value)
-            await self._follower.reached(answer.zxid)
+            self._nodes.raise_if_refused(ops, answer.value)
+            await self._follower.wait_notified(answer.zxid)
             return answer.zxid
 
     async def watch(self, prefix: str, watcher: Watcher) -> None:
         self._check_open()
-        await self._follower.let_in(prefix, watcher)
+        await self._follower.add_watcher(prefix, watcher)
 
     async def close(self) -> None:
         if self._is_closed:

@@ -1,7 +1,7 @@
-"""kazoo on the event loop: its threads are bridged so that answers and events come in the order of the connection.
+"""ZooKeeper client on asyncio: bridges kazoo's threads, and keeps responses and watch events in connection order.
 
-kazoo hands events and answers to two threads, which loses their order, and knows no recursive watches. So this takes
-both from its connection thread itself; that part of kazoo has no public face, and the version is pinned for it.
+kazoo passes events and responses to two threads, which loses their order, and has no recursive watches. So this reads
+both on kazoo's connection thread; that part of kazoo is not public, and its version is pinned for that reason.
 """
 
 import asyncio
@@ -23,21 +23,21 @@ from penstock.coordination.watchers import in_time
 
 logger = logging.getLogger(__name__)
 _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
-# It warns of every attempt to connect; that the connection is lost or back is said once, below.
+# kazoo warns of every connection attempt; below, losing and restoring the connection are logged once.
 _kazoo_logger.setLevel(logging.ERROR)
 
-UNDER_WAY_MAX: Final = 128
+IN_FLIGHT_MAX: Final = 128
 _RECONNECT: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1.0}
 
 
 class Answer(NamedTuple):
     value: Any
     zxid: int
-    """The last transaction that the server knew of when it answered; for a write, the write itself."""
+    """The last transaction known to the server when it answered; for a write, the write itself."""
 
 
 class AddWatch(namedtuple("AddWatch", "path")):
-    """Watch a node and all below it for as long as the connection lasts (ZooKeeper 3.6)."""
+    """Watches a node and all nodes below it as long as the connection lasts (ZooKeeper 3.6)."""
 
     type = 106
     _PERSISTENT_RECURSIVE: Final = 1
@@ -50,8 +50,8 @@ class AddWatch(namedtuple("AddWatch", "path")):
         return None
 
 
-class _Asked:
-    """Stands where kazoo expects its own kind of result. Called on kazoo's thread."""
+class _PendingRequest:
+    """Replaces kazoo's own result object for a request. Called on kazoo's thread."""
 
     __slots__ = ("_client", "_future")
 
@@ -67,15 +67,15 @@ class _Asked:
 
 
 class ZookeeperClient:
-    """One session after another. What happens is told on the event loop, in order."""
+    """A connection with one session after another. Callbacks run on the event loop, in order."""
 
     def __init__(self, hosts: str, ttl_s: float, timeout_s: float) -> None:
         self.name = f"ZooKeeper at {hosts}"
         self.timeout_s = timeout_s
         self.zxid = 0
-        """The last transaction that was heard of. All events up to it have been told."""
+        """The last known transaction. All events up to it have been delivered."""
         self.connection = 0
-        """Counts connections and losses of them, so that one can see that it is another one."""
+        """Counts connects and disconnects, to detect that the connection has changed."""
         self.on_event: Callable[[str], None] = lambda path: None
         self.on_connected: Callable[[], None] = lambda: None
         self.on_session_lost: Callable[[], None] = lambda: None
@@ -83,13 +83,13 @@ class ZookeeperClient:
         self._connected = asyncio.Event()
         self._is_closing = False
         self._waiting: deque[tuple[Any, asyncio.Future[Answer]]] = deque()
-        self._under_way = 0
+        self._in_flight = 0
         self._starting = threading.Lock()
         self._kazoo = KazooClient(
             hosts=hosts, timeout=ttl_s, randomize_hosts=False, connection_retry=dict(_RECONNECT), logger=_kazoo_logger
         )
         self._kazoo.add_listener(self._state_changed)
-        self._kazoo._connection._read_watch_event = self._event_came
+        self._kazoo._connection._read_watch_event = self._on_watch_event
         self._send_ping = self._kazoo._connection._send_ping
         self._kazoo._connection._send_ping = self._ping_if_alive
         self._silence_max_s = ttl_s / 3
@@ -101,7 +101,7 @@ class ZookeeperClient:
         return self._connected.is_set()
 
     async def open(self) -> None:
-        """Returns with the first connection."""
+        """Starts connecting; returns with the first connection."""
         self._tick()
         self._kazoo.start_async()
         await self.connected()
@@ -111,38 +111,38 @@ class ZookeeperClient:
             await self._connected.wait()
 
     def send(self, request: Any) -> "asyncio.Future[Answer]":
-        """Ask without waiting. Requests are carried out in the order in which they are sent.
+        """Sends a request without waiting. Requests are executed in the order in which they are sent.
 
-        The answer may be a NoNodeError or a NodeExistsError; all else that goes wrong is StoreUnavailable.
+        The future raises NoNodeError, NodeExistsError, or StoreUnavailable for all other failures.
         """
         if not self.is_connected:
             raise StoreUnavailable(f"{self.name} cannot be reached")
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._waiting.append((request, future))
-        self._hand_over()
+        self._send_waiting()
         return future
 
-    def _hand_over(self) -> None:
-        """Give kazoo some of what waits. It is woken by a byte for each, and where too many lie the sender blocks."""
-        while self._waiting and self._under_way < UNDER_WAY_MAX:
+    def _send_waiting(self) -> None:
+        """Passes waiting requests to kazoo, up to a limit: too many fill its wake-up pipe and block the sender."""
+        while self._waiting and self._in_flight < IN_FLIGHT_MAX:
             request, future = self._waiting.popleft()
             if not future.done():
-                self._under_way += 1
-                self._kazoo._call(request, _Asked(self, future))
+                self._in_flight += 1
+                self._kazoo._call(request, _PendingRequest(self, future))
 
     async def ask(self, request: Any) -> Answer:
-        """Ask, if need be once there is a connection, and wait for the answer."""
+        """Waits for a connection, sends a request, and returns the answer."""
         async with in_time(self.timeout_s, self.name):
             await self._connected.wait()
             return await self.send(request)
 
     async def close(self) -> None:
-        """End the session. A server that does not answer is not waited for for ever."""
+        """Ends the session. Waits at most `timeout_s` for a server that does not answer."""
         self._is_closing = True
         if self._ticker is not None:
             self._ticker.cancel()
         self._connected.clear()
-        self._forget_requests()
+        self._fail_waiting()
         stopped = asyncio.Event()
 
         def stop() -> None:
@@ -153,7 +153,7 @@ class ZookeeperClient:
             except KazooException as error:
                 logger.info("zookeeper_not_closed reason=%r", str(error))
             finally:
-                self._soon(stopped.set)
+                self._call_on_loop(stopped.set)
 
         self._on_thread(stop)
         with contextlib.suppress(StoreUnavailable):
@@ -161,51 +161,51 @@ class ZookeeperClient:
                 await stopped.wait()
 
     def _tick(self) -> None:
-        """Notes that the event loop runs; kazoo's thread looks at it before it keeps the session alive."""
+        """Notes that the event loop is running; kazoo's thread checks that before it sends a heartbeat."""
         self._ticked_s = time.monotonic()
         self._ticker = self._loop.call_later(self._silence_max_s / 4, self._tick)
 
     # -- called on kazoo's thread
 
     def _ping_if_alive(self, connect_timeout: float) -> None:
-        """Sends a heartbeat unless the event loop hangs: a broker that answers nobody must lose its session."""
+        """Sends a heartbeat unless the event loop hangs: a broker that answers no requests must lose its session."""
         if time.monotonic() - self._ticked_s <= self._silence_max_s:
             self._send_ping(connect_timeout)
         else:
             logger.warning("session_not_renewed store=%r reason='the event loop does not respond'", self.name)
 
     def answered(self, future: "asyncio.Future[Answer]", value: Any) -> None:
-        self._soon(self._deliver, future, value, self._kazoo.last_zxid)
+        self._call_on_loop(self._deliver, future, value, self._kazoo.last_zxid)
 
-    def _event_came(self, buffer: bytes, offset: int) -> None:
+    def _on_watch_event(self, buffer: bytes, offset: int) -> None:
         event, _ = Watch.deserialize(buffer, offset)
-        self._soon(self._tell_event, event.path)
+        self._call_on_loop(self._deliver_event, event.path)
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
-            self._drop_what_nobody_waits_for()
-        self._soon(self._follow_state, state, self._kazoo.client_state)
+            self._fail_stale_requests()
+        self._call_on_loop(self._on_state, state, self._kazoo.client_state)
 
-    def _drop_what_nobody_waits_for(self) -> None:
-        """What slipped into the queue while there was no connection must not be carried out who knows when."""
+    def _fail_stale_requests(self) -> None:
+        """Fails requests that were queued while there was no connection, so that they are not executed later."""
         queue = self._kazoo._queue
         while queue and not self._is_closing:
             _, asked = queue.popleft()
             if asked is not None:
                 asked.set_exception(StoreUnavailable("the connection was lost"))
 
-    def _soon(self, call: Callable[..., None], *arguments: Any) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+    def _call_on_loop(self, call: Callable[..., None], *arguments: Any) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(call, *arguments)
 
     # -- called on the event loop
 
     def _deliver(self, future: "asyncio.Future[Answer]", value: Any, zxid: int) -> None:
         self.zxid = max(self.zxid, zxid)
-        self._under_way = max(0, self._under_way - 1)
-        self._hand_over()
+        self._in_flight = max(0, self._in_flight - 1)
+        self._send_waiting()
         if future.done():
-            return  # whoever asked has given up
+            return  # the caller has timed out or was cancelled
         if isinstance(value, NoNodeError | NodeExistsError | StoreUnavailable):
             future.set_exception(value)
         elif isinstance(value, Exception):
@@ -213,14 +213,14 @@ class ZookeeperClient:
         else:
             future.set_result(Answer(value, zxid))
 
-    def _tell_event(self, path: str) -> None:
+    def _deliver_event(self, path: str) -> None:
         self.on_event(path)
 
-    def _follow_state(self, state: str, keeper_state: str) -> None:
+    def _on_state(self, state: str, keeper_state: str) -> None:
         if self._is_closing:
             return
         self.connection += 1
-        self._forget_requests()
+        self._fail_waiting()
         if state == KazooState.CONNECTED:
             logger.info("store_connected store=%r", self.name)
             self._connected.set()
@@ -233,12 +233,12 @@ class ZookeeperClient:
             logger.warning("store_session_lost store=%r", self.name)
             self.on_session_lost()
             if keeper_state == KeeperState.CLOSED:
-                # Its connection thread has ended, which it does when it is told something it does not understand.
+                # kazoo's connection thread has ended, as it does after a response that it cannot parse.
                 self._on_thread(self._restart)
 
-    def _forget_requests(self) -> None:
-        """Those of the connection before are answered, or never will be."""
-        self._under_way = 0
+    def _fail_waiting(self) -> None:
+        """Fails the waiting requests of the previous connection."""
+        self._in_flight = 0
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:
             if not future.done():
@@ -251,5 +251,5 @@ class ZookeeperClient:
 
     @staticmethod
     def _on_thread(work: Callable[[], object]) -> None:
-        """kazoo waits for its threads when it starts and stops; the event loop does not."""
+        """Runs work on a thread, since kazoo blocks while it starts and stops."""
         threading.Thread(target=work, name="zookeeper", daemon=True).start()

@@ -1,8 +1,8 @@
-"""Following ZooKeeper: events say which nodes changed, and what they hold now is read and told.
+"""ZooKeeper watch: reads the nodes named by watch events, and notifies watchers of their new values.
 
-A server sends the events of a transaction before any answer that knows of it, and serves one connection in order. So
-when an answer of transaction z is there, all events up to z are; and when all nodes that they name have been read,
-everything up to z can be told.
+A server sends the events of a transaction before any response that knows of it, and serves one connection in order.
+So after a response with zxid z, all events up to z have arrived; and once all nodes that they name have been read,
+watchers can be notified of everything up to z.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 READS_AT_ONCE: Final = 500
 ROUNDS_MAX: Final = 4
-"""So often is read what has changed again meanwhile, before what there is is told. At least 2."""
+"""How often nodes that change during the read are read again, before watchers are notified. At least 2."""
 SNAPSHOT_TIMEOUT_S: Final = 60.0
 PAUSE_S: Final = 0.2
 
@@ -31,21 +31,21 @@ States = dict[str, Versioned | None]
 
 
 class Follower:
-    """One task reads and tells, so that nothing old is told after something new."""
+    """One task reads and notifies, so that no old value is delivered after a newer one."""
 
     def __init__(self, client: ZookeeperClient, nodes: Nodes, watchers: Watchers) -> None:
         self._client = client
         self._nodes = nodes
         self._watchers = watchers
         self._followed = 0
-        """The connection on which events come."""
+        """The connection that watch events arrive on."""
         self._dirty: set[str] = set()
         self._known: set[str] = set()
-        """Keys that some watcher takes to be there."""
+        """Keys that exist in the view of some watcher."""
         self._joining: dict[Watch, asyncio.Future[None]] = {}
         self._wake = asyncio.Event()
         self._wanted = 0
-        """Up to here someone waits for the watchers to be told."""
+        """The highest zxid that a task waits for."""
         self._prefixes: tuple[str, ...] = ()
         self._task: asyncio.Task[None] | None = None
 
@@ -61,8 +61,8 @@ class Follower:
     def on_connected(self) -> None:
         self._wake.set()
 
-    async def let_in(self, prefix: str, watcher: Watcher) -> None:
-        """Returns when the watcher has its snapshot."""
+    async def add_watcher(self, prefix: str, watcher: Watcher) -> None:
+        """Adds a watcher. Returns when it has its snapshot."""
         watch = self._watchers.join(prefix, watcher)
         self._joining[watch] = joined = asyncio.get_running_loop().create_future()
         try:
@@ -76,11 +76,11 @@ class Follower:
             self._joining.pop(watch, None)
             raise
 
-    async def reached(self, zxid: int) -> None:
-        """Returns when the watchers have been told of all that happened up to `zxid`, which was heard of."""
+    async def wait_notified(self, zxid: int) -> None:
+        """Waits until the watchers are notified of all changes up to a known `zxid`."""
         self._wanted = max(self._wanted, zxid)
         self._wake.set()
-        await self._watchers.reached(zxid)
+        await self._watchers.wait_notified(zxid)
 
     async def close(self) -> None:
         if self._task is not None:
@@ -94,7 +94,7 @@ class Follower:
     def _has_work(self) -> bool:
         if not self._client.is_connected:
             return False
-        is_behind = self._followed != self._client.connection or self._watchers.told < self._wanted
+        is_behind = self._followed != self._client.connection or self._watchers.notified < self._wanted
         return bool(self._joining or (self._prefixes and (self._dirty or is_behind)))
 
     async def _run(self) -> None:
@@ -106,7 +106,7 @@ class Follower:
                     await self._step()
                 except StoreUnavailable as error:
                     if self._client.is_connected:
-                        logger.warning("store_not_read store=%r reason=%r", self._client.name, str(error))
+                        logger.warning("store_read_failed store=%r reason=%r", self._client.name, str(error))
                     self._followed = 0
                     await asyncio.sleep(PAUSE_S)
 
@@ -114,18 +114,18 @@ class Follower:
         if self._followed != self._client.connection:
             await self._follow()
         elif self._joining:
-            await self._tell_joining()
+            await self._begin_joining()
         else:
             await self._catch_up()
 
     async def _follow(self) -> None:
-        """Begin to get events, and tell everyone all there is."""
+        """Adds the recursive watch, and sends a snapshot to all watchers."""
         connection = self._client.connection
         self._dirty.clear()
         await self._client.ask(AddWatch(self._nodes.root))
         synced = await self._client.ask(Sync(self._nodes.root))
-        if synced.zxid < self._watchers.told:
-            raise StoreUnavailable(f"the server is behind what was told already: {synced.zxid}")
+        if synced.zxid < self._watchers.notified:
+            raise StoreUnavailable(f"the server lags behind the last known transaction: its zxid is {synced.zxid}")
         joining = dict(self._joining)
         prefixes = (*self._prefixes, *(watch.prefix for watch in joining))
         revision = self._client.zxid
@@ -137,9 +137,9 @@ class Follower:
         self._known = set(states)
         snapshot = Change(revision=revision, snapshot=True, states=states)
         self._begin(joining, snapshot)
-        self._watchers.tell(snapshot)
+        self._watchers.notify(snapshot)
 
-    async def _tell_joining(self) -> None:
+    async def _begin_joining(self) -> None:
         connection, joining = self._client.connection, dict(self._joining)
         prefixes = tuple(watch.prefix for watch in joining)
         revision = self._client.zxid
@@ -157,22 +157,22 @@ class Follower:
                 joined.set_result(None)
 
     async def _catch_up(self) -> None:
-        """Read what has changed, and tell it; together with what changes meanwhile, if that ends soon."""
+        """Reads changed nodes and notifies the watchers; includes further changes if they end soon."""
         connection, states = self._client.connection, States()
         for _ in range(ROUNDS_MAX):
             revision = self._client.zxid
             dirty, self._dirty = self._dirty, set()
             states |= await self._read(key for key in dirty if key.startswith(self._prefixes))
             if self._client.connection != connection:
-                return  # all is told again
+                return  # a new snapshot follows
             if not self._dirty:
                 revision = self._client.zxid
                 break
-        # A key that came and went unseen (a check that it is not there does that) is no news.
-        told = {key: state for key, state in states.items() if state is not None or key in self._known}
-        for key, state in told.items():
+        # A key that was created and deleted in between (as a check for ABSENT does) is not reported.
+        changed = {key: state for key, state in states.items() if state is not None or key in self._known}
+        for key, state in changed.items():
             (self._known.discard if state is None else self._known.add)(key)
-        self._watchers.tell(Change(revision=revision, states=told))
+        self._watchers.notify(Change(revision=revision, states=changed))
 
     async def _read_all(self, prefixes: tuple[str, ...]) -> States:
         paths = [self._nodes.bucket(name) for name in BUCKETS]
@@ -187,7 +187,7 @@ class Follower:
         return {key: node and versioned(*node) for key, node in zip(names, found, strict=True)}
 
     async def _ask_all(self, about: Iterable[str], request_of: Callable[[str], Any]) -> list[Any]:
-        """The answers, None for each node that is not there. Many at a time, but not all: servers have limits."""
+        """Returns the answers, None for each missing node. Sends a limited number at a time: servers have limits."""
         rest, answers = iter(about), list[Any]()
         while some := list(islice(rest, READS_AT_ONCE)):
             async with in_time(self._client.timeout_s, self._client.name):

@@ -1,7 +1,7 @@
-"""What stands where in ZooKeeper, and transactions as it knows them. Pure.
+"""ZooKeeper node layout, and the mapping of store transactions to ZooKeeper's multi. Pure.
 
-A key is one node under one of 256 parents, chosen by a hash: ZooKeeper lists children all at once, and a list that
-grows past `jute.maxbuffer` could not be read any more.
+A key is one node below one of 256 parents, chosen by a hash: ZooKeeper lists all children in one response, and a list
+larger than `jute.maxbuffer` could not be read.
 """
 
 import zlib
@@ -34,7 +34,7 @@ from penstock.coordination.store import (
 
 BUCKETS: Final = tuple(f"{number:02x}" for number in range(256))
 TRANSACTION_BYTES_MAX: Final = 1_000_000
-"""A little less than `jute.maxbuffer`: a server hangs up on whoever sends it more."""
+"""A little less than `jute.maxbuffer`: a server closes the connection after a larger request."""
 _VERSION_MAX: Final = 2**31 - 1
 _PERSISTENT: Final = 0
 _EPHEMERAL: Final = 1
@@ -48,7 +48,7 @@ class Nodes:
         self._prefix = root
 
     def parents(self) -> list[str]:
-        """The chroot and all that is above it, from the top."""
+        """Returns the chroot and all nodes above it, from the top."""
         parts = self._prefix.split("/")[1:]
         return ["/" + "/".join(parts[: length + 1]) for length in range(len(parts))]
 
@@ -56,17 +56,17 @@ class Nodes:
         return f"{self._prefix}/{name}"
 
     def path(self, key: str) -> str:
-        # A node's name may hold neither slashes nor control characters, nor be a dot or two.
+        # A node name must not contain slashes or control characters, nor be "." or "..".
         name = quote(key, safe="").replace(".", "%2E")
         return f"{self._prefix}/{BUCKETS[zlib.crc32(key.encode()) & 0xFF]}/{name}"
 
     @staticmethod
     def key(name: str) -> str:
-        """The key of a node, by its name in the bucket."""
+        """Returns the key of a node name."""
         return unquote(name)
 
     def key_at(self, path: str) -> str | None:
-        """The key of a node, by its path; None if that is no key's."""
+        """Returns the key of a node path; None for other nodes."""
         if not path.startswith(f"{self._prefix}/"):
             return None
         bucket, _, name = path[len(self._prefix) + 1 :].partition("/")
@@ -76,16 +76,16 @@ class Nodes:
         return Transaction([_create(self.bucket(name), b"") for name in BUCKETS])
 
     def transaction(self, ops: Sequence[Op]) -> Transaction:
-        """One multi: all or nothing."""
+        """Returns one multi request: all or nothing. Raises Conflict or TransactionTooLarge."""
         for op in ops:
             if op.version > _VERSION_MAX:
-                raise Conflict(op.key)  # no node has such a version
+                raise Conflict(op.key)  # no node can have this version
         request = Transaction([step for op in ops for step in self._steps(op)])
         size = len(request.serialize())
         if size > TRANSACTION_BYTES_MAX:
             raise TransactionTooLarge(
-                f"ZooKeeper takes {TRANSACTION_BYTES_MAX} bytes in one transaction, these {len(ops)} operations have "
-                f"{size}: ask for less at a time"
+                f"ZooKeeper accepts {TRANSACTION_BYTES_MAX} bytes in one transaction, these {len(ops)} operations "
+                f"have {size}; split the request"
             )
         return request
 
@@ -96,18 +96,18 @@ class Nodes:
                 return [_create(path, op.value, _EPHEMERAL if op.leased else _PERSISTENT)]
             return [SetData(path, op.value, version)]
         if op.version == ABSENT:
-            # ZooKeeper cannot check that there is no node, only make one.
+            # ZooKeeper cannot check that a node is absent, only create it.
             return [_create(path, b""), DeleteNode(path, 0)]
         return [DeleteNode(path, version) if isinstance(op, Delete) else CheckVersion(path, version)]
 
-    def raise_refusal(self, ops: Sequence[Op], results: Iterable[Any]) -> None:
-        """Raises Conflict if a transaction was refused for a version, and what is true if for something else."""
+    def raise_if_refused(self, ops: Sequence[Op], results: Iterable[Any]) -> None:
+        """Raises Conflict if a transaction was refused for a version, StoreUnavailable if for something else."""
         owners = [op for op in ops for _ in self._steps(op)]
         for op, result in zip(owners, results, strict=False):
             if not isinstance(result, ZookeeperError) or isinstance(result, RolledBackError | RuntimeInconsistency):
                 continue
             if isinstance(result, NoNodeError) and op.version == ABSENT:
-                raise StoreUnavailable(f"ZooKeeper lacks a part of {self.root}: someone has removed it")
+                raise StoreUnavailable(f"ZooKeeper nodes below {self.root} are missing: they were deleted")
             if isinstance(result, BadVersionError | NodeExistsError | NoNodeError):
                 raise Conflict(op.key)
             raise StoreUnavailable(f"ZooKeeper refused a change of {op.key}: {type(result).__name__}")
@@ -118,5 +118,5 @@ def _create(path: str, value: bytes, flags: int = _PERSISTENT) -> Create:
 
 
 def versioned(value: bytes, stat: Any) -> Versioned:
-    """A node as the port knows it: ZooKeeper's versions begin at 0, which is ABSENT there."""
+    """Converts a node. ZooKeeper's versions begin at 0, which is ABSENT in the port."""
     return Versioned(value=value, version=stat.version + 1)

@@ -1,1 +1,1 @@
-"""Delayed messages: which wait for their time, and what becomes of them. Pure."""
+"""Delayed messages: the state machine of pending messages and their delivery. Pure."""

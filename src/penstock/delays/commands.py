@@ -1,4 +1,4 @@
-"""What is asked of the machine that delays the messages of one partition, and what it wants done."""
+"""Commands and effects of the delayed-message state machine of one partition."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -7,13 +7,13 @@ from penstock.delays.entries import Entry
 
 
 class Begin(NamedTuple):
-    """From this offset of the topic on, records with a delay are held back: said once, when the setting is new."""
+    """Starts delaying records from this offset of the topic on: sent once, when the setting is new."""
 
     offset: int
 
 
 class Message(NamedTuple):
-    """A delayed record that is committed."""
+    """A committed delayed record."""
 
     offset: int
     due_ms: int
@@ -23,53 +23,53 @@ class Message(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Keep these messages: they are all that there are below an offset, and have not been kept before."""
+    """Stores these messages: all delayed ones below `copied_to` that are not stored yet."""
 
     messages: Sequence[Message]
     copied_to: int
     now_ms: int = 0
-    """By the clock on the wall."""
+    """Wall clock time."""
 
 
 class Take(NamedTuple):
-    """Which messages are to be delivered now? They come as a Deliver, once all that was decided is committed."""
+    """Takes messages that are due. They arrive as a Deliver effect, once all earlier decisions are committed."""
 
     now_ms: int
-    """By the clock on the wall: that is what producers set times by."""
+    """Wall clock time, by which producers set delivery times."""
     count_max: int
 
 
-class Fired(NamedTuple):
-    """These messages are in the topic, and committed there; who looks for more begins at an offset."""
+class ConfirmDelivered(NamedTuple):
+    """These messages are committed in the topic; the next search for unrecorded deliveries starts at `scan_from`."""
 
     offsets: Sequence[int]
-    """Those that were taken, from the first on; or, of who has taken over, what it has found in the topic."""
+    """A prefix of the messages taken; from a new leader, the deliveries that it found in the topic."""
     scan_from: int
 
 
-class GiveBack(NamedTuple):
-    """What was taken could not be delivered yet."""
+class Release(NamedTuple):
+    """Releases the messages taken, because they could not be delivered yet."""
 
 
 class Cancel(NamedTuple):
-    """These messages are not to be delivered. The reply says of each whether it waited until now."""
+    """Cancels messages. The reply tells for each whether it was pending until now."""
 
     offsets: Sequence[int]
 
 
 class Rewind(NamedTuple):
-    """The topic ends here: an unclean election has taken back what was copied from behind."""
+    """Truncates the copied messages to the end of the topic, after an unclean election."""
 
     end: int
 
 
 class Began(NamedTuple):
-    """Effect: from here on records with a delay may be taken in."""
+    """Effect: delayed records may be accepted from here on."""
 
     since: int
 
 
 class Deliver(NamedTuple):
-    """Effect: append these to the topic, in this order, and say so by Fired. Cancelled ones only need to be said."""
+    """Effect: append these to the topic in order, then send ConfirmDelivered, also for cancelled ones."""
 
     entries: tuple[Entry, ...]

@@ -1,6 +1,6 @@
-"""What is remembered of a message that waits: an entry of 32 bytes, and the records that it is made of.
+"""The 32-byte entry of a pending delayed message, and the records of the companion log that hold it.
 
-An entry begins with its due time and its offset, most significant byte first: entries sort as bytes do.
+An entry starts with its due time and its offset, most significant byte first, so entries sort as bytes do.
 """
 
 import struct
@@ -13,23 +13,23 @@ RANK_BYTES: Final = 16
 """Due time and offset: the order in which messages are delivered."""
 
 CANCELLED: Final = 1
-"""Set in the state of a message that is not to be delivered. The rest of the state is its generation."""
+"""Bit of the state of a cancelled message. The rest of the state is its generation."""
 GENERATION_MAX: Final = 127
 
 _ENTRY: Final = struct.Struct(">qqB7sq")
 _RANK: Final = struct.Struct(">qq")
-_KEPT: Final = struct.Struct(">Bq7sq")
+_STORED: Final = struct.Struct(">Bq7sq")
 _OFFSET: Final = struct.Struct(">q")
 
 BEGAN: Final = (30_101).to_bytes(2, "big")
 COPIED: Final = (30_102).to_bytes(2, "big")
-FIRED: Final = (30_103).to_bytes(2, "big")
+DELIVERED: Final = (30_103).to_bytes(2, "big")
 MESSAGE: Final = (30_110).to_bytes(2, "big")
 """Kinds of records: the first bytes of their keys."""
 
 
 class Rank(NamedTuple):
-    """A message's place among all that wait."""
+    """A message's position among all pending messages."""
 
     due_ms: int
     offset: int
@@ -38,8 +38,8 @@ class Rank(NamedTuple):
         return _RANK.pack(*self)
 
 
-NOT_ONE: Final = Rank(0, -1)
-"""Before every message that there could be."""
+BEFORE_ALL: Final = Rank(0, -1)
+"""Before every possible message."""
 
 
 class Entry(NamedTuple):
@@ -47,8 +47,8 @@ class Entry(NamedTuple):
     offset: int
     state: int
     key_hash: bytes
-    kept_at: int
-    """Where the message itself lies in the companion log."""
+    stored_at: int
+    """The offset of the message in the companion log."""
 
     @property
     def rank(self) -> Rank:
@@ -70,14 +70,14 @@ class Entry(NamedTuple):
 
 
 Ranks = dict[int, Rank]
-"""One of each generation."""
+"""One rank per generation."""
 
 
 def last_ranks(entries: Iterable[Entry]) -> Ranks:
-    """Of each generation that is among these."""
+    """Returns the highest rank of each generation among these entries."""
     found: Ranks = {}
     for entry in entries:
-        found[entry.generation] = max(found.get(entry.generation, NOT_ONE), entry.rank)
+        found[entry.generation] = max(found.get(entry.generation, BEFORE_ALL), entry.rank)
     return found
 
 
@@ -90,7 +90,7 @@ def rank_at(data: bytes, at: int = 0) -> Rank:
 
 
 def hash_of(key: bytes | None) -> bytes:
-    """What messages with a key are found by; whoever looks compares the keys themselves."""
+    """Returns the hash by which messages with a key are found; the caller compares the keys themselves."""
     return bytes(7) if key is None else blake2b(key, digest_size=7).digest()
 
 
@@ -98,7 +98,7 @@ def message_key(offset: int) -> bytes:
     return MESSAGE + _OFFSET.pack(offset)
 
 
-class Kept(NamedTuple):
+class StoredMessage(NamedTuple):
     """A message in the companion log."""
 
     state: int
@@ -109,9 +109,9 @@ class Kept(NamedTuple):
     """The record as it was produced: see records/delayed.py. Empty once it is cancelled."""
 
     def pack(self) -> bytes:
-        return _KEPT.pack(self.state, self.due_ms, self.key_hash, self.timestamp_ms) + self.raw
+        return _STORED.pack(self.state, self.due_ms, self.key_hash, self.timestamp_ms) + self.raw
 
 
-def read_kept(value: bytes) -> Kept:
-    state, due_ms, key_hash, timestamp_ms = _KEPT.unpack_from(value)
-    return Kept(state, due_ms, key_hash, timestamp_ms, bytes(value[_KEPT.size :]))
+def read_stored_message(value: bytes) -> StoredMessage:
+    state, due_ms, key_hash, timestamp_ms = _STORED.unpack_from(value)
+    return StoredMessage(state, due_ms, key_hash, timestamp_ms, bytes(value[_STORED.size :]))

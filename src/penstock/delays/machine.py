@@ -1,40 +1,41 @@
-"""The messages of one partition that wait for their time: which there are, and what was delivered. Pure.
+"""The state machine of the delayed messages of one partition: which are pending, and which were delivered. Pure.
 
-Its log is the partition's companion log. A message is a record there, under its offset in the topic. What was
-delivered is told by one rank: messages are delivered in the order of their ranks, so that all up to it are. For that
-to hold, a message that comes late to its own time gets a rank behind all that were taken already. If that rank is far
-ahead, because somebody has set the clock back, it keeps its time in another generation: each has a rank of its own.
+Its log is the partition's companion log. A message is a record there, under its offset in the topic. Deliveries are
+recorded as one rank: messages are delivered in the order of their ranks, so all up to that rank are delivered. To
+keep that true, a message that arrives after its due time gets a rank after all that were taken already. If that rank
+is far in the future, because the clock was set back, the message keeps its time in a new generation with its own
+rank.
 
-The rank is noted after the messages are in the topic, with the offset at which the last of them begin there: who
-takes over finds by looking from that offset on what was appended, and not noted. That all that was decided before
-messages are taken is committed before they are appended makes the two views one: whoever finds them in the topic has
-in its companion log what they were chosen from.
+The rank is recorded after the messages are in the topic, with the offset at which the last of them start: a new
+leader scans from that offset for messages that were appended but not recorded. All decisions before messages are
+taken are committed before the messages are appended, so a leader that finds them in the topic has in its companion
+log the entries that they were chosen from.
 """
 
 import struct
 from typing import Any, Final
 
-from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Rewind, Take
+from penstock.delays.commands import Began, Begin, Cancel, ConfirmDelivered, Copy, Deliver, Release, Rewind, Take
 from penstock.delays.entries import (
+    BEFORE_ALL,
     BEGAN,
     CANCELLED,
     COPIED,
+    DELIVERED,
     ENTRY_BYTES,
-    FIRED,
     GENERATION_MAX,
     MESSAGE,
-    NOT_ONE,
     Entry,
-    Kept,
     Rank,
     Ranks,
+    StoredMessage,
     hash_of,
     last_ranks,
     message_key,
     read_entry,
 )
 from penstock.delays.pending import RUN_ENTRIES, Pending
-from penstock.delays.run_storage import Shelf
+from penstock.delays.run_storage import RunStorage
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import NOTHING, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import PenstockError
@@ -44,12 +45,12 @@ from penstock.records.layout import Buffer
 
 _OFFSET: Final = struct.Struct(">q")
 _COPIED: Final = struct.Struct(">qB")
-_FIRED: Final = struct.Struct(">Bqq")
+_DELIVERED: Final = struct.Struct(">Bqq")
 UNKNOWN: Final = -1
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
 LATE_MAX_MS: Final = 1000
-"""A message that comes late to its time waits no longer than this for the rank that it gets."""
+"""How much longer a message that arrives after its due time may wait because of the rank it gets."""
 
 
 class DamagedDelays(PenstockError):
@@ -59,26 +60,26 @@ class DamagedDelays(PenstockError):
 
 
 class DelayMachine:
-    """See replication/runtime.py for how it is run. It has no time of its own: who asks says what time it is."""
+    """See replication/runtime.py for how it is run. It has no clock: commands carry the time."""
 
-    def __init__(self, shelf: Shelf, run_entries: int = RUN_ENTRIES) -> None:
-        self.pending: Final = Pending(shelf, run_entries)
+    def __init__(self, storage: RunStorage, run_entries: int = RUN_ENTRIES) -> None:
+        self.pending: Final = Pending(storage, run_entries)
         self.since = UNKNOWN
-        """From this offset of the topic on, records with a delay are held back."""
+        """Records are delayed from this offset of the topic on."""
         self.copied_to = UNKNOWN
-        """All delayed messages below are kept here, or were not committed."""
-        self.fired: Final[Ranks] = {}
-        """Of each generation, all messages up to this rank are done with."""
+        """All delayed messages below are stored here, or were aborted."""
+        self.delivered_ranks: Final[Ranks] = {}
+        """For each generation, all messages up to this rank are delivered or cancelled."""
         self._generation = 0
-        """That messages are of which come now."""
+        """The generation of new messages."""
         self.scan_from = 0
-        """Where to look in the topic for what was delivered and is not noted."""
+        """Where to search the topic for deliveries that are not recorded."""
         self._taken: Ranks = {}
-        """Of each generation, all messages up to this rank were taken, or are about to be."""
+        """For each generation, all messages up to this rank were taken for delivery."""
         self._in_flight: list[Entry] = []
         self.delivered_count = 0
         self.cancelled_count = 0
-        """Since this machine was made, read back or not."""
+        """Since this state machine was created, including loaded records."""
 
     @property
     def in_flight(self) -> int:
@@ -86,7 +87,7 @@ class DelayMachine:
 
     @property
     def pending_count(self) -> int:
-        """Messages that wait, and are not cancelled."""
+        """Pending messages, without cancelled ones."""
         return self.pending.count + sum(entry.is_live for entry in self._in_flight)
 
     @property
@@ -97,14 +98,14 @@ class DelayMachine:
         return NOTHING
 
     def loaded(self, now_ms: int) -> None:
-        self._reach(self.fired)
+        self._advance_taken(self.delivered_ranks)
 
-    def _reach(self, ranks: Ranks) -> None:
+    def _advance_taken(self, ranks: Ranks) -> None:
         for generation, rank in ranks.items():
-            self._taken[generation] = max(self._taken.get(generation, NOT_ONE), rank)
+            self._taken[generation] = max(self._taken.get(generation, BEFORE_ALL), rank)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Nothing in this log is part of one."""
+        """Does nothing: this log has no transactions."""
 
     # -- deciding
 
@@ -114,10 +115,10 @@ class DelayMachine:
                 return self._copy(ticket, command)
             case Take():
                 return self._take(ticket, command)
-            case Fired():
-                return self._fire(ticket, command)
-            case GiveBack():
-                self._give_back()
+            case ConfirmDelivered():
+                return self._confirm_delivered(ticket, command)
+            case Release():
+                self._release()
                 return Decision(replies=(Reply(ticket, None),))
             case Cancel():
                 return self._cancel(ticket, command)
@@ -126,7 +127,7 @@ class DelayMachine:
             case Rewind():
                 record = StateRecord(key=COPIED, value=_COPIED.pack(command.end, 1))
                 return Decision(persist=(record,), replies=(Reply(ticket, None),))
-        raise TypeError(f"no such command: {command!r}")
+        raise TypeError(f"unknown command: {command!r}")
 
     def _begin(self, ticket: Ticket, command: Begin) -> Decision:
         if self.since != UNKNOWN:
@@ -139,13 +140,13 @@ class DelayMachine:
         for message in command.messages:
             if message.offset < self.copied_to:
                 continue
-            # Behind all that were taken: the rank that is noted for those says that all before it are done with.
-            taken_ms = self._taken.get(generation, NOT_ONE).due_ms
+            # After all that were taken: their recorded rank means that all before it are delivered.
+            taken_ms = self._taken.get(generation, BEFORE_ALL).due_ms
             if message.due_ms < taken_ms > command.now_ms + LATE_MAX_MS and generation < GENERATION_MAX:
                 generation, taken_ms = generation + 1, 0
             due_ms = max(message.due_ms, taken_ms, 0)
-            kept = Kept(generation << 1, due_ms, hash_of(message.key), message.timestamp_ms, message.raw)
-            records.append(StateRecord(key=message_key(message.offset), value=kept.pack()))
+            stored = StoredMessage(generation << 1, due_ms, hash_of(message.key), message.timestamp_ms, message.raw)
+            records.append(StateRecord(key=message_key(message.offset), value=stored.pack()))
         if command.copied_to > self.copied_to:
             records.append(StateRecord(key=COPIED, value=_COPIED.pack(command.copied_to, 0)))
         return Decision(persist=tuple(records), replies=(Reply(ticket, None),), is_whole=True)
@@ -156,57 +157,60 @@ class DelayMachine:
         self._in_flight = self.pending.pop_to(Rank(command.now_ms, 2**63 - 1), command.count_max)
         if not self._in_flight:
             return Decision(replies=(Reply(ticket, 0),))
-        self._reach(last_ranks(self._in_flight))
+        self._advance_taken(last_ranks(self._in_flight))
         taken = tuple(self._in_flight)
         return Decision(replies=(Reply(ticket, len(taken)),), effects=(Deliver(taken),))
 
-    def _fire(self, ticket: Ticket, command: Fired) -> Decision:
+    def _confirm_delivered(self, ticket: Ticket, command: ConfirmDelivered) -> Decision:
         offsets = frozenset(command.offsets)
         done = [entry for entry in self._in_flight if entry.offset in offsets]
-        if len(done) < len(offsets):  # who has taken over did not take them itself
+        if len(done) < len(offsets):  # the previous leader took them
             found = (self.pending.find(offset) for offset in offsets.difference(entry.offset for entry in done))
             done += (entry for entry in found if entry is not None)
         ranks = last_ranks(done)
-        ranks = {one: max(ranks.get(one, NOT_ONE), self.fired.get(one, NOT_ONE)) for one in {*ranks, *self.fired}}
+        ranks = {
+            one: max(ranks.get(one, BEFORE_ALL), self.delivered_ranks.get(one, BEFORE_ALL))
+            for one in {*ranks, *self.delivered_ranks}
+        }
         value = _OFFSET.pack(max(command.scan_from, self.scan_from))
-        value += b"".join(_FIRED.pack(generation, *rank) for generation, rank in sorted(ranks.items()))
-        records = [StateRecord(key=FIRED, value=value)]
+        value += b"".join(_DELIVERED.pack(generation, *rank) for generation, rank in sorted(ranks.items()))
+        records = [StateRecord(key=DELIVERED, value=value)]
         records += (StateRecord(key=message_key(entry.offset), value=None) for entry in done)
         return Decision(persist=tuple(records), replies=(Reply(ticket, len(done)),), is_whole=True)
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         taken, self._in_flight = self._in_flight, []
-        self.pending.give_back(taken)
+        self.pending.put_back(taken)
 
     def _cancel(self, ticket: Ticket, command: Cancel) -> Decision:
-        """What is being delivered already cannot be cancelled: it may be in the topic."""
+        """Messages that are being delivered cannot be cancelled: they may be in the topic."""
         records, replies = [], []
         for offset in dict.fromkeys(command.offsets):
             entry = self.pending.find(offset)
             if entry is not None:
-                kept = Kept(entry.state | CANCELLED, entry.due_ms, entry.key_hash, 0, b"")
-                records.append(StateRecord(key=message_key(offset), value=kept.pack()))
+                stored = StoredMessage(entry.state | CANCELLED, entry.due_ms, entry.key_hash, 0, b"")
+                records.append(StateRecord(key=message_key(offset), value=stored.pack()))
             replies.append((offset, entry is not None))
         return Decision(persist=tuple(records), replies=(Reply(ticket, dict(replies)),), must_lead=True)
 
     # -- applying
 
     def apply_batch(self, batch: Buffer, header: BatchHeader) -> None:
-        """All records of a batch of the log."""
+        """Applies all records of a batch of the log."""
         entries, others = kernel.active.pack_entries(batch, MESSAGE)
         if entries:
-            self._keep(entries)
+            self._apply_entries(entries)
         for key, value in others:
             if value is not None:
                 try:
-                    self._note(key, value)
+                    self._apply_position(key, value)
                 except struct.error as error:
                     raise DamagedDelays(f"record {key.hex()} of delayed messages cannot be read: {error}") from error
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
-        raise NotImplementedError("records of this machine have a place in the log: see apply_batch")
+        raise NotImplementedError("records of this state machine need their log offset: use apply_batch")
 
-    def _keep(self, entries: bytes) -> None:
+    def _apply_entries(self, entries: bytes) -> None:
         states = entries[_STATE_AT::ENTRY_BYTES]
         self._generation = max(self._generation, max(states) >> 1)
         if not states.translate(_IS_CANCELLED).count(1):
@@ -215,23 +219,25 @@ class DelayMachine:
         for at in range(0, len(entries), ENTRY_BYTES):
             entry = read_entry(entries, at)
             if entry.is_live:
-                self.pending.give_back((entry,))
+                self.pending.put_back((entry,))
             else:
                 self._apply_cancelled(entry)
 
     def _apply_cancelled(self, entry: Entry) -> None:
         self.cancelled_count += 1
-        # One whose message the log has no more is remembered all the same, until its record can go.
+        # Keep an entry even if compaction has removed its message, until its record can be deleted.
         if not self.pending.cancel(entry.offset) and not self._is_done(entry):
-            self.pending.give_back((entry,))
+            self.pending.put_back((entry,))
 
     def _is_done(self, entry: Entry) -> bool:
-        return entry.rank <= self.fired.get(entry.generation, NOT_ONE)
+        return entry.rank <= self.delivered_ranks.get(entry.generation, BEFORE_ALL)
 
-    def _note(self, key: bytes, value: bytes) -> None:
-        if key == FIRED:
-            ranks = {one: Rank(due_ms, offset) for one, due_ms, offset in _FIRED.iter_unpack(value[_OFFSET.size :])}
-            self._apply_fired(ranks, *_OFFSET.unpack_from(value))
+    def _apply_position(self, key: bytes, value: bytes) -> None:
+        if key == DELIVERED:
+            ranks = {
+                one: Rank(due_ms, offset) for one, due_ms, offset in _DELIVERED.iter_unpack(value[_OFFSET.size :])
+            }
+            self._apply_delivered(ranks, *_OFFSET.unpack_from(value))
         elif key == COPIED:
             offset, is_rewound = _COPIED.unpack(value)
             if is_rewound:
@@ -245,16 +251,16 @@ class DelayMachine:
             self.copied_to = max(self.copied_to, self.since)
             self.scan_from = max(self.scan_from, self.since)
 
-    def _apply_fired(self, ranks: Ranks, scan_from: int) -> None:
+    def _apply_delivered(self, ranks: Ranks, scan_from: int) -> None:
         self.scan_from = scan_from
-        news = {one: rank for one, rank in ranks.items() if rank > self.fired.get(one, NOT_ONE)}
-        if not news:
+        newer = {one: rank for one, rank in ranks.items() if rank > self.delivered_ranks.get(one, BEFORE_ALL)}
+        if not newer:
             return
-        self.fired.update(news)
-        self._reach(news)
+        self.delivered_ranks.update(newer)
+        self._advance_taken(newer)
         self._generation = max(self._generation, *ranks)
-        seen = [*self._in_flight, *self.pending.pop_to(max(news.values()))]
+        seen = [*self._in_flight, *self.pending.pop_to(max(newer.values()))]
         taken = len(self._in_flight)
         self._in_flight = [entry for entry in self._in_flight if not self._is_done(entry)]
-        self.pending.give_back(entry for entry in seen[taken:] if not self._is_done(entry))
+        self.pending.put_back(entry for entry in seen[taken:] if not self._is_done(entry))
         self.delivered_count += sum(entry.is_live and self._is_done(entry) for entry in seen)

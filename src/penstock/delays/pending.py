@@ -1,8 +1,8 @@
-"""All messages that wait, in the order in which they are due: the newest in memory, all others in sorted runs.
+"""Pending delayed messages in due order: the newest in a heap in memory, all others in sorted runs on disk.
 
-A run is sorted once, when it is full, and lies on a shelf (a file). Of each run the next few entries are in memory,
-so that finding what is due costs nothing that grows with how much waits. Nothing is ever merged: messages come in the
-order of their offsets, so that a run has a range of offsets of its own, by which one is found that is cancelled.
+A run is sorted once, when it is full, and stored in a file. The next few entries of each run are in memory, so the
+cost of finding due messages does not grow with the number of pending ones. Runs are never merged: messages arrive in
+the order of their offsets, so each run has its own range of offsets, by which a message to cancel is found.
 """
 
 import struct
@@ -12,12 +12,12 @@ from itertools import islice
 from typing import Final
 
 from penstock.delays.entries import CANCELLED, ENTRY_BYTES, RANK_BYTES, Entry, Rank, rank_at, read_entry
-from penstock.delays.run_storage import Shelf
+from penstock.delays.run_storage import RunStorage
 from penstock.records import kernel
 
 RUN_ENTRIES: Final = 1 << 16
 HEAD_ENTRIES: Final = 256
-"""Of a run, in memory."""
+"""Entries of a run that are in memory."""
 _OFFSETS: Final = struct.Struct(">8xq16x")
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
@@ -26,16 +26,16 @@ _HASH_END: Final = 24
 
 
 class _Run:
-    """A sorted block of entries, and how far it is worked off."""
+    """A sorted block of entries, and how far it is consumed."""
 
-    __slots__ = ("_head", "_head_at", "_shelf", "at", "first_offset", "last_offset", "number", "size")
+    __slots__ = ("_head", "_head_at", "_storage", "at", "first_offset", "last_offset", "number", "size")
 
-    def __init__(self, shelf: Shelf, number: int, size: int, first_offset: int, last_offset: int) -> None:
-        self._shelf = shelf
+    def __init__(self, storage: RunStorage, number: int, size: int, first_offset: int, last_offset: int) -> None:
+        self._storage = storage
         self.number = number
         self.size = size
         self.at = 0
-        """Of the next entry, in bytes."""
+        """Byte position of the next entry."""
         self.first_offset = first_offset
         self.last_offset = last_offset
         self._head = b""
@@ -45,19 +45,19 @@ class _Run:
     def next(self) -> bytes | None:
         if self.at >= self.size:
             return None
-        place = self.at - self._head_at
-        if not 0 <= place < len(self._head):
-            self._head = self._shelf.read(self.number, self.at, HEAD_ENTRIES * ENTRY_BYTES)
-            self._head_at, place = self.at, 0
-        return self._head[place : place + ENTRY_BYTES]
+        position = self.at - self._head_at
+        if not 0 <= position < len(self._head):
+            self._head = self._storage.read(self.number, self.at, HEAD_ENTRIES * ENTRY_BYTES)
+            self._head_at, position = self.at, 0
+        return self._head[position : position + ENTRY_BYTES]
 
     def rest(self, at: int | None = None) -> bytes:
-        """All that is not worked off, or all from a place on."""
+        """Returns all entries that are not consumed, or those from a position on."""
         at = self.at if at is None else max(at, self.at)
-        return self._shelf.read(self.number, at, self.size - at)
+        return self._storage.read(self.number, at, self.size - at)
 
     def find(self, offset: int) -> int | None:
-        """Where the entry of an offset lies, if it is here and not worked off."""
+        """Returns the position of an offset's entry; None if it is not here or is consumed."""
         wanted, data = offset.to_bytes(8, "big"), self.rest()
         at = data.find(wanted)
         while at >= 0:
@@ -67,18 +67,18 @@ class _Run:
         return None
 
     def entry(self, at: int) -> Entry:
-        return read_entry(self._shelf.read(self.number, at, ENTRY_BYTES))
+        return read_entry(self._storage.read(self.number, at, ENTRY_BYTES))
 
     def cancel(self, at: int) -> None:
-        self._shelf.patch(self.number, at + _STATE_AT, bytes((self.entry(at).state | CANCELLED,)))
-        self._head = b""  # it may be in there
+        self._storage.patch(self.number, at + _STATE_AT, bytes((self.entry(at).state | CANCELLED,)))
+        self._head = b""  # it may contain the old state
 
-    def place_after(self, rank: bytes) -> int:
-        """Where the first entry behind a rank lies."""
+    def position_after(self, rank: bytes) -> int:
+        """Returns the position of the first entry after a rank."""
         low, high = self.at // ENTRY_BYTES, self.size // ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
-            if self._shelf.read(self.number, middle * ENTRY_BYTES, RANK_BYTES) <= rank:
+            if self._storage.read(self.number, middle * ENTRY_BYTES, RANK_BYTES) <= rank:
                 low = middle + 1
             else:
                 high = middle
@@ -86,44 +86,44 @@ class _Run:
 
     def entries_from(self, at: int) -> Iterator[bytes]:
         while at < self.size:
-            data = self._shelf.read(self.number, at, min(HEAD_ENTRIES * ENTRY_BYTES, self.size - at))
-            yield from (data[place : place + ENTRY_BYTES] for place in range(0, len(data), ENTRY_BYTES))
+            data = self._storage.read(self.number, at, min(HEAD_ENTRIES * ENTRY_BYTES, self.size - at))
+            yield from (data[position : position + ENTRY_BYTES] for position in range(0, len(data), ENTRY_BYTES))
             at += len(data)
 
 
 class Pending:
-    """Messages that wait. In memory there are at most RUN_ENTRIES and a little of every run."""
+    """Pending messages. At most RUN_ENTRIES, and a few of every run, are in memory."""
 
-    def __init__(self, shelf: Shelf, run_entries: int = RUN_ENTRIES) -> None:
-        self._shelf = shelf
+    def __init__(self, storage: RunStorage, run_entries: int = RUN_ENTRIES) -> None:
+        self._storage = storage
         self._run_bytes = run_entries * ENTRY_BYTES
         self._incoming = bytearray()
         self._heap: list[bytes] = []
         self._fresh: dict[int, bytes] = {}
-        """What is in the heap, by offset."""
+        """The entries of the heap, by offset."""
         self._runs: dict[int, _Run] = {}
         self._heads: list[tuple[bytes, int]] = []
         """The next entry of every run, smallest first."""
         self.count = 0
-        """Those that are not cancelled."""
+        """Without cancelled ones."""
 
     def __len__(self) -> int:
-        """All of them, cancelled ones too."""
+        """Returns the number of all entries, including cancelled ones."""
         runs = sum(run.size - run.at for run in self._runs.values())
         return (len(self._incoming) + runs) // ENTRY_BYTES + len(self._heap)
 
-    # -- coming
+    # -- adding
 
     def add(self, entries: bytes) -> None:
-        """Entries as `Entry.pack` writes them, one after another."""
+        """Adds entries as packed by `Entry.pack`, one after another."""
         self._incoming += entries
         states = entries[_STATE_AT::ENTRY_BYTES]
         self.count += len(states) - states.translate(_IS_CANCELLED).count(1)
         if len(self._incoming) + len(self._heap) * ENTRY_BYTES >= self._run_bytes:
             self._spill()
 
-    def _take_in(self) -> None:
-        """What has come is found like all else from now on."""
+    def _drain_incoming(self) -> None:
+        """Moves incoming entries into the heap."""
         data, self._incoming = bytes(self._incoming), bytearray()
         for at in range(0, len(data), ENTRY_BYTES):
             entry = data[at : at + ENTRY_BYTES]
@@ -140,7 +140,7 @@ class Pending:
 
     def _add_run(self, block: bytearray) -> None:
         offsets = [offset for (offset,) in _OFFSETS.iter_unpack(block)]
-        run = _Run(self._shelf, self._shelf.put(block), len(block), min(offsets), max(offsets))
+        run = _Run(self._storage, self._storage.put(block), len(block), min(offsets), max(offsets))
         self._runs[run.number] = run
         self._push_head(run)
 
@@ -148,24 +148,24 @@ class Pending:
         head = run.next
         if head is None:
             del self._runs[run.number]
-            self._shelf.drop(run.number)
+            self._storage.drop(run.number)
         else:
             heappush(self._heads, (head, run.number))
 
-    # -- going
+    # -- removing
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first of them is due, cancelled or not."""
+        """When the first entry is due, cancelled or not."""
         if self._incoming:
-            self._take_in()
+            self._drain_incoming()
         first = [*self._heap[:1], *(head for head, _ in self._heads[:1])]
         return rank_at(min(first)).due_ms if first else None
 
     def pop_to(self, last: Rank, count_max: int | None = None) -> list[Entry]:
-        """Take out all up to a rank, in order, or the first so many of them."""
+        """Removes and returns all entries up to a rank, in order, at most `count_max`."""
         if self._incoming:
-            self._take_in()
+            self._drain_incoming()
         heap, heads = self._heap, self._heads
         taken: list[Entry] = []
         limit = last.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES)
@@ -183,7 +183,7 @@ class Pending:
             elif heap and heap[0] <= limit:
                 known = heappop(heap)
                 entry = read_entry(known)
-                if self._fresh.get(entry.offset) is not known:  # cancelled since, or known twice
+                if self._fresh.get(entry.offset) is not known:  # cancelled since, or a duplicate
                     entry = entry.cancelled()
                 else:
                     del self._fresh[entry.offset]
@@ -193,15 +193,15 @@ class Pending:
         self.count -= sum(entry.is_live for entry in taken)
         return taken
 
-    def give_back(self, entries: Iterable[Entry]) -> None:
+    def put_back(self, entries: Iterable[Entry]) -> None:
         self.add(b"".join(entry.pack() for entry in entries))
 
     # -- finding
 
     def find(self, offset: int) -> Entry | None:
-        """The message of an offset, if it waits and is not cancelled."""
+        """Returns the entry of an offset; None if it is not pending or is cancelled."""
         if self._incoming:
-            self._take_in()
+            self._drain_incoming()
         known = self._fresh.get(offset)
         if known is not None:
             entry = read_entry(known)
@@ -220,7 +220,7 @@ class Pending:
                     yield run, at
 
     def cancel(self, offset: int) -> bool:
-        """Whether it waited. It stays, as one that was cancelled, until its time has come."""
+        """Cancels a message; returns whether it was pending. Its entry stays until it is due."""
         entry = self.find(offset)
         if entry is None:
             return False
@@ -236,9 +236,9 @@ class Pending:
         return True
 
     def with_hash(self, key_hash: bytes) -> Iterator[list[Entry]]:
-        """Those whose keys have this hash, a run at a time: whoever looks may do other things in between."""
+        """Yields the entries whose keys have this hash, one run at a time, so the caller can do other work."""
         if self._incoming:
-            self._take_in()
+            self._drain_incoming()
         fresh = (read_entry(entry) for entry in list(self._heap) if entry[_HASH_AT:_HASH_END] == key_hash)
         runs = list(self._runs)
         yield [entry for entry in fresh if entry.is_live]
@@ -248,22 +248,22 @@ class Pending:
                 yield list(_with_hash(run.rest(), key_hash))
 
     def page(self, after: Rank, count_max: int) -> list[Entry]:
-        """The next messages after a rank (one of a negative time is before all), less those that are cancelled."""
+        """Returns the next entries after a rank (one with a negative time is before all), without cancelled ones."""
         if self._incoming:
-            self._take_in()
+            self._drain_incoming()
         rank = after.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES) if after.due_ms >= 0 else b""
         parts: list[Iterator[bytes]] = [iter(sorted(entry for entry in self._heap if entry > rank))]
-        parts += (run.entries_from(run.place_after(rank[:RANK_BYTES])) for run in self._runs.values())
+        parts += (run.entries_from(run.position_after(rank[:RANK_BYTES])) for run in self._runs.values())
         live = (entry for entry in map(read_entry, merge(*parts)) if entry.is_live)
         return list(islice(live, count_max))
 
     def drop_from(self, offset: int) -> None:
-        """Forget the messages from an offset on, which were lost where they came from."""
+        """Removes the messages from an offset on, which were lost in the topic."""
         found = self.pop_to(Rank(2**63 - 1, 2**63 - 1))
-        self.give_back(entry for entry in found if entry.offset < offset)
+        self.put_back(entry for entry in found if entry.offset < offset)
 
     def close(self) -> None:
-        self._shelf.close()
+        self._storage.close()
 
 
 def _with_hash(data: bytes, key_hash: bytes) -> Iterator[Entry]:

@@ -1,27 +1,27 @@
-"""Where the far future lies: a port, so that who decides about messages touches no files."""
+"""Storage port for sorted runs of delayed entries, so that the state machine does no file I/O."""
 
 from itertools import count
 from typing import Protocol
 
 
-class Shelf(Protocol):
-    """Keeps blocks of bytes for as long as the process lives: what lies here can be made again from the log."""
+class RunStorage(Protocol):
+    """Stores blocks of bytes for the lifetime of the process: they can be rebuilt from the log."""
 
     def put(self, data: bytes | bytearray) -> int:
-        """Keep a block; the number that it is found by."""
+        """Stores a block; returns its number."""
 
     def read(self, number: int, at: int, size: int) -> bytes: ...
 
     def patch(self, number: int, at: int, data: bytes) -> None:
-        """Write over bytes of a block."""
+        """Overwrites bytes of a block."""
 
     def drop(self, number: int) -> None: ...
 
     def close(self) -> None: ...
 
 
-class MemoryShelf:
-    """In memory: for tests, and for whoever has no disk to spare."""
+class MemoryRunStorage:
+    """Keeps blocks in memory: for tests, and when the disk is full."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, bytearray] = {}

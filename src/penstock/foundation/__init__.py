@@ -1,1 +1,1 @@
-"""What every room may use: clocks, ids, errors, probes. No IO."""
+"""Shared by all packages: clocks, ids, errors, settings, timers, state machine interface. No IO."""

@@ -1,4 +1,4 @@
-"""Where something listens."""
+"""A network address: host and port."""
 
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -11,7 +11,7 @@ class Address:
 
     @classmethod
     def parse(cls, text: str) -> "Address":
-        """`HOST:PORT`, `[::1]:PORT` too.
+        """Parses `HOST:PORT`, also `[::1]:PORT`. Raises ValueError.
 
         >>> Address.parse("127.0.0.1:9092").port
         9092
@@ -21,10 +21,10 @@ class Address:
             raise ValueError(f"{text!r} is not HOST:PORT, for example 127.0.0.1:9092")
         return cls(host=host.strip("[]") or "127.0.0.1", port=int(port))
 
-    def found_at(self, host: str) -> "Address":
-        """Where others find what listens here: at this host, if it listens at every address.
+    def advertised_as(self, host: str) -> "Address":
+        """Returns the address to advertise: `host` if this one listens on all interfaces, else itself.
 
-        >>> str(Address.parse("0.0.0.0:9324").found_at("queue.example.org"))
+        >>> str(Address.parse("0.0.0.0:9324").advertised_as("queue.example.org"))
         'queue.example.org:9324'
         """
         return Address(host=host, port=self.port) if self.host in ("0.0.0.0", "::") else self

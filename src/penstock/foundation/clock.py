@@ -1,26 +1,26 @@
-"""Time is passed in. Pure code takes `now_ms`; shells take a Clock."""
+"""Clocks: pure code takes `now_ms`, I/O code takes a Clock, so that tests control the time."""
 
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 Timer = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""`timer(seconds, action)` calls the action later and returns what cancels it."""
+"""`timer(seconds, action)` schedules the action and returns a function that cancels it."""
 
 
 class Clock(Protocol):
     def now_ms(self) -> int:
-        """Wall-clock milliseconds since the epoch: what timestamps and retention are measured in."""
+        """Wall-clock milliseconds since the epoch, for timestamps and retention."""
 
     def steady_ms(self) -> int:
-        """Milliseconds since the epoch that never jump, whoever sets the clock: what state machines live by."""
+        """Milliseconds since the epoch that never jump when the wall clock is set, for state machines."""
 
     def monotonic_s(self) -> float:
-        """Seconds that never run backwards: what waiting is measured in."""
+        """Monotonic seconds, for timeouts."""
 
 
-def behind_ms(clock: Clock) -> int:
-    """The time by whichever clock is behind: what is old by both has had its time."""
+def conservative_now_ms(clock: Clock) -> int:
+    """Returns the earlier of both clocks: data that has expired by it has expired by both."""
     return min(clock.now_ms(), clock.steady_ms())
 
 

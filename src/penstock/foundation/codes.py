@@ -1,4 +1,4 @@
-"""Kafka's error codes: what every error of ours is translated to at the Kafka edge."""
+"""Kafka's error codes. Every Penstock error has one, which Kafka clients receive."""
 
 from enum import IntEnum
 

@@ -1,9 +1,8 @@
-"""The garbage collector of a process that holds many objects: no full collection looks at all of them.
+"""Garbage collector tuning for a process with many objects: freezes survivors, so that full collections stay short.
 
-Python's full collection visits every object that lives, in one piece: 100 ms where there are 10,000 groups. What has
-survived one that took long is mostly state, which stays, or goes without the collector's help. It is frozen: later
-collections pass over it. Cycles that are frozen before they become garbage are found now and then, by a collection of
-everything.
+Python's full collection visits every live object without a break: 100 ms for 10,000 groups. Objects that survive a
+long one are mostly state, which stays or is freed by reference counting. They are frozen: later collections skip
+them. Cycles that are frozen before they become garbage are found by an occasional collection of everything.
 """
 
 import gc
@@ -15,19 +14,18 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 LONG_S: Final = 0.005
-"""Of CPU time: a full collection that takes as long has seen some 50,000 objects."""
+"""CPU time: a full collection that takes as long has visited some 50,000 objects."""
 COLLECT_ALL_S: Final = 6 * 3600.0
-"""Everything is collected no more often than this, and only if as many collections as FREEZES_MIN were followed by a
-freeze: what each has frozen too early is little."""
+"""The minimum time between two collections of everything; FREEZES_MIN freezes are needed in between, too."""
 FREEZES_MIN: Final = 100
 THRESHOLDS: Final = (700, 10, 5)
-"""A full collection comes after some 35,000 new objects that survived, half as many as Python has by default."""
+"""A full collection runs after some 35,000 new objects that survived, half of Python's default."""
 OLDEST: Final = 2
 """The generation of a full collection."""
 
 
 class Collector:
-    """Freezes what survives long collections. Holds for the whole process: there is one."""
+    """Freezes the survivors of long collections. Affects the whole process: there is only one."""
 
     def __init__(
         self, now_s: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = time.thread_time
@@ -59,7 +57,7 @@ class Collector:
         if self._freezes >= FREEZES_MIN and now_s - self._collected_all_s >= COLLECT_ALL_S:
             logger.info("collecting_all_garbage freezes=%d", self._freezes)
             self._freezes, self._collected_all_s = 0, now_s
-            gc.unfreeze()  # the next full collection visits everything, and is followed by a freeze
+            gc.unfreeze()  # the next full collection visits everything, then freezes again
             return
         self._freezes += 1
         gc.freeze()

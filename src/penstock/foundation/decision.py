@@ -1,30 +1,29 @@
-"""Decide, then apply: what a pure state machine gives back, and a shell carries out in this order.
+"""The state machine interface (decide, then apply), and the Decision that the I/O code carries out in order.
 
-First the records are persisted, then applied; when they are committed, the replies go out and the effects are done.
-State that must survive changes only in `apply` and `end_transaction`, so that recovery, failover and normal running
-are the same code. Whatever else a machine keeps (who waits for what, when whom was heard of) may change in `decide`,
-and must be right whether or not the records of that decision could be persisted: if they could not, nothing is
-applied, and who waits is told to try again.
+First the records are persisted, then applied; when they are committed, the replies are sent and the effects are done.
+Durable state changes only in `apply` and `end_transaction`, so that recovery, failover and normal operation run the
+same code. Other state (waiting requests, heartbeat times) may change in `decide`, and must be valid whether or not
+the records of that decision could be persisted: if they could not, nothing is applied, and waiting clients retry.
 """
 
 from typing import Any, Final, NamedTuple, Protocol
 
 NO_PRODUCER: Final = -1
 Ticket = int
-"""A request that waits for a reply; the shell knows whose it is."""
-NOBODY: Final[Ticket] = -1
-"""The ticket of a command that no one waits for."""
+"""Identifies a request that waits for a reply; the I/O code knows its client."""
+NO_TICKET: Final[Ticket] = -1
+"""The ticket of a command without a reply."""
 
 
 class ProducerKey(NamedTuple):
-    """One life of a producer."""
+    """A producer id and epoch."""
 
     producer_id: int
     epoch: int
 
 
 class Ask(NamedTuple):
-    """A command that is a client's request, as it came over the wire; the reply is the response to it."""
+    """A command that is a client's request as received; the reply is its response."""
 
     body: Any
     version: int
@@ -33,7 +32,7 @@ class Ask(NamedTuple):
 
 
 class StateRecord:
-    """One change of state: a key of a compacted log and its value, None if it is gone. Never changed."""
+    """One immutable change of state: key and value of a record in a compacted log; the value None is a tombstone."""
 
     __slots__ = ("key", "parsed", "value")
 
@@ -41,7 +40,7 @@ class StateRecord:
         self.key = key
         self.value = value
         self.parsed = parsed
-        """What key and value say, where that is known: whoever has just written them need not read them."""
+        """The decoded key and value, if known, so that the writer's own records need not be decoded."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StateRecord) and (self.key, self.value) == (other.key, other.value)
@@ -59,26 +58,26 @@ class Reply(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """What to persist, then to whom to say what, then what else to do."""
+    """Records to persist, then replies to send, then effects to carry out."""
 
     persist: tuple[StateRecord, ...] = ()
     transaction: ProducerKey | None = None
-    """Set if the records count only once this producer's transaction has committed."""
+    """Set if the records take effect only when this producer's transaction commits."""
     replies: tuple[Reply, ...] = ()
     effects: tuple[Any, ...] = ()
     is_whole: bool = False
-    """Set if the records hold all or none: they are persisted as one batch, however large, or not at all."""
+    """Set if the records are atomic: they are persisted as one batch, however large, or not at all."""
     must_lead: bool = False
-    """Set if the replies are true only if no other broker has decided since: they wait until that is certain."""
+    """Set if the replies require that no other broker has become leader: they wait until that is confirmed."""
 
 
 NOTHING: Final = Decision()
 
 
-class Repeated(Protocol):
-    """A decision that a machine makes over and over, and that differs by what is said each time. Pure as well.
+class RepeatedDecision(Protocol):
+    """A cached decision that a state machine makes repeatedly with different values, such as offset commits. Pure.
 
-    It stands for a command, for `decide` and `apply`, and must come to what these would come to.
+    It replaces a command, `decide` and `apply`, and must have the same result.
     """
 
     @property
@@ -86,41 +85,40 @@ class Repeated(Protocol):
         """How many records it persists."""
 
     def decide(self, said: Any, now_ms: int) -> bytes | None:
-        """The records, as they stand in a batch of this time; None if the machine itself must be asked."""
+        """Returns the encoded records of a batch with this timestamp; None if the state machine must decide."""
 
     def apply(self, said: Any, now_ms: int) -> None:
-        """The records were persisted."""
+        """Applies the records after they were persisted."""
 
 
 class StateMachine(Protocol):
-    """Pure: no sockets, files, clocks or dice. Time comes in as `now_ms`."""
+    """Pure: no sockets, files, clocks or randomness. Time is passed as `now_ms`."""
 
     def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
-        """Handle a command. A reply that cannot be given yet comes with a later decision.
+        """Handles a command. A reply that must wait comes with a later decision.
 
         A PenstockError that it raises is the reply, and nothing has changed.
         """
 
     def wake(self, now_ms: int) -> Decision:
-        """Do what is due by now."""
+        """Does the work that is due by now (expiry, timeouts)."""
 
     @property
     def wake_at_ms(self) -> int | None:
-        """When `wake` has something to do, if nothing else happens."""
+        """When `wake` has work to do, if nothing else happens; None: never."""
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
-        """A record was persisted, or is read back; in a producer's transaction, or in none (NO_PRODUCER)."""
+        """Applies a record that was persisted or is replayed, in a producer's transaction or none (NO_PRODUCER)."""
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """What a producer has persisted within its transaction counts now, or never."""
+        """Commits or aborts the records that a producer has persisted in its transaction."""
 
     def loaded(self, now_ms: int) -> None:
-        """Everything was read back: this is the place that decides from now on."""
+        """Called when all records are replayed: this replica is the leader and decides from now on."""
 
 
 class BatchedMachine(StateMachine, Protocol):
-    """One that must know where in the log its records lie, or has so many that reading them one by one would take
-    too long: it applies whole batches, as the log has them, and is asked to apply nothing else."""
+    """A state machine that applies whole batches: it needs log positions, or has too many records for one by one."""
 
     def apply_batch(self, batch: Any, header: Any) -> None:
-        """As `apply`, for all records of a batch."""
+        """Like `apply`, for all records of a batch."""

@@ -1,6 +1,6 @@
-"""Delayed messages as producers write them: three headers, of which a record has at most one. Pure.
+"""The record headers of delayed messages: parses and checks delivery times. Pure.
 
-`penstock-deliver-at` is a time, `penstock-delay` a while, `penstock-delay-level` one of RocketMQ's levels.
+`penstock-deliver-at` is a time, `penstock-delay` a duration, `penstock-delay-level` one of RocketMQ's levels.
 """
 
 import re
@@ -12,15 +12,15 @@ DELIVER_AT: Final = "penstock-deliver-at"
 DELAY: Final = "penstock-delay"
 DELAY_LEVEL: Final = "penstock-delay-level"
 DELAY_HEADERS: Final = (DELIVER_AT, DELAY, DELAY_LEVEL)
-HOLDS_BACK: Final = "delayed.messages"
+DELAYED_MESSAGES_SETTING: Final = "delayed.messages"
 """The topic setting that enables delayed delivery by these headers."""
 COMMON_PREFIX: Final = b"penstock-del"
-"""Of all three: a batch without these bytes has no delayed records."""
+"""Prefix of all three: a batch without these bytes has no delayed records."""
 
 ORIGINAL_TIMESTAMP: Final = "penstock-original-timestamp"
-"""Of a message that was delivered late on purpose: the timestamp that its producer gave it, in milliseconds."""
+"""Of a delivered delayed message: the producer's timestamp, in milliseconds."""
 DELAYED_FROM: Final = "penstock-delayed-from"
-"""Where it was produced to, as `<topic id>/<partition>/<offset>`: the offset is what it could be cancelled by."""
+"""Its original position, as `<topic id>/<partition>/<offset>`: cancelling it needs this offset."""
 DUE_AT: Final = "penstock-due-at"
 """When it was due, in milliseconds since the epoch."""
 BROKER_HEADERS: Final = (ORIGINAL_TIMESTAMP, DELAYED_FROM, DUE_AT)
@@ -36,7 +36,7 @@ _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH_MS: Final = re.compile(r"[0-9]{1,18}")
 _SECONDS_LIKE: Final = range(10**9, 10**11)
-"""As milliseconds these are days of the early seventies: somebody has written seconds."""
+"""As milliseconds these are days of 1970 to 1973: the value was probably given in seconds."""
 
 
 def is_delayed(headers: Iterable[tuple[str, object]]) -> bool:
@@ -44,20 +44,20 @@ def is_delayed(headers: Iterable[tuple[str, object]]) -> bool:
     return any(name in DELAY_HEADERS for name, _ in headers)
 
 
-def how_to_hold_back(topic: str) -> str:
+def delays_disabled_message(topic: str) -> str:
     """Returns the error message for a delayed message to a topic without delayed.messages=true."""
     return (
-        f"topic {topic!r} does not hold messages back: this one would be delivered at once. Set {HOLDS_BACK}=true: "
-        f"`penstock topic alter {topic} --config {HOLDS_BACK}=true`"
+        f"topic {topic!r} does not delay messages: this one would be delivered at once. Set "
+        f"{DELAYED_MESSAGES_SETTING}=true: `penstock topic alter {topic} --config {DELAYED_MESSAGES_SETTING}=true`"
     )
 
 
 class BadDelay(ValueError):
-    """A header says no time that a message could be delivered at."""
+    """A header's value is not a valid delivery time."""
 
 
 class DeliveryTime(NamedTuple):
-    """When a record shall be delivered: at a time, or a while after it was taken in."""
+    """When to deliver a record: at a time, or a delay after it was appended."""
 
     at_ms: int | None
     after_ms: int
@@ -67,10 +67,10 @@ class DeliveryTime(NamedTuple):
 
 
 def parse_delivery_time(name: str, value: bytes | None) -> DeliveryTime:
-    """What one header says. BadDelay says what is wrong with it.
+    """Parses one header. Raises BadDelay with an explanation.
 
-    >>> parse_wish("penstock-delay", b"30s"), parse_wish("penstock-deliver-at", b"2030-01-01T00:00:00Z")
-    (DeliveryTime(at_ms=None, after_ms=30000), DeliveryTime(at_ms=1893456000000, after_ms=0))
+    >>> parse_delivery_time("penstock-delay", b"30s")
+    DeliveryTime(at_ms=None, after_ms=30000)
     """
     text = "" if value is None else bytes(value).decode("ascii", "replace").strip()
     if name == DELIVER_AT:
@@ -79,7 +79,7 @@ def parse_delivery_time(name: str, value: bytes | None) -> DeliveryTime:
 
 
 def check_delivery_time(delivery_time: DeliveryTime, now_ms: int) -> None:
-    """BadDelay if it is further ahead than messages are kept for."""
+    """Raises BadDelay if it is further ahead than the maximum delay."""
     ahead_ms = delivery_time.due_ms(now_ms) - now_ms
     if ahead_ms > DELAY_MAX_MS:
         raise BadDelay(f"it is {ahead_ms // 86_400_000} days ahead; at most 365 days are allowed")
@@ -89,7 +89,7 @@ def _parse_time(text: str) -> int:
     if _EPOCH_MS.fullmatch(text):
         at_ms = int(text)
         if at_ms in _SECONDS_LIKE:
-            raise BadDelay(f"{DELIVER_AT}={text} looks like seconds; give milliseconds since the epoch, or RFC 3339")
+            raise BadDelay(f"{DELIVER_AT}={text} looks like seconds; use milliseconds since the epoch, or RFC 3339")
         return at_ms
     try:
         parsed = datetime.fromisoformat(text)
@@ -97,22 +97,22 @@ def _parse_time(text: str) -> int:
         parsed = None
     if parsed is None or "T" not in text.upper().replace(" ", "T"):
         raise BadDelay(
-            f"{DELIVER_AT}={text!r} is no time; give milliseconds since the epoch, or RFC 3339 as in"
+            f"{DELIVER_AT}={text!r} is not a time; use milliseconds since the epoch, or RFC 3339 as in"
             " 2030-01-31T08:00:00Z"
         )
     if parsed.tzinfo is None:
-        raise BadDelay(f"{DELIVER_AT}={text!r} names no time zone; end it with Z or +02:00")
+        raise BadDelay(f"{DELIVER_AT}={text!r} has no time zone; append Z or an offset such as +02:00")
     return round(parsed.timestamp() * 1000)
 
 
 def _parse_delay(text: str) -> int:
     matched = _DURATION.fullmatch(text)
     if matched is None:
-        raise BadDelay(f"{DELAY}={text!r} is no duration; write 500ms, 30s, 5m, 2h or 7d")
+        raise BadDelay(f"{DELAY}={text!r} is not a duration; use for example 500ms, 30s, 5m, 2h or 7d")
     return round(float(matched[1]) * _UNITS_MS[matched[2]])
 
 
 def _parse_level(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) < 4 and 1 <= int(text) <= len(LEVELS_MS)):
-        raise BadDelay(f"{DELAY_LEVEL}={text!r} is no level; they go from 1 (1s) to {len(LEVELS_MS)} (2h)")
+        raise BadDelay(f"{DELAY_LEVEL}={text!r} is not a level; use 1 (1s) to {len(LEVELS_MS)} (2h)")
     return LEVELS_MS[int(text) - 1]

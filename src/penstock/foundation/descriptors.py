@@ -1,4 +1,4 @@
-"""File descriptors: segments and connections share them. What can be refused leaves some to what cannot."""
+"""File descriptor limits: optional files and new connections leave a reserve for more important uses."""
 
 import os
 import resource
@@ -10,42 +10,42 @@ _PROC: Final = "/proc/self/fd"
 _OPEN: Final = _PROC if os.path.exists(_PROC) else "/dev/fd"
 
 
-class Leave(IntEnum):
-    """How many parts of the descriptors are left free, by what wants one. A part is a twentieth."""
+class Reserve(IntEnum):
+    """How many twentieths of the descriptors a use leaves free."""
 
     NEW_FILES = 4
-    """Of logs that are new, and segments that could go on growing instead."""
+    """New logs, and segments whose predecessor could keep growing instead."""
     KAFKA_CONNECTIONS = 2
     HTTP_CONNECTIONS = 1
-    """So health checks and metrics are answered when there are no descriptors for clients."""
+    """Smallest, so that health checks and metrics work when clients have used up theirs."""
 
 
 def limit() -> int:
-    """How many descriptors this process may have."""
+    """Returns how many descriptors this process may have."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
 
-def is_scarce(descriptor: int, leave: Leave) -> bool:
-    """Whether a descriptor that was just made is one of those that are left to others."""
-    # A new descriptor has the lowest free number: where the kernel does not tell how many are in use, it is a guess.
-    return max(descriptor + 1, _told_in_use()) > _bound(leave)
+def is_scarce(descriptor: int, reserve: Reserve) -> bool:
+    """Returns whether a descriptor just opened is part of the reserve for others."""
+    # A new descriptor has the lowest free number: an estimate if the kernel does not report how many are in use.
+    return max(descriptor + 1, _count_in_use()) > _bound(reserve)
 
 
-def room(leave: Leave) -> int:
-    """How many may be made now; 0 if those that there are, are left to others."""
+def available(reserve: Reserve) -> int:
+    """Returns how many descriptors may be opened now without touching the reserve; 0 if none."""
     try:
-        in_use = _told_in_use() or len(os.listdir(_OPEN))
-    except OSError:  # none is left to list them with
+        in_use = _count_in_use() or len(os.listdir(_OPEN))
+    except OSError:  # no descriptor left to list them
         return 0
-    return max(0, _bound(leave) - in_use)
+    return max(0, _bound(reserve) - in_use)
 
 
-def _told_in_use() -> int:
-    """How many descriptors are in use, in no time; 0 if the kernel does not tell (Linux does from 6.2 on)."""
+def _count_in_use() -> int:
+    """Returns how many descriptors are in use, in constant time; 0 if the kernel does not report it (before 6.2)."""
     return os.stat(_PROC).st_size if _OPEN == _PROC else 0
 
 
-def _bound(leave: Leave) -> int:
-    most = limit()
-    return most - leave * max(SPARE_MIN, most // 20)
+def _bound(reserve: Reserve) -> int:
+    total = limit()
+    return total - reserve * max(SPARE_MIN, total // 20)

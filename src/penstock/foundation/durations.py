@@ -1,4 +1,4 @@
-"""Durations as people write them."""
+"""Parses durations such as 30s, 5m or 2h."""
 
 import re
 from typing import Final
@@ -8,7 +8,7 @@ _UNITS_S: Final = {"ms": 0.001, "s": 1, None: 1, "m": 60, "min": 60, "h": 3600, 
 
 
 def parse_duration(text: str) -> float:
-    """Seconds. ValueError says how it is written.
+    """Returns seconds. Raises ValueError with the expected format.
 
     >>> parse_duration("1.5m"), parse_duration("250ms"), parse_duration("30")
     (90.0, 0.25, 30.0)

@@ -1,6 +1,6 @@
-"""One tree of errors. Each carries its Kafka code; each edge translates it once.
+"""The tree of Penstock errors. Each has its Kafka error code; each protocol translates them in one place.
 
-A message says what was wrong, what was expected and what to do about it.
+A message says what is wrong, what was expected and what to do about it.
 """
 
 from typing import ClassVar
@@ -19,7 +19,7 @@ class PenstockError(Exception):
 
 
 class CorruptMessage(PenstockError):
-    """A record batch whose bytes do not agree with themselves."""
+    """A record batch whose bytes are inconsistent."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
@@ -35,7 +35,7 @@ class MalformedRequest(PenstockError):
 
 
 class InvalidRequest(PenstockError):
-    """A frame that can be decoded and makes no sense."""
+    """A frame that can be decoded but is not valid."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -73,19 +73,19 @@ class InvalidProducerEpoch(PenstockError):
 
 
 class InvalidTxnState(PenstockError):
-    """The producer has no transaction that this could be part of, or is in the middle of one."""
+    """The producer has no open transaction that this could be part of, or has one that conflicts."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
 
 class TransactionCoordinatorFenced(PenstockError):
-    """A newer transaction coordinator has spoken for this producer."""
+    """A newer transaction coordinator has written a marker for this producer."""
 
     code = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 
 
 class StorageError(PenstockError):
-    """The disk refused a write, or what it holds is damaged. Consumers of other data go on."""
+    """The disk rejected a write, or its data is damaged. Only the affected partitions go offline."""
 
     code = ErrorCode.KAFKA_STORAGE_ERROR
 
@@ -99,13 +99,13 @@ class UnknownTopicId(PenstockError):
 
 
 class NotLeaderOrFollower(PenstockError):
-    """Another broker has the partition."""
+    """This broker is not the leader of the partition, or has no replica of it."""
 
     code = ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
 class OffsetNotAvailable(PenstockError):
-    """Ask again: a new leader does not know yet how far its log is committed, or a follower is not there yet."""
+    """Retry: a new leader does not know its high watermark yet, or a follower has not caught up."""
 
     code = ErrorCode.OFFSET_NOT_AVAILABLE
 
@@ -135,7 +135,7 @@ class InvalidReplicaAssignment(PenstockError):
 
 
 class LeaderNotAvailable(PenstockError):
-    """A topic or partition that clients should ask for again soon."""
+    """A topic or partition without a leader for now: clients should retry soon."""
 
     code = ErrorCode.LEADER_NOT_AVAILABLE
 

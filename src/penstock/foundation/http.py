@@ -1,4 +1,4 @@
-"""An HTTP request and its response, as values that travel between rooms."""
+"""HTTP request and response values, passed between the HTTP server and its handlers."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class HttpRequest(NamedTuple):
-    """What a client has asked for. Bytes as they came; names of headers in lower case."""
+    """A client's request. Bytes as received; header names in lower case."""
 
     method: bytes
     path: str
@@ -20,18 +20,18 @@ class HttpResponse(NamedTuple):
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: bytes = b""
-    """Further header lines as they are sent, each with the end of its line."""
+    """Further header lines as they are sent, each with its line end."""
     on_lost: Callable[[], None] | None = None
-    """Called if the client cannot have received the response: undoes what it stands for, such as deliveries."""
+    """Called if the client cannot have received the response: undoes its effects, such as deliveries."""
 
     def lose(self) -> None:
-        """Calls `on_lost`, if there is one."""
+        """Calls `on_lost`, if set."""
         if self.on_lost is not None:
             self.on_lost()
 
 
 def unavailable(reason: str, headers: bytes = b"") -> HttpResponse:
-    """Not now. It is a page: SDKs of the Query protocol try again after one, and take other text for broken XML."""
+    """Returns a 503 as an HTML page: SQS SDKs (Query protocol) retry then, but take other text for broken XML."""
     body = f"<html><body>{reason}</body></html>\n".encode()
     return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, body, "text/html; charset=utf-8", headers)
 

@@ -1,4 +1,4 @@
-"""Identifiers that travel between rooms."""
+"""Identifiers shared by all packages: topic-partition, topic id, topic names."""
 
 import base64
 import re
@@ -22,8 +22,15 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+class TopicIdPartition(NamedTuple):
+    """A partition by topic id: unlike a name, an id is never used again after its topic was deleted."""
+
+    topic_id: bytes
+    partition: int
+
+
 def uuid_text(value: bytes) -> str:
-    """Sixteen bytes as Kafka writes them: URL-safe base64 without padding.
+    """Returns sixteen bytes as Kafka writes them: URL-safe base64 without padding.
 
     >>> uuid_text(bytes(16))
     'AAAAAAAAAAAAAAAAAAAAAA'
@@ -37,7 +44,7 @@ def uuid_bytes(text: str) -> bytes:
 
 
 def check_topic_name(name: str) -> None:
-    """Kafka's rule for topic names."""
+    """Raises InvalidTopic for names that Kafka does not allow."""
     if not name or name in (".", ".."):
         raise InvalidTopic(f"topic name {name!r} is not allowed: give it a name of letters, digits, '.', '_', '-'")
     if len(name) > TOPIC_NAME_CHARS_MAX:

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for: the package itself stays cheap to import."""
+"""Lazy imports for a package's public names (PEP 562), so that the package itself is cheap to import."""
 
 import sys
 from collections.abc import Callable, Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The `__getattr__` and the `__dir__` of a package whose names live in other modules (PEP 562).
+    """Returns the `__getattr__` and the `__dir__` of a package whose names live in other modules (PEP 562).
 
     __getattr__, __dir__ = lazily(__name__, {"connect": "penstock.api.sync.connection"})
     """
@@ -16,7 +16,7 @@ def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any]
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         value = getattr(import_module(homes[name]), name)
-        setattr(sys.modules[package], name, value)  # from now on it is there
+        setattr(sys.modules[package], name, value)  # later lookups find it directly
         return value
 
     def names() -> list[str]:

@@ -27,7 +27,7 @@ _PLUMBING: Final = ("penstock.network.", "penstock.cli.", "penstock.foundation."
 
 
 class Histogram:
-    """Counts durations by bucket, as Prometheus wants them."""
+    """Counts durations by bucket, for Prometheus."""
 
     __slots__ = ("buckets_s", "counts", "max_s", "sum_s")
 
@@ -58,7 +58,7 @@ class LoopMonitor:
         self._loop_thread = 0
         self._cpu_s = 0.0
         self._suspect = ""
-        """What the loop was running when the thread found it stalled."""
+        """The handler that was running when the thread found the loop stalled."""
         self.last_tick_s = time.monotonic()
         """When the loop last ran the monitor's timer; readable from any thread."""
         self.stalls: Final = Histogram()
@@ -93,7 +93,7 @@ class LoopMonitor:
         self._arm()
 
     def _watch(self) -> None:
-        """Names the callback that stalls the loop: only another thread can look at a stack that does not return."""
+        """Finds the callback that stalls the loop: only another thread can read the stack while it is blocked."""
         report_s = STILL_STALLED_S
         while not self._stopping.wait(self._warn_s / 2):
             stall_s = time.monotonic() - self.last_tick_s - self._interval_s
@@ -108,7 +108,7 @@ class LoopMonitor:
 
 
 def describe_stack(frame: FrameType) -> str:
-    """Returns `handler=MODULE.FUNCTION at=MODULE:LINE` of a running stack: who was called, and where it is now."""
+    """Returns `handler=MODULE.FUNCTION at=MODULE:LINE` of a running stack: the handler, and the innermost line."""
     stack = []
     while frame.f_back is not None:
         stack.append(frame)

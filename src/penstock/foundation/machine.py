@@ -1,4 +1,4 @@
-"""What the operating system tells of the machine that this process runs on."""
+"""Facts about the host from the operating system: boot id, reachable address, disk space."""
 
 import secrets
 import shutil
@@ -6,12 +6,12 @@ import socket
 from pathlib import Path
 from typing import Final
 
-_ELSEWHERE: Final = ("192.0.2.1", 9)
-"""An address that no machine has (RFC 5737): the way to it begins at this machine's own address."""
+_UNUSED_ADDRESS: Final = ("192.0.2.1", 9)
+"""An address that no host has (RFC 5737): the route to it starts at this host's own address."""
 
 
 def boot_id() -> str:
-    """Changes when the machine restarts; without one, every start is taken for one after power loss."""
+    """Returns an id that changes when the machine restarts; without one, every start counts as after power loss."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -19,10 +19,10 @@ def boot_id() -> str:
 
 
 def reachable_host() -> str:
-    """The address of this machine that others most likely reach it by. Nothing is sent to find it."""
+    """Returns the address by which others most likely reach this host. Sends nothing to find it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(_ELSEWHERE)
+            probe.connect(_UNUSED_ADDRESS)
             host: str = probe.getsockname()[0]
         except OSError:  # no network
             return "127.0.0.1"
@@ -30,6 +30,6 @@ def reachable_host() -> str:
 
 
 def disk_space(folder: Path) -> tuple[int, int]:
-    """Bytes in all, and bytes that are free, of the file system that a folder is on."""
+    """Returns total and free bytes of the file system that contains a folder."""
     usage = shutil.disk_usage(folder)
     return usage.total, usage.free

@@ -1,4 +1,4 @@
-"""Percent-encoding (RFC 3986, 2.1), decoded in linear time and in C. Pure."""
+"""Decodes percent-encoding (RFC 3986, 2.1) in linear time and in C. Pure."""
 
 from binascii import a2b_qp
 from typing import Final
@@ -11,8 +11,7 @@ def unescape(text: bytes) -> bytes | None:
     r"""Replaces each `%XX` by its byte; returns None if a `%` is not followed by two hexadecimal digits.
 
     Quoted-printable (RFC 2045) has the same escapes with another sign, `=`, and the standard library decodes it in C:
-    `urllib.parse.unquote` takes a hundred times as long. Meanwhile, a NUL stands for what was `=` before: a text that
-    has both is refused, too.
+    `urllib.parse.unquote` takes a hundred times as long. In between NUL replaces `=`: None for a text with both.
 
     >>> unescape(b"caf%C3%A9=1"), unescape(b"100%")
     (b'caf\xc3\xa9=1', None)
@@ -22,9 +21,9 @@ def unescape(text: bytes) -> bytes | None:
         return None
     quoted = text.translate(_TO_QUOTED_PRINTABLE)
     found = a2b_qp(quoted)
-    if len(found) != len(quoted) - 2 * quoted.count(b"="):  # of a wrong escape, more than one byte is left
+    if len(found) != len(quoted) - 2 * quoted.count(b"="):  # an invalid escape leaves more than one byte
         return None
-    # One at the end of a line is different: it is taken for a line that goes on.
+    # A `%` at the end of a line would be a soft line break.
     if (b"\n" in text and b"%\n" in text) or (b"\r" in text and b"%\r" in text):
         return None
     return found.translate(_FROM_QUOTED_PRINTABLE) if has_equals else found

@@ -1,7 +1,7 @@
-"""A folder that belongs to this user alone, for files that later runs find again: scripts that are executed, locks.
+"""A folder that belongs to this user alone, for files that later runs reuse: executed scripts, locks.
 
-A fixed name in a folder that all users share, as `/tmp` is, can be taken by somebody else beforehand: what is then
-executed or written there is theirs to choose.
+In a shared folder such as `/tmp` another user could create a fixed name beforehand, and so choose the script that is
+executed or the file that is written.
 """
 
 import atexit
@@ -15,25 +15,25 @@ _MODE = 0o700
 
 
 def private_folder(name: str) -> Path:
-    """Returns a folder that only this user can write to, made if it is missing.
+    """Returns a folder that only this user can write to; creates it if it is missing.
 
-    It lies in the user's cache (`$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`) and is the same each time. Where
-    that cannot be used, or is somebody else's, it is a new temporary folder, which goes with the process.
+    It lies in the user's cache (`$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`) and is the same each time. If
+    that cannot be used, or belongs to another user, it is a new temporary folder, removed when the process ends.
     """
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         cache.mkdir(parents=True, exist_ok=True)
-        if _is_made_private(cache / "penstock") and _is_made_private(cache / "penstock" / name):
+        if _make_private(cache / "penstock") and _make_private(cache / "penstock" / name):
             return cache / "penstock" / name
-    except (OSError, RuntimeError):  # no home, or one that cannot be written
+    except (OSError, RuntimeError):  # no home folder, or it is not writable
         pass
     made = Path(tempfile.mkdtemp(prefix=f"penstock-{name}-"))
     atexit.register(shutil.rmtree, made, ignore_errors=True)
     return made
 
 
-def _is_made_private(folder: Path) -> bool:
-    """Makes the folder; False if there is one that is a link, somebody else's, or open to others."""
+def _make_private(folder: Path) -> bool:
+    """Creates the folder; returns False if it exists as a link, belongs to another user, or is writable by others."""
     try:
         folder.mkdir(mode=_MODE)
     except FileExistsError:

@@ -1,4 +1,4 @@
-"""Settings as data: each room declares its own table, and each value is validated once, here."""
+"""Settings as data: each package declares a table of settings; values are parsed and validated here."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -40,17 +40,17 @@ class Setting:
     default: str
     doc: str
     minimum: float | None = None
-    """Of a number; of a list, how many entries it has at least."""
+    """Of a number; of a list, its minimum number of entries."""
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     pattern: str = ""
-    """A regular expression that all of a text must match; `form` says in words what it asks for."""
+    """A regular expression that the whole text must match; `form` describes it in words."""
     form: str = ""
     broker_name: str | None = None
-    """The broker setting that gives this topic setting its default, where there is one."""
+    """The broker setting that is the default of this topic setting, if there is one."""
 
     def parse(self, text: str | None) -> Any:
-        """The value that `text` stands for; InvalidConfig says what would have been right."""
+        """Returns the parsed value of `text`. Raises InvalidConfig with the expected values."""
         if text is None:
             raise InvalidConfig(f"{self.name} has no value; {self._expected()}")
         text = text.strip()
@@ -69,7 +69,7 @@ class Setting:
                 return text
             case Kind.LIST:
                 return tuple(part.strip() for part in text.split(",") if part.strip())
-        if "_" in text or not text.isascii():  # which only Python takes for a number
+        if "_" in text or not text.isascii():  # only Python parses these as numbers
             raise ValueError(text)
         return float(text) if self.kind is Kind.DOUBLE else int(text)
 
@@ -112,7 +112,7 @@ class Setting:
 
 
 class Table:
-    """The settings of one room, by name."""
+    """The settings of one package, by name."""
 
     def __init__(self, settings: Iterable[Setting]) -> None:
         self.by_name: Final[dict[str, Setting]] = {entry.name: entry for entry in settings}
@@ -127,17 +127,17 @@ class Table:
         return found
 
     def parse(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """All settings with their values: the given ones, else the defaults. Unknown names are refused."""
+        """Returns the values of all settings, by default or as given. Raises InvalidConfig for unknown names."""
         for name in values:
             self.get(name)
         return {name: entry.parse(values.get(name, entry.default)) for name, entry in self.by_name.items()}
 
 
 def number(name: str, default: int, minimum: int, doc: str, kind: Kind = Kind.INT) -> Setting:
-    """A setting that is a whole number."""
+    """Returns a setting for an integer."""
     return Setting(name=name, kind=kind, default=str(default), minimum=minimum, doc=doc)
 
 
 def switch(name: str, default: str, doc: str) -> Setting:
-    """A setting that is on or off."""
+    """Returns a setting for a boolean."""
     return Setting(name=name, kind=Kind.BOOLEAN, default=default, doc=doc)

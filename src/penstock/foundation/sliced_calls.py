@@ -22,14 +22,14 @@ class SlicedCalls:
         """Schedules a callback for one of the next iterations of the loop; returns a function that cancels it."""
         number = next(self._numbers)
         self._waiting[number] = callback
-        self._rouse()
+        self._schedule()
 
-        def take_back() -> None:
+        def cancel() -> None:
             self._waiting.pop(number, None)
 
-        return take_back
+        return cancel
 
-    def _rouse(self) -> None:
+    def _schedule(self) -> None:
         if self._waiting and not self._is_due:
             self._is_due = True
             self._timer(0, self._run)
@@ -44,4 +44,4 @@ class SlicedCalls:
                 if self._now_s() >= until_s:
                     break
         finally:
-            self._rouse()
+            self._schedule()

@@ -1,4 +1,4 @@
-"""Transactional ids of Spark's tasks: all of one query have one coordinator, which decides about them at once."""
+"""Transactional ids of Spark tasks: all of one query share a coordinator, which commits them together."""
 
 import re
 from typing import Final
@@ -6,15 +6,15 @@ from typing import Final
 from penstock.foundation.errors import InvalidRequest
 
 QUERY_BYTES_MAX: Final = 100
-"""Spark names its queries by UUIDs, of 36."""
+"""Spark's query ids are UUIDs of 36 characters."""
 TASK_ID_BYTES_MAX: Final = 190
-"""As many as CommitSet may name at a time fit into one request."""
+"""Small enough that the maximum number of ids in a CommitSet fits into one request."""
 
 _SHAPE: Final = re.compile(r"spark/([^/]+)/[0-9]+/[^/]+")
 
 
 def transactional_id(query: str, partition: int, attempt: str) -> str:
-    """The id under which one attempt of a task writes; the next batch's attempt of that number has the same.
+    """Returns the id under which one attempt of a task writes; the same attempt number of the next batch reuses it.
 
     >>> transactional_id("6f1c", 3, "0.1")
     'spark/6f1c/3/0.1'
@@ -23,22 +23,22 @@ def transactional_id(query: str, partition: int, attempt: str) -> str:
     name = f"{coordinator_key_of(query)}/{partition}/{attempt}"
     if query_of(name) != query or len(name.encode()) > TASK_ID_BYTES_MAX:
         raise InvalidRequest(
-            f"{name!r} is no transactional id of a task; expected spark/<query>/<partition>/<attempt>"
+            f"{name!r} is not the transactional id of a task; expected spark/<query>/<partition>/<attempt>"
             f" of at most {TASK_ID_BYTES_MAX} bytes"
         )
     return name
 
 
 def check_query(query: str) -> None:
-    """What a query may be called."""
+    """Raises InvalidRequest for an invalid query name."""
     if not query or "/" in query or len(query.encode()) > QUERY_BYTES_MAX:
         raise InvalidRequest(
-            f"{query!r} is no name of a query; expected 1 to {QUERY_BYTES_MAX} bytes without '/': Spark's query id"
+            f"{query!r} is not a query name; expected 1 to {QUERY_BYTES_MAX} bytes without '/': Spark's query id"
         )
 
 
 def query_of(transactional_id: str) -> str | None:
-    """The query that a task writes for; None if the id is not a task's.
+    """Returns the query of a task's transactional id; None if the id is not a task's.
 
     >>> query_of("spark/6f1c/3/0.1")
     '6f1c'
@@ -50,12 +50,12 @@ def query_of(transactional_id: str) -> str | None:
 
 
 def coordinator_key_of(query: str) -> str:
-    """What the coordinator of a query is found by."""
+    """Returns the key by which the coordinator of a query is found."""
     return f"spark/{query}"
 
 
 def coordinator_key(transactional_id: str) -> str:
-    """What the coordinator of a transactional id is found by: a task's by its query, any other by itself.
+    """Returns the key by which the coordinator of a transactional id is found: a task's query, else the id itself.
 
     >>> coordinator_key("spark/6f1c/3/0.1"), coordinator_key("orders-7")
     ('spark/6f1c', 'orders-7')

@@ -1,4 +1,4 @@
-"""Work that can be interrupted: a generator that yields between steps and returns its result. Pure."""
+"""Interruptible work: a generator that yields between steps and returns its result. Pure."""
 
 from collections.abc import Generator
 from typing import TypeVar
@@ -6,7 +6,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""What `TimeSlices.run` runs a few milliseconds at a time; see time_slices.py."""
+"""`TimeSlices.run` runs this a few milliseconds at a time; see time_slices.py."""
 
 
 def run_steps(steps: Steps[T]) -> T:

@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 class TimeSlices:
-    """Held by one task at a time; the holder asks now and then whether its slice is over.
+    """A lock for long work on the event loop; the holder checks now and then whether its slice is over.
 
     The loop runs at least one whole iteration between two slices, so that every other callback waits for one slice at
     most, however many tasks do long work.

@@ -1,4 +1,4 @@
-"""Times at which something is due, by a key. Pure."""
+"""Timers by key: a heap of due times with cheap postponement. Pure."""
 
 from collections.abc import Hashable
 from heapq import heappop, heappush, heapreplace
@@ -9,9 +9,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Timers(Generic[K]):
-    """One time for each key. Memory is bounded by the keys: stale entries are swept when they outnumber them.
+    """One due time per key. Memory is bounded by the keys: stale heap entries are swept when they outnumber them.
 
-    A key that is put off keeps its place among the others until that comes up: most are put off again before.
+    A postponed key keeps its earlier heap entry until that comes up: most are postponed again before.
     """
 
     def __init__(self) -> None:
@@ -20,11 +20,11 @@ class Timers(Generic[K]):
         self._numbers = count()
 
     def set(self, key: K, at_ms: int) -> None:
-        """Due at this time, and no longer at the one that was set before."""
+        """Sets the due time of a key, instead of an earlier one."""
         before = self._due.get(key)
         self._due[key] = entry = (at_ms, next(self._numbers))
         if before is not None and before[0] <= at_ms:
-            return  # there is an entry for it that is no later; see `next_ms`
+            return  # the heap has an entry no later than this; see `next_ms`
         heappush(self._heap, (*entry, key))
         if len(self._heap) > 2 * len(self._due) + 64:
             self._heap = sorted((at, number, key) for key, (at, number) in self._due.items())
@@ -36,8 +36,8 @@ class Timers(Generic[K]):
         return key in self._due
 
     @property
-    def early_ms(self) -> int | None:
-        """When the first of all is due, or sooner, and found at once: who comes too early asks again."""
+    def next_ms_lower_bound(self) -> int | None:
+        """A lower bound of `next_ms`, found in constant time: a caller that wakes up too early checks again."""
         heap = self._heap
         while heap and heap[0][2] not in self._due:
             heappop(heap)
@@ -45,7 +45,7 @@ class Timers(Generic[K]):
 
     @property
     def next_ms(self) -> int | None:
-        """When the first of all is due."""
+        """When the first key is due; None if there is none."""
         heap = self._heap
         while heap:
             at_ms, number, key = heap[0]
@@ -59,7 +59,7 @@ class Timers(Generic[K]):
         return heap[0][0] if heap else None
 
     def take(self, now_ms: int) -> K | None:
-        """The first key that is due by now, which is then set no more."""
+        """Removes and returns the first key that is due by now; None if none is."""
         at_ms = self.next_ms
         if at_ms is None or at_ms > now_ms:
             return None

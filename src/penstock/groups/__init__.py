@@ -1,1 +1,1 @@
-"""Consumer groups: membership, assignors, offsets. Pure state machines; see foundation/decision.py."""
+"""Classic, consumer, share and streams groups, and committed offsets. Pure; see foundation/decision.py."""

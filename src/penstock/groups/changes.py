@@ -1,4 +1,4 @@
-"""Changes of what a group remembers: decided on first, persisted next, and only then what holds."""
+"""Drafts of a group's state: changes that are decided but not persisted yet, and their records."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -7,14 +7,14 @@ from penstock.foundation.decision import StateRecord
 from penstock.wire.state import state_record
 
 Writers = Mapping[int, Callable[[Any], Any]]
-"""What is written of a change's value, by its kind; a kind that is missing is written as it is."""
+"""Converts the value of a change to its record value, by kind; values of other kinds are written unchanged."""
 
 
 class Change(NamedTuple):
-    """One record: its kind, its key, and what it says, None if that is gone.
+    """One record before it is encoded: its kind, key and value; the value is None for a tombstone.
 
-    What it says of a member is a Member, what it says of a target the partitions: what has just been worked out need
-    not be read back from what is written of it.
+    The value is the in-memory object (a Member, or the partitions of a target), so that it need not be decoded again
+    when the record is applied.
     """
 
     kind: int
@@ -22,28 +22,28 @@ class Change(NamedTuple):
     value: Any | None
 
 
-def written(change: Change, writers: Writers) -> StateRecord:
-    """As it is persisted."""
+def to_state_record(change: Change, writers: Writers) -> StateRecord:
+    """Encodes a change as it is persisted."""
     kind, key, value = change
     write = writers.get(kind)
     if value is None or write is None:
         return state_record(kind, key, value)
-    return state_record(kind, key, write(value), meant=value)
+    return state_record(kind, key, write(value), parsed=value)
 
 
-class Changing(Protocol):
-    """What a group remembers."""
+class ReplayableState(Protocol):
+    """The state of a group, changed only by records."""
 
     def copy(self) -> Self: ...
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None: ...
 
 
-S = TypeVar("S", bound=Changing)
+S = TypeVar("S", bound=ReplayableState)
 
 
 class Draft(Generic[S]):
-    """Changes that are decided on and not persisted yet: the state as it will be, and the records that make it so."""
+    """The state of a group with changes that are not persisted yet, and the records of these changes."""
 
     def __init__(self, state: S, to_record: Callable[[Change], StateRecord]) -> None:
         self.state = state

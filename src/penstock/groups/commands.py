@@ -1,5 +1,4 @@
-"""What the coordinator of groups is told, besides an Ask with a request of one of the group APIs, and what it wants
-done."""
+"""Commands and effects of the group coordinator: topic changes, delivery state, internal topics of streams."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,88 +9,86 @@ from penstock.groups.streams.topology import InternalTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged:
-    """The image that the coordinator holds is a new one."""
+    """The coordinator has a new metadata image."""
 
     deleted: frozenset[str]
-    """Names of topics that are gone, and maybe there again under other ids."""
+    """Names of topics that were deleted, and possibly created again with another id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveOffsets:
-    """A group is about to be deleted that has very many offsets: some of them go now.
+    """Removes some of the committed offsets of a group with very many offsets, before the group is deleted.
 
-    The reply is how many do; 0 if the rest can go with the group. Raises what DeleteGroups answers.
+    The reply is their number; 0 if the rest can be removed with the group. Raises the errors of DeleteGroups.
     """
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HungUp:
-    """Someone who waits has closed its connection: nobody would hear the answer."""
+class ClientDisconnected:
+    """A client has closed its connection while its JoinGroup or SyncGroup was waiting."""
 
     group_id: str
     ticket: Ticket
 
 
-# -- share groups, whose delivery state is with the leaders of partitions
+# -- share groups, whose delivery state is stored by partition leaders
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FindDelivery:
-    """Where has a share group delivery state? The reply is a dict of its topics' names by their ids."""
+class FindDeliveryState:
+    """Asks for the topics in which a share group has delivery state. The reply is a dict of names by topic id."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoteDelivery:
-    """A share group is about to have delivery state in these topics; it may be a new one, and has no members.
-
-    The reply is None. Raises NonEmptyGroup.
-    """
+class AddDeliveryState:
+    """Records that a share group without members is about to have delivery state in these topics; creates the
+    group if it does not exist. The reply is None. Raises NonEmptyGroup."""
 
     group_id: str
     topics: Mapping[bytes, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropDelivery:
-    """The delivery state that a share group without members has in these topics is to go. The reply is None."""
+class DeleteDeliveryState:
+    """Deletes the delivery state of a share group without members in these topics. The reply is None."""
 
     group_id: str
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryDropped:
-    """What DropAtLeaders asked for is done."""
+class DeliveryStateDeleted:
+    """The partition leaders have carried out DeleteStateAtLeaders."""
 
     group_id: str
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AddCompanions:
-    """An effect: these topics need companion logs, in which delivery state is kept. It is said until they have."""
+class AddCompanionLogs:
+    """An effect: add companion logs for delivery state to these topics. Repeated until they exist."""
 
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DropAtLeaders:
-    """An effect: have the leaders of all partitions forget a group, then DeliveryDropped. It is said until that."""
+class DeleteStateAtLeaders:
+    """An effect, repeated until DeliveryStateDeleted: have all leaders delete a group's delivery state."""
 
     group_id: str
     topic_ids: frozenset[bytes]
 
 
-# -- streams groups, which need topics of their own
+# -- streams groups, which need internal topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateStreamsTopics:
-    """An effect: a streams group needs these topics. It is repeated until they exist."""
+    """An effect: create the internal topics of a streams group. Repeated until they exist."""
 
     group_id: str
     topics: tuple[InternalTopic, ...]
@@ -99,7 +96,7 @@ class CreateStreamsTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsTopicsRefused:
-    """What CreateStreamsTopics asked for could not be done, at least in part."""
+    """Topics of CreateStreamsTopics could not be created, at least in part."""
 
     group_id: str
     reason: str

@@ -1,8 +1,8 @@
-"""The coordinator of all groups that hash to one partition of `__consumer_offsets`.
+"""The group coordinator: all groups that hash to one partition of `__consumer_offsets`.
 
 Pure; see foundation/decision.py. A group is classic (classic/group.py), a consumer group (consumer/group.py), a share
 group (share/group.py) or a streams group (streams/group.py). The coordinator finds, creates and removes groups, runs
-their timers, and tells them about changed topics.
+their timers, and notifies them of topic changes.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ from penstock.foundation.timers import Timers
 from penstock.groups import description, records
 from penstock.groups.classic import join, sync_heartbeat_leave
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.commands import HungUp, RemoveOffsets, StreamsTopicsRefused, TopicsChanged
+from penstock.groups.commands import ClientDisconnected, RemoveOffsets, StreamsTopicsRefused, TopicsChanged
 from penstock.groups.consumer import classic_members
 from penstock.groups.consumer import heartbeat as consumer_heartbeat
 from penstock.groups.consumer import records as consumer_records
@@ -34,7 +34,7 @@ from penstock.groups.group import Group
 from penstock.groups.offsets import commit as offset_commit
 from penstock.groups.offsets import fetch as offset_fetch
 from penstock.groups.offsets.committed import Offsets, offset_tombstone
-from penstock.groups.offsets.expiration import Sweep
+from penstock.groups.offsets.expiration import ExpirationPass
 from penstock.groups.outbox import Outbox
 from penstock.groups.settings import GroupSettings
 from penstock.groups.share import commands as share_commands
@@ -63,19 +63,23 @@ from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.state import kind_of, read_record
 
-SWEEP: Final = ("", "sweep", "")
-TOPICS: Final = ("", "topics", "")
-"""Timers of the coordinator itself: offsets may be too old; a change of topics could maybe not be persisted."""
-SWEEP_PAUSE_MS: Final = 1
-ENDS: Final = (records.CONSUMER_GROUP_METADATA, records.SHARE_GROUP_METADATA, streams_records.STREAMS_GROUP_METADATA)
-"""The records whose tombstone removes a group."""
+EXPIRATION: Final = ("", "expiration", "")
+TOPIC_CHANGES: Final = ("", "topics", "")
+"""Timers of the coordinator: expiration of offsets, and the next slice of work after topics have changed."""
+EXPIRATION_PAUSE_MS: Final = 1
+GROUP_METADATA_KINDS: Final = (
+    records.CONSUMER_GROUP_METADATA,
+    records.SHARE_GROUP_METADATA,
+    streams_records.STREAMS_GROUP_METADATA,
+)
+"""The kinds of records whose tombstone removes a group."""
 
-Newer = ConsumerGroup | ShareGroup | StreamsGroup
-"""A group whose members send heartbeats that say what they want and have."""
+ModernGroup = ConsumerGroup | ShareGroup | StreamsGroup
+"""Kafka's term for groups whose members send a single kind of request, the heartbeat."""
 
 
 class GroupCoordinator:
-    """A StateMachine. `settings` and `image` are replaced by the shell when they change."""
+    """The state machine of the group coordinator. The shell replaces `settings` and `image` when they change."""
 
     def __init__(self, *, settings: GroupSettings, image: ClusterImage, new_member_id: Callable[[str], str]) -> None:
         self.settings = settings
@@ -83,12 +87,12 @@ class GroupCoordinator:
         self._new_member_id = new_member_id
         self._timers: Timers[tuple[str, str, str]] = Timers()
         self.groups: dict[str, Group] = {}
-        """Those that have members, or are about to have, or a record, or offsets."""
+        """Groups that have members, member ids waiting to join, a record, or committed offsets."""
         self.offsets: Final = Offsets()
-        self._drafts: dict[str, Newer] = {}
-        """Groups that come into being if what was just decided is persisted."""
+        self._uncommitted_groups: dict[str, ModernGroup] = {}
+        """Groups that exist once the records of the last decision are persisted."""
         self._topic_changes = TopicChanges(self)
-        self._sweep: Sweep | None = None
+        self._expiration_pass: ExpirationPass | None = None
         self._handlers: dict[type, Callable[[Ticket, Ask, int], Decision]] = {
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
@@ -112,56 +116,56 @@ class GroupCoordinator:
     # -- the state machine
 
     def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
-        self._drafts.clear()
+        self._uncommitted_groups.clear()
         if isinstance(command, TopicsChanged):
-            self._topic_changes.note(command.deleted)
+            self._topic_changes.on_new_image(command.deleted)
             return self._on_topics_changed(now_ms)
         if isinstance(command, RemoveOffsets):
             return self._remove_offsets(ticket, command.group_id)
-        if isinstance(command, HungUp):
+        if isinstance(command, ClientDisconnected):
             group = self.groups.get(command.group_id)
-            if isinstance(group, ClassicGroup):  # in others nobody waits
-                group.hung_up(command.ticket, now_ms)
+            if isinstance(group, ClassicGroup):  # in others no request waits
+                group.on_disconnect(command.ticket, now_ms)
             return NOTHING
         if isinstance(command, StreamsTopicsRefused):
-            return streams_commands.note_refused(self, command)
+            return streams_commands.set_creation_error(self, command)
         if not isinstance(command, Ask):
             return share_commands.decide(self, ticket, command, now_ms)
         return self._handlers[type(command.body)](ticket, command, now_ms)
 
     def wake(self, now_ms: int) -> Decision:
-        """Do the first thing that is due and comes to something: the next one may depend on it."""
-        self._drafts.clear()
+        """Runs due timers until one of them returns a decision; the next timer may depend on it."""
+        self._uncommitted_groups.clear()
         while True:
             key = self._timers.take(now_ms)
             if key is None:
                 return NOTHING
-            decision = self._due(key, now_ms)
+            decision = self._run_timer(key, now_ms)
             if decision != NOTHING:
                 return decision
 
-    def _due(self, key: tuple[str, str, str], now_ms: int) -> Decision:
-        if key == SWEEP:
-            return self._on_sweep(now_ms)
-        if key == TOPICS:
+    def _run_timer(self, key: tuple[str, str, str], now_ms: int) -> Decision:
+        if key == EXPIRATION:
+            return self._expire_offsets(now_ms)
+        if key == TOPIC_CHANGES:
             return self._on_topics_changed(now_ms)
         group_id, kind, member_id = key
         group = self.groups.get(group_id)
         if group is None:
             return NOTHING
-        decision = group.due(kind, member_id, now_ms)
-        self.settle(group_id)
+        decision = group.on_timer(kind, member_id, now_ms)
+        self.create_or_remove_group(group_id)
         return decision
 
     @property
     def wake_at_ms(self) -> int | None:
-        """Or sooner: members are heard of all the time, and each time their sessions end later."""
-        return self._timers.early_ms
+        """A time not later than the next timer: heartbeats keep postponing session timeouts."""
+        return self._timers.next_ms_lower_bound
 
     def loaded(self, now_ms: int) -> None:
         for group in self.groups.values():
             group.loaded(now_ms)
-        self._timers.set(SWEEP, now_ms + self.settings.offsets_check_interval_ms)
+        self._timers.set(EXPIRATION, now_ms + self.settings.offsets_check_interval_ms)
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
         kind = kind_of(record.key)
@@ -169,21 +173,21 @@ class GroupCoordinator:
             key, offset = read_record(record, records.OffsetCommitKey, records.OffsetCommitValue)
             self.offsets.apply(key, offset, producer_id)
             if offset is None or key.group not in self.groups:
-                self.settle(key.group)
+                self.create_or_remove_group(key.group)
         elif kind == records.GROUP_METADATA:
             self._apply_classic(record)
         elif kind in consumer_records.KINDS:
-            self._apply_newer(kind, record, ConsumerGroup, self.new_consumer, consumer_records.KINDS)
+            self._apply_modern(kind, record, ConsumerGroup, self.new_consumer, consumer_records.KINDS)
         elif kind in share_records.KINDS:
-            self._apply_newer(kind, record, ShareGroup, self.new_share, share_records.KINDS)
+            self._apply_modern(kind, record, ShareGroup, self.new_share, share_records.KINDS)
         elif kind in streams_records.KINDS:
-            self._apply_newer(kind, record, StreamsGroup, self.new_streams, streams_records.KINDS)
+            self._apply_modern(kind, record, StreamsGroup, self.new_streams, streams_records.KINDS)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed):
-            self.settle(group_id)
+            self.create_or_remove_group(group_id)
 
-    # -- which groups there are
+    # -- groups
 
     def _apply_classic(self, record: StateRecord) -> None:
         key, value = read_record(record, records.GroupKey, records.GroupMetadataValue)
@@ -195,34 +199,34 @@ class GroupCoordinator:
             group.apply_record(records.GROUP_METADATA, key, value)
             if value is None:
                 del self.groups[group_id]
-        self.settle(group_id)
+        self.create_or_remove_group(group_id)
 
-    def _apply_newer(
+    def _apply_modern(
         self,
         kind: int,
         record: StateRecord,
-        of: type[Newer],
-        make: Callable[[str], Newer],
+        of: type[ModernGroup],
+        make: Callable[[str], ModernGroup],
         kinds: Mapping[int, tuple[type, type]],
     ) -> None:
-        """The last record says of which kind a group is."""
+        """Applies a record of a modern group. The last record determines the kind of a group."""
         key: Any
         value: Any
         key, value = read_record(record, *kinds[kind])
         group = self.groups.get(key.group)
         if value is not None and not isinstance(group, of):
             if isinstance(group, ClassicGroup):
-                group.close()
-            group = self._drafts.get(key.group) or make(key.group)
+                group.cancel_timers()
+            group = self._uncommitted_groups.get(key.group) or make(key.group)
             self.groups[key.group] = group
         if isinstance(group, of):
             group.apply_record(kind, key, value)
-            if kind in ENDS and value is None:
+            if kind in GROUP_METADATA_KINDS and value is None:
                 del self.groups[key.group]
-        self.settle(key.group)
+        self.create_or_remove_group(key.group)
 
-    def settle(self, group_id: str) -> None:
-        """Offsets alone make a group, and a classic one that nothing holds any more is none."""
+    def create_or_remove_group(self, group_id: str) -> None:
+        """Creates a classic group for offsets without a group; removes a vacant classic group without offsets."""
         group = self.groups.get(group_id)
         has_offsets = self.offsets.has_any(group_id)
         if group is None and has_offsets:
@@ -258,15 +262,15 @@ class GroupCoordinator:
             timers=self._timers,
         )
 
-    def draft(self, group: Newer) -> None:
-        """A group that comes into being if what is being decided is persisted."""
-        self._drafts[group.group_id] = group
+    def add_uncommitted(self, group: ModernGroup) -> None:
+        """Registers a group that is created once the records of this decision are persisted."""
+        self._uncommitted_groups[group.group_id] = group
 
     def _settings_of(self, group_id: str) -> GroupSettings:
         overrides = self.image.group_configs.get(group_id)
         return self.settings if overrides is None else self.settings.of_group(overrides)
 
-    # -- members that speak the classic protocol
+    # -- classic protocol
 
     def _join(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: JoinGroupRequest = ask.body
@@ -281,11 +285,11 @@ class GroupCoordinator:
         if isinstance(group, ConsumerGroup) and not group.is_empty:
             return classic_members.join(group, ticket, ask, now_ms)
         if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
-            raise InconsistentGroupProtocol(f"{request.group_id!r} is a group of another kind; take another name")
+            raise InconsistentGroupProtocol(f"{request.group_id!r} is a share or streams group; use another group id")
         if not isinstance(group, ClassicGroup):
             if request.member_id:
-                raise UnknownMemberId(f"{request.member_id!r} is no member of group {request.group_id!r}; join again")
-            # An empty group changes its kind. If that is not persisted, what is lost is the record of an empty group.
+                raise UnknownMemberId(f"{request.member_id!r} is not a member of {request.group_id!r}; join again")
+            # An empty group changes its kind; if this is not persisted, only the record of an empty group is lost.
             out.records += group.tombstones() if group else ()
             group = self._new_classic(request.group_id)
         join.join(group, out, ticket, ask, self._new_member_id, now_ms)
@@ -316,30 +320,30 @@ class GroupCoordinator:
             return classic_members.leave(group, ticket, ask, now_ms)
         out = Outbox()
         sync_heartbeat_leave.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
-        self.settle(group_id)
+        self.create_or_remove_group(group_id)
         return out.decision()
 
     def _group_of_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
-        """The group of someone who says that it is a member."""
+        """Returns the group of a member's request. Raises UnknownMemberId if the group does not exist."""
         _check_group_id(group_id)
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup | ConsumerGroup):
             raise UnknownMemberId(f"there is no group {group_id!r}; join first")
         return group
 
-    # -- those who look from outside
+    # -- administration
 
     def _describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: DescribeGroupsRequest = ask.body
         groups = [
             description.describe(group_id, self.groups.get(group_id), ask.version) for group_id in request.groups
         ]
-        return _replying(ticket, DescribeGroupsResponse(groups=groups))
+        return _reply(ticket, DescribeGroupsResponse(groups=groups))
 
     def _list(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        listed = (description.listed(group_id, group) for group_id, group in self.groups.items())
-        wanted = list(filter(description.filter_of(ask.body), listed))
-        return _replying(ticket, ListGroupsResponse(error_code=0, groups=wanted))
+        entries = (description.listed_group(group_id, group) for group_id, group in self.groups.items())
+        wanted = list(filter(description.filter_of(ask.body), entries))
+        return _reply(ticket, ListGroupsResponse(error_code=0, groups=wanted))
 
     def _delete(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: DeleteGroupsRequest = ask.body
@@ -350,7 +354,7 @@ class GroupCoordinator:
         for group_id in dict.fromkeys(request.groups_names):
             code, why = ErrorCode.NONE, None
             try:
-                out.records += self._removal(group_id)
+                out.records += self._group_tombstones(group_id)
             except PenstockError as error:
                 code, why = error.code, error.message
             results.append(DeletableGroupResult(group_id=group_id, error_code=code, error_message=why))
@@ -359,48 +363,48 @@ class GroupCoordinator:
 
     def _remove_offsets(self, ticket: Ticket, group_id: str) -> Decision:
         self._check_deletable(group_id)
-        places = self.offsets.places(group_id)
-        going = places[:TOMBSTONES_AT_ONCE] if len(places) > TOMBSTONES_AT_ONCE else []
-        persist = tuple(offset_tombstone(group_id, *place) for place in going)
+        tps = self.offsets.partitions_of(group_id)
+        going = tps[:TOMBSTONES_AT_ONCE] if len(tps) > TOMBSTONES_AT_ONCE else []
+        persist = tuple(offset_tombstone(group_id, *tp) for tp in going)
         return Decision(persist=persist, replies=(Reply(ticket, len(going)),))
 
     def _check_deletable(self, group_id: str) -> Group:
         group = self.groups.get(group_id)
         if group is None:
             raise GroupIdNotFound(f"there is no group {group_id!r}")
-        if not group.is_empty or isinstance(group, ShareGroup):  # of which one is deleted at a time
+        if not group.is_empty or isinstance(group, ShareGroup):  # share groups are deleted one at a time
             raise NonEmptyGroup(f"group {group_id!r} has members; stop them first")
         return group
 
-    def _removal(self, group_id: str) -> list[StateRecord]:
+    def _group_tombstones(self, group_id: str) -> list[StateRecord]:
         group = self._check_deletable(group_id)
-        tombstones = [offset_tombstone(group_id, *place) for place in self.offsets.places(group_id)]
+        tombstones = [offset_tombstone(group_id, *tp) for tp in self.offsets.partitions_of(group_id)]
         return [*tombstones, *group.tombstones()]
 
-    # -- topics and time
+    # -- background work
 
     def _on_topics_changed(self, now_ms: int) -> Decision:
-        piece = self._topic_changes.go_on(now_ms)
-        if piece.again_ms is not None:
-            self._timers.set(TOPICS, piece.again_ms)
-        return Decision(persist=piece.records)
+        result = self._topic_changes.run_slice(now_ms)
+        if result.next_ms is not None:
+            self._timers.set(TOPIC_CHANGES, result.next_ms)
+        return Decision(persist=result.records)
 
-    def _on_sweep(self, now_ms: int) -> Decision:
-        if self._sweep is None:
-            self._sweep = Sweep(self)
-        tombstones = self._sweep.go_on(now_ms)
-        if self._sweep.is_over:
-            self._sweep = None
-            self._timers.set(SWEEP, now_ms + self.settings.offsets_check_interval_ms)
+    def _expire_offsets(self, now_ms: int) -> Decision:
+        if self._expiration_pass is None:
+            self._expiration_pass = ExpirationPass(self)
+        tombstones = self._expiration_pass.run_slice(now_ms)
+        if self._expiration_pass.is_over:
+            self._expiration_pass = None
+            self._timers.set(EXPIRATION, now_ms + self.settings.offsets_check_interval_ms)
         else:
-            self._timers.set(SWEEP, now_ms + SWEEP_PAUSE_MS)
+            self._timers.set(EXPIRATION, now_ms + EXPIRATION_PAUSE_MS)
         return Decision(persist=tombstones)
 
 
 def _check_group_id(group_id: str) -> None:
     if not group_id:
-        raise InvalidGroupId("a group needs an id; it is empty")
+        raise InvalidGroupId("the group id is empty")
 
 
-def _replying(ticket: Ticket, response: Any) -> Decision:
+def _reply(ticket: Ticket, response: Any) -> Decision:
     return Decision(replies=(Reply(ticket=ticket, value=response),))

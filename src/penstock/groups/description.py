@@ -1,4 +1,4 @@
-"""DescribeGroups, ConsumerGroupDescribe and ListGroups: what is said about groups to those who are no members."""
+"""DescribeGroups, ConsumerGroupDescribe and ListGroups: the state of groups for administrators and tools."""
 
 from collections.abc import Callable
 from typing import Final
@@ -9,7 +9,7 @@ from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.membership import State
 from penstock.groups.classic.subscribed_topics import CONSUMER
 from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.group import Group, Holder
+from penstock.groups.group import CoordinatorView, Group
 from penstock.groups.share.group import ShareGroup
 from penstock.groups.streams.group import StreamsGroup
 from penstock.wire.messages import consumer_group_describe
@@ -21,17 +21,17 @@ CLASSIC_TYPE: Final = "classic"
 CONSUMER_TYPE: Final = "consumer"
 SHARE_TYPE: Final = "share"
 STREAMS_TYPE: Final = "streams"
-"""Also the protocol types of these groups."""
+"""Group types in ListGroups; except for classic groups, also their protocol types."""
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """A classic group; to this API, groups of the newer protocol are not there."""
+    """DescribeGroups for one group. Groups that are not classic are reported as not found."""
     if not isinstance(group, ClassicGroup):
-        # From version 6 on a group that is not there is an error (KIP-1043); before it was dead.
-        why = "there is no such group" if group is None else "it is not a classic group"
+        # Since version 6 a group that does not exist is an error (KIP-1043); before, its state was Dead.
+        why = "does not exist" if group is None else "is not a classic group"
         return DescribedGroup(
             error_code=ErrorCode.GROUP_ID_NOT_FOUND if version >= 6 else ErrorCode.NONE,
-            error_message=f"{group_id!r}: {why}" if version >= 6 else None,
+            error_message=f"group {group_id!r} {why}" if version >= 6 else None,
             group_id=group_id,
             group_state=State.DEAD.value,
             protocol_type="",
@@ -59,19 +59,19 @@ def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup
     )
 
 
-def describe_consumers(held: Holder, ticket: Ticket, ask: Ask) -> Decision:
-    """Consumer groups of the newer protocol; to this API, others are not there."""
+def describe_consumers(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
+    """ConsumerGroupDescribe. Groups that are not consumer groups are reported as not found."""
     groups = []
     for group_id in ask.body.group_ids:
-        group = held.groups.get(group_id)
+        group = coordinator.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             groups.append(group.describe())
             continue
-        why = "there is no such group" if group is None else "it is not a consumer group"
+        why = "does not exist" if group is None else "is not a consumer group"
         groups.append(
             consumer_group_describe.DescribedGroup(
                 error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=f"{group_id!r}: {why}",
+                error_message=f"group {group_id!r} {why}",
                 group_id=group_id,
                 group_state="",
                 group_epoch=0,
@@ -84,7 +84,7 @@ def describe_consumers(held: Holder, ticket: Ticket, ask: Ask) -> Decision:
     return Decision(replies=(Reply(ticket=ticket, value=response),))
 
 
-def listed(group_id: str, group: Group) -> ListedGroup:
+def listed_group(group_id: str, group: Group) -> ListedGroup:
     if isinstance(group, ClassicGroup):
         protocol_type, group_type = group.protocol_type or "", CLASSIC_TYPE
     elif isinstance(group, ShareGroup):
@@ -99,7 +99,7 @@ def listed(group_id: str, group: Group) -> ListedGroup:
 
 
 def filter_of(request: ListGroupsRequest) -> Callable[[ListedGroup], bool]:
-    """Says whether a list is to have a group. Names that no state or type has match nothing."""
+    """Returns a predicate for the states and types that ListGroups filters by. Unknown names match nothing."""
     states = {state.strip().lower() for state in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
 

@@ -1,4 +1,4 @@
-"""Why the coordinator of a group refuses something."""
+"""Errors of the group coordinator with their Kafka error codes."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -9,13 +9,13 @@ class InvalidGroupId(PenstockError):
 
 
 class GroupIdNotFound(PenstockError):
-    """There is no such group, or it is one of the other kind."""
+    """The group does not exist, or it is of another kind."""
 
     code = ErrorCode.GROUP_ID_NOT_FOUND
 
 
 class NonEmptyGroup(PenstockError):
-    """What is asked for can only be done to a group without members."""
+    """The operation requires a group without members."""
 
     code = ErrorCode.NON_EMPTY_GROUP
 
@@ -29,13 +29,13 @@ class InvalidSessionTimeout(PenstockError):
 
 
 class InconsistentGroupProtocol(PenstockError):
-    """A member cannot work by any protocol that all others can work by, or by the one that was chosen."""
+    """The member supports no protocol that all others support, or not the protocol that was chosen."""
 
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 class UnknownMemberId(PenstockError):
-    """Whoever asks is no member, or no longer: it has to join as a new one."""
+    """The client is not, or no longer, a member; it has to join as a new one."""
 
     code = ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -47,13 +47,13 @@ class FencedInstanceId(PenstockError):
 
 
 class IllegalGeneration(PenstockError):
-    """The member speaks of another generation of the group than the one that holds."""
+    """The request names another generation than the current one of the group."""
 
     code = ErrorCode.ILLEGAL_GENERATION
 
 
 class RebalanceInProgress(PenstockError):
-    """The group is being put together anew: join again."""
+    """The group is rebalancing; the member has to rejoin."""
 
     code = ErrorCode.REBALANCE_IN_PROGRESS
 

@@ -1,4 +1,4 @@
-"""What a group is to its coordinator, whichever protocol its members speak."""
+"""Protocols that the group coordinator shares with groups of every kind: `Group` and `CoordinatorView`."""
 
 import logging
 from collections.abc import Mapping
@@ -11,56 +11,56 @@ from penstock.groups.settings import GroupSettings
 
 BECAME_CLASSIC: Final = "became-classic"
 BECAME_CONSUMER: Final = "became-consumer"
-"""The timers of a group that changes its kind while it has members. They are due at once: if the change was
-persisted, the group is of that kind then, and its members have as much time as if all had been heard of now."""
+"""Timers of a group that was upgraded or downgraded while it had members. They are due immediately: once the
+migration is persisted, they restart the session timeout of every member."""
 
 logger = logging.getLogger(__name__)
 
 
 def log_expired(group_id: str, member_id: str, timeout: str) -> None:
-    """Logs that a member is removed because it missed a timeout: its consumer, if it lives, has to join again."""
+    """Logs that a member was removed because it missed a timeout; its consumer has to rejoin."""
     logger.info("group_member_expired group_id=%r member_id=%r timeout=%s", group_id, member_id, timeout)
 
 
 class Group(Protocol):
-    """One group. ClassicGroup and ConsumerGroup are such."""
+    """A group of any kind: classic, consumer, share or streams."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it has no members."""
+        """Whether the group has no members."""
 
     @property
     def state_name(self) -> str:
-        """As Kafka's tools show it."""
+        """The name of the group state, as Kafka's tools show it."""
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether its members may be reading a topic, so that its offsets there must stay."""
+        """Whether members may read the topic, so that its committed offsets must not expire."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raises what stands against telling this member what is committed."""
+        """Raises an error if the member may not fetch committed offsets."""
 
-    def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """A timer that the group has set is due."""
+    def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
+        """Handles a timer of the group that is due."""
 
     def loaded(self, now_ms: int) -> None:
-        """Everything was read back: its members have as much time as if all had been heard of now."""
+        """Restarts the session timeout of every member after the records were replayed."""
 
     def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
-        """A record about the group was persisted, or is read back."""
+        """Applies a record of the group that was persisted or is replayed."""
 
     def tombstones(self) -> tuple[StateRecord, ...]:
-        """What removes the group."""
+        """Returns the tombstones that remove the group."""
 
 
-class Holder(Protocol):
-    """All that one coordinator holds, for those who only look."""
+class CoordinatorView(Protocol):
+    """The group coordinator as far as request handlers read it."""
 
     settings: GroupSettings
     image: ClusterImage
 
     @property
     def groups(self) -> Mapping[str, Group]:
-        """By their ids."""
+        """All groups by group id."""
 
     @property
     def offsets(self) -> Offsets: ...

@@ -1,5 +1,7 @@
-"""Settings that a group may have of its own: the resource type GROUP of DescribeConfigs (KIP-848, KIP-932,
-KIP-1071). Pure."""
+"""Group configs: dynamic settings of a single group (KIP-848, KIP-932, KIP-1071). Pure.
+
+They are the resource type GROUP of DescribeConfigs and IncrementalAlterConfigs.
+"""
 
 import re
 from collections.abc import Callable, Mapping
@@ -20,7 +22,7 @@ DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 _DURATION: Final = re.compile(
     r"P(?=\d|T\d)(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?"
 )
-"""ISO 8601, as java.time.Duration reads it, without signs."""
+"""An ISO 8601 duration as java.time.Duration parses it, without signs."""
 
 
 def _inherited(name: str, broker_name: str, default: int, doc: str, minimum: int = 1) -> Setting:
@@ -33,71 +35,71 @@ GROUP_CONFIGS: Final = Table(
             "consumer.session.timeout.ms",
             "group.consumer.session.timeout.ms",
             45_000,
-            "How long a consumer group's member may be silent.",
+            "Session timeout of members of consumer groups.",
         ),
         _inherited(
             "consumer.heartbeat.interval.ms",
             "group.consumer.heartbeat.interval.ms",
             5000,
-            "How often members of a consumer group are to be heard.",
+            "How often members of a consumer group send heartbeats.",
         ),
         _inherited(
             "share.session.timeout.ms",
             "group.share.session.timeout.ms",
             45_000,
-            "How long a share group's member may be silent.",
+            "Session timeout of members of share groups.",
         ),
         _inherited(
             "share.heartbeat.interval.ms",
             "group.share.heartbeat.interval.ms",
             5000,
-            "How often members of a share group are to be heard.",
+            "How often members of a share group send heartbeats.",
         ),
         _inherited(
             "share.record.lock.duration.ms",
             "group.share.record.lock.duration.ms",
             30_000,
-            "How long a message is with the member that has acquired it, unless it says otherwise.",
+            "How long an acquired message is locked for a member, unless the lock is renewed.",
         ),
         _inherited(
             "share.delivery.count.limit",
             "group.share.delivery.count.limit",
             5,
-            "How often a message is delivered before it is given up.",
+            "The most delivery attempts of a message.",
         ),
         _inherited(
             "share.partition.max.record.locks",
             "group.share.partition.max.record.locks",
             2000,
-            "Messages of a partition that may be with members of the group at one time.",
+            "The most messages of a partition that may be in flight in the group.",
         ),
         Setting(
             name="share.auto.offset.reset",
             kind=Kind.STRING,
             default=LATEST,
-            doc="Where a share group begins in a partition: latest, earliest, or by_duration:PnDTnHnMn.nS ago.",
+            doc="Where a share group starts in a partition: latest, earliest, or by_duration:PnDTnHnMn.nS ago.",
         ),
         Setting(
             name="share.isolation.level",
             kind=Kind.STRING,
             default=READ_UNCOMMITTED,
             choices=(READ_COMMITTED, READ_UNCOMMITTED),
-            doc="Whether a share group waits for the end of transactions, and is not given what was aborted.",
+            doc="Whether records of open and aborted transactions are delivered.",
         ),
         switch(
-            "share.renew.acknowledge.enable", "true", "Whether members may have more time for a message (KIP-1222)."
+            "share.renew.acknowledge.enable", "true", "Whether members may renew the lock of a message (KIP-1222)."
         ),
         Setting(
             name=DEAD_LETTER_TOPIC,
             kind=Kind.STRING,
             default="",
-            doc="Where messages go that are rejected, or were delivered too often (KIP-1191); empty: nowhere.",
+            doc="Topic for messages that were rejected or delivered too often (KIP-1191); empty: none.",
         ),
         _inherited(
             "streams.session.timeout.ms",
             "group.streams.session.timeout.ms",
             45_000,
-            "How long a streams group's member may be silent.",
+            "Session timeout of members of streams groups.",
         ),
         _inherited(
             "streams.heartbeat.interval.ms",
@@ -109,7 +111,7 @@ GROUP_CONFIGS: Final = Table(
             "streams.num.standby.replicas",
             "group.streams.num.standby.replicas",
             0,
-            "Copies of the state of each task, in other processes.",
+            "Standby replicas of each stateful task.",
             minimum=0,
         ),
         _inherited(
@@ -122,7 +124,7 @@ GROUP_CONFIGS: Final = Table(
     ]
 )
 
-_WITHIN: Final = (
+_BROKER_BOUNDS: Final = (
     ("share.session.timeout.ms", "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
     ("share.heartbeat.interval.ms", "group.share.min.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
     (
@@ -143,14 +145,14 @@ _WITHIN: Final = (
         "group.streams.max.heartbeat.interval.ms",
     ),
 )
-"""What a group may set, and the broker's bounds for it."""
+"""Group configs and the broker settings that bound them."""
 
 
 def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], Any]) -> None:
-    """Raises InvalidConfig unless a group may have these settings. `broker` gives a broker's setting, parsed."""
+    """Raises InvalidConfig unless a group may have these configs. `broker` returns a parsed broker setting."""
     for name, text in overrides.items():
         GROUP_CONFIGS.get(name).parse(text)
-    for name, low_name, high_name in _WITHIN:
+    for name, low_name, high_name in _BROKER_BOUNDS:
         low, high = broker(low_name), broker(high_name)
         if name in overrides and not low <= int(overrides[name]) <= high:
             raise InvalidConfig(
@@ -179,7 +181,7 @@ def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], An
 
 
 def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str], Any]) -> Any:
-    """What a group's setting comes to: its own, or the broker's, or the default."""
+    """Returns the effective value of a group config: the group's, else the broker's, else the default."""
     setting = GROUP_CONFIGS.get(name)
     if name in overrides:
         return setting.parse(overrides[name])
@@ -187,7 +189,7 @@ def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str],
 
 
 def reset_before_ms(text: str) -> int | None:
-    """How long before now a group begins, by `share.auto.offset.reset`; None: at the end or the beginning.
+    """Returns how long before now a share group begins by `share.auto.offset.reset`; None for latest and earliest.
 
     >>> reset_before_ms("by_duration:PT1H0.5S")
     3600500
@@ -205,14 +207,14 @@ def reset_before_ms(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupConfig:
-    """How a share group delivers, parsed."""
+    """Parsed group configs that control the delivery of a share group."""
 
     record_lock_duration_ms: int
     delivery_count_limit: int
     partition_max_record_locks: int
     auto_offset_reset: str
     is_stable: bool
-    """Whether it waits for the end of transactions."""
+    """Whether it reads committed records only (up to the last stable offset)."""
     may_renew: bool
     dead_letter_topic: str
 

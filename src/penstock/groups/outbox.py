@@ -1,4 +1,4 @@
-"""What one decision has come to so far. Several rules, each calling the next, add to one outbox."""
+"""The outbox of one decision: records and replies, collected while rules of the group call each other."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ class Outbox:
         self._replies.append(Reply(ticket=ticket, value=response))
 
     def refuse(self, ticket: Ticket, error: PenstockError) -> None:
-        """An error stands in the place of a response, whose version only the handler knows.
+        """Replies with an error; the request handler builds the response, since only it knows the version.
 
-        It is for those who have waited, and where something has changed: else it is raised.
+        For requests that have waited, or when state has changed; otherwise the error is raised.
         """
         self._replies.append(Reply(ticket=ticket, value=error))
 

@@ -1,8 +1,7 @@
-"""Moves a member of a consumer or streams group from what it holds to what it should hold, one heartbeat at a time
-(KIP-848, KIP-1071).
+"""Reconciliation of members with their target assignment, one heartbeat at a time (KIP-848, KIP-1071).
 
-First it gives up what it should not have; then it enters the newest epoch; then it gets what it should have, as far
-as the former owners have let go. That order is what keeps a partition with one member.
+A member first revokes what is not in its target, then enters the newest epoch, then gets the partitions or tasks of
+its target that their former owners have released. This order guarantees that a partition has one owner.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -10,83 +9,88 @@ from dataclasses import dataclass
 from typing import Generic
 
 from penstock.groups.consumer.errors import FencedMemberEpoch
-from penstock.groups.consumer.members import MemberState, P, Standing
+from penstock.groups.consumer.members import CurrentAssignment, MemberState, P
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course(Generic[P]):
-    """Where a member is to go, and what is known about its way there."""
+class ReconciliationContext(Generic[P]):
+    """The target of a member and the facts that decide about its next step."""
 
     epoch: int
-    """Of the target."""
+    """The epoch of the target assignment."""
     target: Collection[P]
-    """What it should hold, as far as it still subscribes to it."""
+    """The target assignment without topics that the member no longer subscribes to."""
     is_free: Callable[[P], bool]
     """Whether no other member holds a partition."""
     owned: Collection[P] | None
-    """What the member says that it owns; None if it says nothing."""
-    is_dropped: Callable[[P], bool] | None = None
-    """Set if the member has just changed its subscription: whether a partition lies outside the new one."""
+    """The partitions that the member reports as owned; None if the request does not contain them."""
+    is_unsubscribed: Callable[[P], bool] | None = None
+    """Set if the member has just changed its subscription: whether a partition is outside of the new one."""
 
-    def has_let_go(self, revoking: Mapping[P, int]) -> bool:
-        """Whether the member says that it owns none of these any more."""
-        return self.owned is not None and not any(place in revoking for place in self.owned)
+    def has_revoked(self, revoking: Mapping[P, int]) -> bool:
+        """Whether the member reports that it owns none of these partitions."""
+        return self.owned is not None and not any(item in revoking for item in self.owned)
 
 
-def reconcile(standing: Standing[P], course: Course[P]) -> Standing[P]:
-    """Takes the next step; returns the same object if there is nothing to do, or something to wait for."""
-    match standing.state:
+def reconcile(current: CurrentAssignment[P], context: ReconciliationContext[P]) -> CurrentAssignment[P]:
+    """Returns the assignment after the next step; the same object if nothing changes or the member must wait."""
+    match current.state:
         case MemberState.STABLE:
-            if standing.epoch != course.epoch:
-                return _advance(standing, standing.epoch, course)
-            return _narrow(standing, course)
+            if current.epoch != context.epoch:
+                return _advance(current, current.epoch, context)
+            return _revoke_unsubscribed(current, context)
         case MemberState.UNREVOKED_PARTITIONS:
-            if course.has_let_go(standing.revoking):
-                return _advance(standing, standing.epoch, course)
-            return _narrow(standing, course)
+            if context.has_revoked(current.revoking):
+                return _advance(current, current.epoch, context)
+            return _revoke_unsubscribed(current, context)
         case MemberState.UNRELEASED_PARTITIONS:
-            return _advance(standing, standing.epoch, course)
+            narrowed = _revoke_unsubscribed(current, context) if current.epoch == context.epoch else current
+            return _advance(current, current.epoch, context) if narrowed is current else narrowed
         case MemberState.UNKNOWN:
-            if course.owned is None or course.owned:
+            if context.owned is None or context.owned:
                 raise FencedMemberEpoch(
-                    "the member is in a state that this broker does not know; "
-                    "it has to give up what it holds and join again"
+                    "the member is in a state that this broker does not support; "
+                    "it has to give up its partitions and join again"
                 )
-            return _advance(standing, course.epoch, course)
+            return _advance(current, context.epoch, context)
 
 
-def _narrow(standing: Standing[P], course: Course[P]) -> Standing[P]:
-    """Take away what the member no longer subscribes to, before there is a new target."""
-    if course.is_dropped is None:
-        return standing
-    taken = {place: since for place, since in standing.assigned.items() if course.is_dropped(place)}
-    if not taken:
-        return standing
-    kept = {place: since for place, since in standing.assigned.items() if place not in taken}
-    revoking = {**standing.revoking, **taken}
-    if course.has_let_go(revoking):
-        return _at(standing, standing._replace(assigned=kept))
+def _revoke_unsubscribed(current: CurrentAssignment[P], context: ReconciliationContext[P]) -> CurrentAssignment[P]:
+    """Revokes partitions that the member no longer subscribes to, before there is a new target."""
+    if context.is_unsubscribed is None:
+        return current
+    dropped = {item: since for item, since in current.assigned.items() if context.is_unsubscribed(item)}
+    if not dropped:
+        return current
+    kept = {item: since for item, since in current.assigned.items() if item not in dropped}
+    revoking = {**current.revoking, **dropped}
+    if context.has_revoked(revoking):
+        return _moved(current, current._replace(assigned=kept))
     state = MemberState.UNREVOKED_PARTITIONS
-    return _at(standing, standing._replace(state=state, assigned=kept, revoking=revoking))
+    return _moved(current, current._replace(state=state, assigned=kept, revoking=revoking))
 
 
-def _advance(standing: Standing[P], epoch: int, course: Course[P]) -> Standing[P]:
-    target = set(course.target)
-    kept = {place: since for place, since in standing.assigned.items() if place in target}
-    revoking = {place: since for place, since in standing.assigned.items() if place not in target}
-    if revoking and not course.has_let_go(revoking):
+def _advance(current: CurrentAssignment[P], epoch: int, context: ReconciliationContext[P]) -> CurrentAssignment[P]:
+    target = set(context.target)
+    if current.epoch == context.epoch:
+        # The target of the next epoch may be partly written. A member keeps its partitions within an epoch: a delayed
+        # copy of an earlier request could report that they are revoked, and the epoch would not fence the member.
+        target.update(current.assigned)
+    kept = {item: since for item, since in current.assigned.items() if item in target}
+    revoking = {item: since for item, since in current.assigned.items() if item not in target}
+    if revoking and not context.has_revoked(revoking):
         state = MemberState.UNREVOKED_PARTITIONS
-        return _at(standing, standing._replace(epoch=epoch, state=state, assigned=kept, revoking=revoking))
-    added = {place: course.epoch for place in target if place not in kept and course.is_free(place)}
+        return _moved(current, current._replace(epoch=epoch, state=state, assigned=kept, revoking=revoking))
+    added = {item: context.epoch for item in target if item not in kept and context.is_free(item)}
     is_complete = len(kept) + len(added) == len(target)
     state = MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS
-    return _at(
-        standing,
-        standing._replace(epoch=course.epoch, state=state, assigned={**kept, **added}, revoking={}),
+    return _moved(
+        current,
+        current._replace(epoch=context.epoch, state=state, assigned={**kept, **added}, revoking={}),
     )
 
 
-def _at(standing: Standing[P], moved: Standing[P]) -> Standing[P]:
-    # The epoch that it comes from becomes the previous one, even if it is the same one: a request from before it that
-    # is still on its way says nothing about the partitions that the member got since.
-    return standing if moved == standing else moved._replace(previous_epoch=standing.epoch)
+def _moved(current: CurrentAssignment[P], changed: CurrentAssignment[P]) -> CurrentAssignment[P]:
+    # The current epoch becomes the previous one even if it does not change: a delayed request from before it must not
+    # count for partitions that were assigned since.
+    return current if changed == current else changed._replace(previous_epoch=current.epoch)

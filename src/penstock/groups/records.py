@@ -1,4 +1,4 @@
-"""What groups keep in `__consumer_offsets`, in Kafka's own layout, so that Kafka's tools can read it."""
+"""Schemas of the records in `__consumer_offsets`, in Kafka's layout so that Kafka's tools can read them."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ from penstock.wire.schema import (
 OFFSET_COMMIT: Final = 1
 GROUP_METADATA: Final = 2
 CONSUMER_GROUP_METADATA: Final = 3
-CONSUMER_GROUP_PARTITION_METADATA: Final = 4  # written by Kafka before 4.1; read past
+CONSUMER_GROUP_PARTITION_METADATA: Final = 4  # written by Kafka before 4.1; ignored
 CONSUMER_GROUP_MEMBER_METADATA: Final = 5
 CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA: Final = 6
 CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER: Final = 7
@@ -56,7 +56,7 @@ class OffsetCommitValue:
 
 @record(versions="0", flexible="none")
 class GroupKey:
-    """Of every record that is about a group as a whole."""
+    """The key of every record about a whole group."""
 
     group: String
 
@@ -75,7 +75,7 @@ class MemberMetadata:
 
 @record(versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """A classic group."""
+    """The metadata, members and assignments of a classic group."""
 
     protocol_type: String
     generation: Int32
@@ -87,7 +87,7 @@ class GroupMetadataValue:
 
 @record(versions="0", flexible="none")
 class MemberKey:
-    """Of every record that is about one member of a consumer group or a share group."""
+    """The key of every record about one member of a consumer, share or streams group."""
 
     group: String
     member_id: String
@@ -218,7 +218,7 @@ class TopicInfo:
 
 @record(versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """Where a share group has delivery state, or is getting rid of it."""
+    """The topics in which a share group has delivery state, or in which it is being deleted."""
 
     initializing_topics: Array[TopicPartitionsInfo]
     initialized_topics: Array[TopicPartitionsInfo]

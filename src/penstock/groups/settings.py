@@ -1,4 +1,4 @@
-"""The settings of groups, by Kafka's names."""
+"""Broker settings of classic, consumer, share and streams groups, by Kafka's names."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -12,24 +12,18 @@ UNIFORM: Final = "uniform"
 RANGE: Final = "range"
 
 GROUP_SETTINGS: Final = (
-    number("offsets.topic.num.partitions", 50, 1, "Partitions of the topic that groups are kept in."),
-    number("offsets.topic.replication.factor", 3, 1, "Its replicas, or as many as there are brokers."),
-    number("offsets.topic.segment.bytes", 100 << 20, 1024, "Size of its segments."),
+    number("offsets.topic.num.partitions", 50, 1, "Partitions of the topic __consumer_offsets."),
+    number("offsets.topic.replication.factor", 3, 1, "Replicas of __consumer_offsets, at most one per broker."),
+    number("offsets.topic.segment.bytes", 100 << 20, 1024, "Segment size of __consumer_offsets."),
     number("offsets.retention.minutes", 10_080, 1, "How long the offsets of an empty group are kept."),
-    number(
-        "offsets.retention.check.interval.ms",
-        600_000,
-        1,
-        "How often offsets that are too old are looked for.",
-        Kind.LONG,
-    ),
-    number("offset.metadata.max.bytes", 4096, 0, "The most text that may be committed with an offset."),
+    number("offsets.retention.check.interval.ms", 600_000, 1, "How often expired offsets are removed.", Kind.LONG),
+    number("offset.metadata.max.bytes", 4096, 0, "The largest metadata of a committed offset."),
     number("group.min.session.timeout.ms", 6000, 1, "The shortest session timeout of a classic group's member."),
     number("group.max.session.timeout.ms", 1_800_000, 1, "The longest session timeout of a classic group's member."),
     number("group.initial.rebalance.delay.ms", 3000, 0, "How long an empty classic group waits for more members."),
     number("group.max.size", INT_MAX, 1, "The most members a classic group may have."),
-    number("group.consumer.session.timeout.ms", 45_000, 1, "How long a consumer group's member may be silent."),
-    number("group.consumer.heartbeat.interval.ms", 5000, 1, "How often members of a consumer group are to be heard."),
+    number("group.consumer.session.timeout.ms", 45_000, 1, "Session timeout of members of consumer groups."),
+    number("group.consumer.heartbeat.interval.ms", 5000, 1, "How often members of a consumer group send heartbeats."),
     number("group.consumer.max.size", INT_MAX, 1, "The most members a consumer group may have."),
     Setting(
         name="group.consumer.assignors",
@@ -37,14 +31,14 @@ GROUP_SETTINGS: Final = (
         default="uniform,range",
         choices=(UNIFORM, RANGE),
         minimum=1,
-        doc="How partitions are shared out on the broker's side; the first one is the default.",
+        doc="Server-side assignors; the first one is the default.",
     ),
     Setting(
         name="group.consumer.migration.policy",
         kind=Kind.STRING,
         default="bidirectional",
         choices=("bidirectional", "upgrade", "downgrade", "disabled"),
-        doc="Which way a group may move between the classic and the consumer protocol while it has members.",
+        doc="Whether groups with members may be upgraded to the consumer protocol, and downgraded.",
     ),
     *SHARE_SETTINGS,
     *STREAMS_SETTINGS,
@@ -53,7 +47,7 @@ GROUP_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
-    """The settings that decisions are made by, parsed."""
+    """Parsed settings of the group coordinator."""
 
     offsets_retention_ms: int
     offsets_check_interval_ms: int
@@ -79,7 +73,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> "GroupSettings":
-        """`value` gives a setting by its name, parsed."""
+        """Reads all settings; `value` returns a parsed setting by name."""
         policy = value("group.consumer.migration.policy")
         return cls(
             offsets_retention_ms=value("offsets.retention.minutes") * 60_000,
@@ -106,7 +100,7 @@ class GroupSettings:
         )
 
     def of_group(self, overrides: Mapping[str, str]) -> "GroupSettings":
-        """As they hold for a group that has settings of its own (see group_configs.py)."""
+        """Returns the settings of a group with its own group configs (see group_configs.py)."""
         known: dict[str, Any] = {name: int(overrides[key]) for key, name in _OVERRIDDEN if key in overrides}
         return replace(self, **known) if known else self
 

@@ -17,7 +17,7 @@ KEYS: Final[Mapping[int, type]] = {
     **{kind: key for kind, (key, _) in share_records.KINDS.items()},
     **{kind: key for kind, (key, _) in streams_records.KINDS.items()},
 }
-"""The class of every kind of key."""
+"""The key class of every kind of record."""
 
 
 def group_of(key: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""Computes the target assignment of large consumer, share and streams groups, a few milliseconds at a time. Pure.
+"""Computes target assignments of large consumer, share and streams groups in time slices. Pure.
 
 That may take seconds. Until it is done, members keep the assignment of the last target.
 """
@@ -11,24 +11,24 @@ from penstock.groups.changes import Change
 from penstock.groups.consumer.members import P
 
 STEPS_AT_ONCE: Final = 3
-PLACES_AT_ONCE: Final = 2000
-"""Partitions, and members, of targets that are persisted together."""
-SOON_MS: Final = 200
+PARTITIONS_AT_ONCE: Final = 2000
+"""Partitions, plus members, of targets that are persisted together."""
+SHORT_INTERVAL_MS: Final = 200
 """The heartbeat interval of members while the group's target is being computed."""
 PAUSE_MS: Final = 1
 RETRY_MS: Final = 1000
-"""Before the next piece, and after pieces that could not be persisted."""
+"""The pause before the next slice, and after records that could not be persisted."""
 ROUNDS_AT_ONCE: Final = 3
-"""The first round persists, the second finds that it did. After more, something keeps it from being persisted."""
+"""The first round persists, the second verifies that it did. More rounds mean that records cannot be persisted."""
 
 
-Shares = dict[str, frozenset[P]]
-"""What each member is to have."""
+Assignments = dict[str, frozenset[P]]
+"""The target assignment of each member."""
 Q = TypeVar("Q", bound=NamedTuple, contravariant=True)
 
 
 class Targeted(Protocol[P]):
-    """What a group remembers, as far as it matters here."""
+    """The state of a group as far as its target needs it."""
 
     epoch: int
     target_epoch: int
@@ -37,118 +37,120 @@ class Targeted(Protocol[P]):
 
 
 class Records(Protocol[Q]):
-    """Makes the records of a kind of groups: see consumer/records.py and share/records.py."""
+    """Builds the records of a kind of group: see consumer/records.py, share/records.py and streams/records.py."""
 
-    def target(self, group_id: str, member_id: str, places: frozenset[Q], /) -> Change: ...
+    def target(self, group_id: str, member_id: str, tps: frozenset[Q], /) -> Change: ...
 
     def target_epoch(self, group_id: str, epoch: int, at_ms: int, /) -> Change: ...
 
 
-class Piece(NamedTuple):
-    """Changes that are to be persisted, and when to go on."""
+class SliceResult(NamedTuple):
+    """Changes to persist, and when to run the next slice."""
 
     changes: tuple[Change, ...]
-    again_ms: int
+    next_ms: int
 
 
-class Targeting(Generic[P]):
+class TargetComputation(Generic[P]):
     """Computes the target assignments of a large group, one after the other. Its state is not persisted: a new
     coordinator starts again.
 
-    A target is finished even if members join or leave meanwhile, or a member that rejoins in a loop would delay it
-    forever. Members that have joined since get partitions with the next target.
+    A target is finished even if members join or leave meanwhile; otherwise a member that rejoins in a loop would
+    delay it forever. Members that have joined since get partitions with the next target.
 
     A target is persisted in rounds: first partitions are removed from members' targets, then they are added to
-    others, so that a consumer group's targets never have a partition in common. A round is repeated until it finds
-    nothing to write, since a write may fail.
+    others, so that the targets of a consumer group never overlap. A round is repeated until it finds nothing to
+    write, since a write may fail.
     """
 
-    def __init__(self, group_id: str, records: Records[P], work_out: Callable[[], Steps[Shares[P]]]) -> None:
-        """`work_out`: starts to compute the assignment of each member, for the group as it is at that time."""
+    def __init__(
+        self, group_id: str, records: Records[P], start_assignor: Callable[[], Steps[Assignments[P]]]
+    ) -> None:
+        """`start_assignor` starts to compute the assignment of each member, for the group as it is at that time."""
         self._group_id = group_id
         self._records = records
-        self._work_out = work_out
+        self._start_assignor = start_assignor
         self._epoch = 0
         """The group epoch of the target that is being computed."""
-        self._work: Steps[Shares[P]] | None = None
-        self._shares: Shares[P] | None = None
-        """The target, while it is being persisted."""
+        self._steps: Steps[Assignments[P]] | None = None
+        self._assignments: Assignments[P] | None = None
+        """The computed target, while it is being persisted."""
         self._by_instance: Mapping[str, str] = {}
-        """Static members, as they were called when it was begun: they may be back under other ids."""
+        """Member ids of static members when the computation started; they may have rejoined with other ids."""
         self._is_widening = False
         self._round: tuple[str, ...] = ()
-        """The members whose targets are looked at in this round, and those that are left."""
+        """The members of this round; `_left` iterates over those that are not processed yet."""
         self._left: Iterator[str] = iter(())
         self._is_clean = True
-        """Whether all that were looked at so far were persisted before."""
+        """Whether all members processed so far had their targets persisted before."""
         self._rounds = 0
 
-    def go_on(self, state: Targeted[P], by_instance: Mapping[str, str], now_ms: int) -> Piece | None:
-        """Do the next piece of work; None if there is none. `by_instance`: member ids of static members."""
-        if self._epoch <= state.target_epoch:  # there is a newer one: all have left, or the group has become small
-            self._work = self._shares = None
-        if self._shares is not None:
-            return self._persist(self._shares, state, now_ms)
-        if self._work is None:
+    def run_slice(self, state: Targeted[P], by_instance: Mapping[str, str], now_ms: int) -> SliceResult | None:
+        """Runs the next slice; returns None if there is no work. `by_instance`: member ids of static members."""
+        if self._epoch <= state.target_epoch:  # superseded: all members left, or the group is small now
+            self._steps = self._assignments = None
+        if self._assignments is not None:
+            return self._persist(self._assignments, state, now_ms)
+        if self._steps is None:
             if not state.members or state.epoch <= state.target_epoch:
                 return None
-            self._epoch, self._by_instance, self._work = state.epoch, dict(by_instance), self._work_out()
+            self._epoch, self._by_instance, self._steps = state.epoch, dict(by_instance), self._start_assignor()
         try:
             for _ in range(STEPS_AT_ONCE):
-                next(self._work)
+                next(self._steps)
         except StopIteration as end:
-            self._work, self._shares = None, end.value
+            self._steps, self._assignments = None, end.value
             self._is_widening, self._rounds = False, 0
             self._begin_round(state)
-        return Piece((), now_ms + PAUSE_MS)
+        return SliceResult((), now_ms + PAUSE_MS)
 
     def _begin_round(self, state: Targeted[P]) -> None:
         self._round = tuple(state.members)
         self._left, self._is_clean = iter(self._round), True
         self._rounds += 1
 
-    def _persist(self, shares: Shares[P], state: Targeted[P], now_ms: int) -> Piece:
-        """Some members' targets; when all of them are known to be persisted, the epoch."""
+    def _persist(self, assignments: Assignments[P], state: Targeted[P], now_ms: int) -> SliceResult:
+        """Persists the targets of some members; once all are known to be persisted, the target epoch."""
         changes: list[Change] = []
         count = 0
         for member_id in self._left:
-            target = self._next_target(shares, state, member_id)
+            target = self._next_target(assignments, state, member_id)
             if target is not None:
                 self._is_clean = False
                 changes.append(self._records.target(self._group_id, member_id, target))
                 count += len(target)
             count += 1
-            if count >= PLACES_AT_ONCE:
-                return Piece(tuple(changes), now_ms + PAUSE_MS)
+            if count >= PARTITIONS_AT_ONCE:
+                return SliceResult(tuple(changes), now_ms + PAUSE_MS)
         has_seen_all = not (state.members.keys() & state.targets.keys()) - set(self._round)
         if not self._is_clean or not has_seen_all:
             pause_ms = PAUSE_MS if self._rounds < ROUNDS_AT_ONCE else RETRY_MS
             self._begin_round(state)
-            return Piece(tuple(changes), now_ms + pause_ms)
+            return SliceResult(tuple(changes), now_ms + pause_ms)
         if not self._is_widening:
             self._is_widening, self._rounds = True, 0
             self._begin_round(state)
         else:
-            self._shares = None
+            self._assignments = None
             changes.append(self._records.target_epoch(self._group_id, self._epoch, now_ms))
-        return Piece(tuple(changes), now_ms + PAUSE_MS)
+        return SliceResult(tuple(changes), now_ms + PAUSE_MS)
 
-    def _next_target(self, shares: Shares[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
-        """What a member's target must become in this round; None if it is that already."""
-        share, known = self._share_of(shares, state, member_id), state.targets.get(member_id)
-        if share is None or known is share:
+    def _next_target(self, assignments: Assignments[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
+        """Returns the target that a member must get in this round; None if it has that already."""
+        assignment, known = self._assignment_of(assignments, state, member_id), state.targets.get(member_id)
+        if assignment is None or known is assignment:
             return None
         if self._is_widening:
-            return share if known != share else None
-        return known & share if known is not None and not known <= share else None
+            return assignment if known != assignment else None
+        return known & assignment if known is not None and not known <= assignment else None
 
-    def _share_of(self, shares: Shares[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
-        """None if the member has come since, or is gone."""
+    def _assignment_of(self, assignments: Assignments[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
+        """Returns the computed assignment of a member; None if it has joined since, or has left."""
         if member_id not in state.members:
             return None
-        share = shares.get(member_id)
-        if share is None and self._by_instance:
+        assignment = assignments.get(member_id)
+        if assignment is None and self._by_instance:
             former = self._by_instance.get(state.members[member_id].instance_id or "")
             if former is not None and former not in state.members:
-                return shares.get(former)
-        return share
+                return assignments.get(former)
+        return assignment

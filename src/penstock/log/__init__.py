@@ -1,1 +1,1 @@
-"""The write-ahead log of one partition: segments, indexes, producer state, retention, compaction."""
+"""The log of one partition: segments, indexes, leader epochs, producer state, recovery, retention, compaction."""

@@ -1,8 +1,8 @@
-"""The aborted transactions of a segment: what a reader of committed records must leave out.
+"""The aborted transactions of a segment (Kafka's transaction index), for read_committed consumers.
 
-A small file beside the segment, made with its first entry, one entry for each transaction whose abort marker lies in
-the segment, in the order of the markers. An entry is written before its marker, so that a killed process leaves one
-too many and never one too few; entries are synced with their segment. Only what is asked for is read.
+A small file beside the segment, created with its first entry: one entry per transaction whose abort marker lies in
+the segment, in order of the markers. An entry is written before its marker, so that a crash leaves one too many but
+never one too few; entries are fsynced with their segment. Reads load only the entries needed.
 """
 
 import struct
@@ -22,7 +22,7 @@ _READ_ENTRIES: Final = 64
 
 
 class AbortedList:
-    """One segment's entries. Knows how many there are; `measure` finds out for a file that was there before."""
+    """The entries of one segment. `measure` counts the entries of an existing file."""
 
     __slots__ = ("_disk", "_file", "_is_torn", "_path", "_unsynced", "count")
 
@@ -36,14 +36,14 @@ class AbortedList:
         self._unsynced = False
 
     def measure(self, base_offset: int) -> int | None:
-        """Counts the entries. Returns the offset from which on entries are damaged or missing, or None.
+        """Counts the entries. Returns the offset from which entries are damaged or missing, or None.
 
-        Leaves the damaged bytes to `replace_from`: if the process dies before, the next start must see them, too.
+        Leaves the damaged bytes to `replace_from`: if the process dies before that, the next recovery must see them.
         """
         found = self._disk.load(self._path)
         data = found or b""
         self.count, behind = 0, base_offset
-        self._unsynced = found is not None  # for all we know; an empty one may have been cut and not synced
+        self._unsynced = found is not None  # unknown; even an empty file may have been truncated and not fsynced
         while len(data) - self.count * ENTRY_BYTES >= ENTRY_BYTES:
             entry = _unpack(data, self.count * ENTRY_BYTES)
             if entry is None or entry.last_offset < behind:
@@ -54,25 +54,25 @@ class AbortedList:
         return behind if self._is_torn else None
 
     def make(self) -> None:
-        """Have a file, even if it stays empty."""
+        """Creates the file, even if it stays empty."""
         self.open().truncate(self.count * ENTRY_BYTES)
 
     def open(self) -> File:
-        """The file, opened if it is not."""
+        """Returns the file, opened if necessary."""
         if self._file is None:
             self._file = self._disk.open(self._path)
         return self._file
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Behind all others, or StorageError and nothing happened."""
+        """Appends an entry. After a StorageError nothing has changed."""
         file = self.open()
-        file.truncate(self.count * ENTRY_BYTES)  # what is behind was torn, or could not be taken back
+        file.truncate(self.count * ENTRY_BYTES)  # bytes after the entries are torn, or could not be removed
         file.append(_packed(entry))
         self.count += 1
         self._unsynced = True
 
-    def take_back(self) -> None:
-        """The marker of the newest entry could not be written."""
+    def remove_newest(self) -> None:
+        """Removes the newest entry, whose marker could not be written."""
         self._keep(self.count - 1)
 
     def _keep(self, count: int) -> None:
@@ -83,11 +83,11 @@ class AbortedList:
         self.open().truncate(count * ENTRY_BYTES)
 
     def cut(self, offset: int) -> None:
-        """Forget every entry whose marker is at an offset or after it."""
+        """Removes every entry whose marker is at or after an offset."""
         self._keep(self._number(offset))
 
     def _number(self, offset: int) -> int:
-        """How many entries have their markers before an offset."""
+        """Returns how many entries have their markers before an offset (binary search)."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -103,7 +103,7 @@ class AbortedList:
             for at in range(0, len(data), ENTRY_BYTES):
                 entry = _unpack(data, at)
                 if entry is None:
-                    raise StorageError(f"{self._path} is damaged in entry {number}; the next start makes it anew")
+                    raise StorageError(f"{self._path} is damaged in entry {number}; restart the broker to rebuild it")
                 yield entry
                 number += 1
 
@@ -113,11 +113,11 @@ class AbortedList:
         return next(self._entries(self.count - 1)).last_offset
 
     def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
-        """Entries whose markers are at an offset or after it."""
+        """Yields entries whose markers are at or after an offset."""
         return self._entries(self._number(offset), _READ_ENTRIES)
 
     def take_unsynced(self) -> File | None:
-        """The file, if something has changed since it was last asked for: it needs a sync."""
+        """Returns the file if it has changed since the last call, and so needs an fsync; else None."""
         if not self._unsynced:
             return None
         self._unsynced = False
@@ -155,7 +155,7 @@ def _packed(entry: AbortedTransaction) -> bytes:
 
 
 def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:
-    """The entry at a position, or None if its bytes are damaged."""
+    """Returns the entry at a position, or None if its bytes are damaged."""
     (crc,) = _CRC.unpack_from(data, at + _FIELDS.size)
     if zlib.crc32(memoryview(data)[at : at + _FIELDS.size]) != crc:
         return None
@@ -163,9 +163,9 @@ def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:
 
 
 def aborted_between(lists: Iterable[AbortedList], first: int, end: int) -> list[AbortedTransaction]:
-    """Transactions with records before the offset `end` that were aborted at the offset `first` or after it.
+    """Returns transactions with records before the offset `end` that were aborted at or after the offset `first`.
 
-    `lists` are those of the segments from the one that holds `first` on.
+    `lists` are those of the segments from the one that contains `first` on.
     """
     found = []
     for aborted in lists:

@@ -1,4 +1,4 @@
-"""What can only be decided by opening a batch: keys on compacted topics, another codec than the producer's."""
+"""Validation of produced batches that needs decompression: keys of compacted topics, recompression, delay headers."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -11,32 +11,32 @@ from penstock.records import kernel
 from penstock.records.batch import BatchHeader, assemble, read_client_batch, read_header
 from penstock.records.columns import Columns, decode_columns
 from penstock.records.compression import Codec, compress
-from penstock.records.delayed import bad_rows, delayed_mask, is_delivery
+from penstock.records.delayed import delayed_mask, find_bad_rows, is_delivery
 from penstock.records.layout import CODEC_MASK, HEADER_BYTES
 from penstock.wire.schema import Buffer
 
 REJECTED_ROWS_MAX: Final = 1000
-"""Records that a producer is told of."""
+"""Records listed in an error response."""
 
 
 class RejectedRecords(InvalidRecord):
-    """Some records of a batch cannot be taken; then none of it is."""
+    """Some records of a batch are invalid; the whole batch is rejected."""
 
     def __init__(self, message: str, rows: list[int], reasons: Mapping[int, str] | None = None) -> None:
         super().__init__(message)
         self.rows = rows
         self.reasons = reasons or {}
-        """What is wrong with each, where that is not the same for all."""
+        """Error messages by row, where they differ."""
 
 
-class TooLargeHere(Exception):
-    """A batch is for a thread to open: decompressed, it has more bytes than may be looked at here."""
+class TooLargeForEventLoop(Exception):
+    """The decompressed batch is too large for the event loop: call `admit` on a thread."""
 
 
 class DelaysNotReady(PenstockError):
-    """It is not committed yet that delayed records are held back here."""
+    """It is not committed yet that the topic holds back delayed records."""
 
-    code = ErrorCode.NOT_ENOUGH_REPLICAS  # which producers try again
+    code = ErrorCode.NOT_ENOUGH_REPLICAS  # producers retry after this error
 
 
 _CODECS = {
@@ -48,13 +48,13 @@ _CODECS = {
 }
 
 
-def may_open(settings: LogSettings) -> bool:
-    """Whether there are batches that a topic with these settings must open."""
+def may_decompress(settings: LogSettings) -> bool:
+    """Returns whether a topic with these settings ever needs `admit`."""
     return settings.compacted or settings.compression_type != "producer" or settings.delayed
 
 
-def must_open(batch: Buffer, settings: LogSettings) -> bool:
-    """Whether `admit` has anything to do for a batch of this topic."""
+def must_decompress(batch: Buffer, settings: LogSettings) -> bool:
+    """Returns whether `admit` has anything to do for a batch of this topic."""
     if settings.compacted or settings.delayed:
         return True
     codec = _CODECS.get(settings.compression_type)
@@ -64,11 +64,11 @@ def must_open(batch: Buffer, settings: LogSettings) -> bool:
 def admit(
     batch: Buffer, settings: LogSettings, now_ms: int = 0, may_delay: bool = True, body_max: int = INT_MAX
 ) -> Buffer:
-    """The batch to append in the place of this one. Costs time by its decompressed size.
+    """Validates a batch and returns the batch to append instead of it. Takes time by its decompressed size.
 
-    `may_delay`: on a topic of delayed messages, whether they can be held back already. `body_max`: decompressed bytes
-    that may be looked at here. Raises TooLargeHere if there are more: call it on a thread then, without that bound;
-    MessageTooLarge if the topic's settings allow no more at all.
+    `may_delay`: whether the topic can already hold back delayed messages. `body_max`: decompressed bytes allowed
+    here. Raises TooLargeForEventLoop if there are more (then call it on a thread, without that bound),
+    RejectedRecords, and MessageTooLarge above decompressed.batch.max.bytes.
     """
     header = read_client_batch(batch)
     limit = settings.decompressed_bytes_max
@@ -76,7 +76,7 @@ def admit(
         columns = decode_columns(batch, min(limit, body_max))
     except MessageTooLarge as error:
         if body_max < limit:
-            raise TooLargeHere from None
+            raise TooLargeForEventLoop from None
         raise MessageTooLarge(
             f"the batch has more than {limit} bytes when decompressed, which is decompressed.batch.max.bytes of the "
             "topic; send smaller batches"
@@ -98,7 +98,7 @@ def _check_keys(columns: Columns) -> None:
 
 
 def _rows_of(mask: bytes) -> list[int]:
-    """The first rows whose byte is 1: a producer is told of so many."""
+    """Returns the first rows whose byte is 1, at most as many as an error response lists."""
     rows: list[int] = []
     at = mask.find(1)
     while at >= 0 and len(rows) < REJECTED_ROWS_MAX:
@@ -109,17 +109,17 @@ def _rows_of(mask: bytes) -> list[int]:
 
 def _check_delays(columns: Columns, header: BatchHeader, now_ms: int, may_delay: bool) -> None:
     if is_delivery(header):
-        raise InvalidRecord(f"sequence {header.base_sequence} without a producer is the broker's own")
-    bad = bad_rows(columns, now_ms)
+        raise InvalidRecord(f"sequence {header.base_sequence} without a producer id is reserved for brokers")
+    bad = find_bad_rows(columns, now_ms)
     if bad:
         row = min(bad)
         raise RejectedRecords(f"record {row} of the batch: {bad[row]}", sorted(bad)[:REJECTED_ROWS_MAX], bad)
     if not may_delay and any(delayed_mask(columns)):
-        raise DelaysNotReady("delayed messages are being made ready here; try again")
+        raise DelaysNotReady("delayed delivery is not ready on this partition yet; retry")
 
 
 def _recompress(body: Buffer, header: BatchHeader, codec: Codec, settings: LogSettings) -> Buffer:
-    """The same records under another codec."""
+    """Returns the same records compressed with another codec."""
     level = settings.compression_levels.get(settings.compression_type)
     return assemble(
         compress(codec, body, level),

@@ -1,11 +1,11 @@
-"""What a log may trust after a restart: a small file that is written over, never replaced, so that a full disk
-cannot keep it from being written.
+"""The checkpoint of a log: log start offset, recovery point, durable end offset, and cleaner offset.
 
-Two marks, because two things can go wrong. A killed process loses nothing that was written, since the page cache
-is the kernel's: after it, everything up to `written_to` is as it was. A machine that stopped may have lost
-whatever was not synced: after it, only `synced_to` holds. The kernel's boot id tells the two apart.
+There are two checkpoints, for two kinds of failure. A killed process loses nothing that was written, because the page
+cache belongs to the kernel: everything below `written_to` is intact. A machine that stopped may have lost all that
+was not fsynced: only `synced_to` holds. The kernel's boot id tells the two apart.
 
-Each kind of mark has two slots of one sector, written in turn: a torn write leaves the one before.
+The file is overwritten in place, so that a full disk does not prevent it. Each kind of checkpoint has two slots of
+one sector, written in turn: a torn write leaves the previous one.
 """
 
 import json
@@ -21,28 +21,28 @@ from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
 HOLES_FILE: Final = "holes"
-"""Marks a log in which compaction has left offset gaps, in case the checkpoint is lost: gaps are not damage then."""
+"""Marks a log with offset gaps left by compaction, in case the checkpoint is lost: gaps are not damage then."""
 FAILED_SYNC_FILE: Final = "failed-sync"
 """Marks a log whose fsync has failed, until recovery has checked its unsynced tail and synced it again."""
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
 NO_BOOT: Final = ""
-_OFTEN: Final = 0
+_WRITTEN: Final = 0
 _SYNCED: Final = 2
-"""The first of the two slots of each kind of mark."""
+"""The first of the two slots of each kind of checkpoint."""
 
 
 @contextmanager
 def failed_sync_noted(disk: Disk, folder: str) -> Iterator[None]:
-    """Note it in the log's folder if an fsync fails in this block.
+    """Writes the failed-sync marker file if an fsync fails in this block.
 
-    The kernel may have dropped the pages that it could not write, and reports that once. So nothing beyond the last
-    sync may be trusted from then on, neither in this boot nor, for want of a mark that says so, in the next.
+    The kernel may drop pages that it could not write, and reports that only once. So nothing beyond the last
+    successful sync may be trusted, in this boot or, because of the marker file, in the next.
     """
     try:
         yield
     except StorageError:
-        with suppress(StorageError):  # not even that can be written: the error itself takes the log offline
+        with suppress(StorageError):  # best effort: the error itself takes the log offline
             disk.store(f"{folder}/{FAILED_SYNC_FILE}", b"")
         raise
 
@@ -50,22 +50,22 @@ def failed_sync_noted(disk: Disk, folder: str) -> Iterator[None]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     start_offset: int = 0
-    """The first offset that readers may see (retention and trims move it)."""
+    """The log start offset: retention and trims move it."""
     written_to: int = 0
-    """The log's end when this was written."""
+    """The log end offset when this was written (the recovery point if the process is killed)."""
     synced_to: int = 0
-    """Everything below survives power loss."""
+    """Everything below survives power loss (the recovery point after power loss)."""
     clean_to: int = 0
     """Everything below was compacted."""
     has_holes: bool = False
-    """Compaction was here once: offsets may be missing between batches and between segments."""
+    """The log has been compacted: offsets may be missing between batches and between segments."""
     is_truncating: bool = False
-    """A truncation was under way. If the process is killed in it, what was cut off may still be on the disk, and
-    power loss would bring it back in the place of what was appended since then."""
+    """A truncation was in progress. If the process is killed then, the removed batches may still be on the disk,
+    and power loss could bring them back instead of those appended since."""
     boot_id: str = ""
 
     def cut_to(self, end_offset: int) -> "Checkpoint":
-        """The mark of the log once it ends there."""
+        """Returns the checkpoint of the log after truncation to `end_offset`."""
         synced_to, clean_to = min(self.synced_to, end_offset), min(self.clean_to, end_offset)
         return replace(self, written_to=end_offset, synced_to=synced_to, clean_to=clean_to, is_truncating=False)
 
@@ -77,7 +77,7 @@ _FIELDS: Final = tuple(entry.name for entry in fields(Checkpoint))
 
 
 class CheckpointFile:
-    """The marks of one log."""
+    """The checkpoint file of one log."""
 
     __slots__ = ("_disk", "_folder", "_path", "_turns", "has_failed")
 
@@ -87,46 +87,46 @@ class CheckpointFile:
         self._path = f"{folder}/{FILE_NAME}"
         self._turns = array("q", (0, 0, 0))  # by kind
         self.has_failed = False
-        """Whether a sync has failed: a later one says nothing about what that did not write, and may have dropped."""
+        """True after a failed fsync: a later successful one does not cover what the failed one may have dropped."""
 
     def load(self, boot_id: str, has_failed: bool = False) -> Checkpoint | None:
-        """The mark to go by; None if there is none that is whole: then the log is read from its start.
+        """Returns the checkpoint that is valid in this boot; None if no slot is intact: recovery reads the whole log.
 
-        `has_failed`: an fsync has failed, so only what was synced counts. Where the log begins is known nevertheless.
+        `has_failed`: an fsync has failed, so only the synced checkpoint counts, but the log start offset is kept.
         """
         data = self._disk.load(self._path)
         if data is None:
             return None
         found: dict[int, Checkpoint] = {}
-        for kind in (_OFTEN, _SYNCED):
-            for turn, mark in _whole(data, kind):
+        for kind in (_WRITTEN, _SYNCED):
+            for turn, mark in _read_slots(data, kind):
                 if turn >= self._turns[kind]:
                     self._turns[kind], found[kind] = turn, mark
-        often, synced = found.get(_OFTEN), found.get(_SYNCED)
-        if often is not None and often.boot_id != boot_id:
-            often = None
+        written, synced = found.get(_WRITTEN), found.get(_SYNCED)
+        if written is not None and written.boot_id != boot_id:
+            written = None
         if not has_failed:
-            return often or synced
+            return written or synced
         if synced is None:
             return None
-        return replace(synced, boot_id=NO_BOOT, start_offset=(often or synced).start_offset)
+        return replace(synced, boot_id=NO_BOOT, start_offset=(written or synced).start_offset)
 
     def reserve(self) -> None:
-        """Take the space for all marks, so that a disk that is full later does not matter."""
+        """Allocates the space for all slots, so that they can be written on a full disk."""
         self._open().close()
 
     def _open(self) -> File:
         file = self._disk.open(self._path)
-        if file.size < FILE_BYTES:  # new, or torn when it was new
+        if file.size < FILE_BYTES:  # new, or torn at creation
             file.append(bytes(FILE_BYTES - file.size))
         return file
 
     def save(self, mark: Checkpoint) -> None:
-        """Survives the process."""
-        self._write(_OFTEN, mark, sync=False)
+        """Writes a checkpoint that survives a crash of the process."""
+        self._write(_WRITTEN, mark, sync=False)
 
     def save_synced(self, mark: Checkpoint) -> None:
-        """Survives power loss. May be called from another thread."""
+        """Writes and fsyncs a checkpoint that survives power loss. May be called from another thread."""
         self._write(_SYNCED, mark, sync=True)
 
     def _write(self, kind: int, mark: Checkpoint, sync: bool) -> None:
@@ -142,8 +142,8 @@ class CheckpointFile:
         file.close()
 
 
-def _whole(data: bytes, kind: int) -> Iterator[tuple[int, Checkpoint]]:
-    """The marks of one kind whose checksum is right."""
+def _read_slots(data: bytes, kind: int) -> Iterator[tuple[int, Checkpoint]]:
+    """Yields the checkpoints of one kind whose checksum is right, with their turn numbers."""
     for slot in (kind, kind + 1):
         crc, _, body = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\0").partition(b" ")
         if body and crc == b"%08x" % zlib.crc32(body):
@@ -152,35 +152,35 @@ def _whole(data: bytes, kind: int) -> Iterator[tuple[int, Checkpoint]]:
 
 
 @dataclass(frozen=True, slots=True)
-class HolesNote:
-    """Makes it survive power loss that offsets are missing in a log. Runs on a thread, before they are."""
+class HolesMarker:
+    """Makes it durable that a log has offset gaps. Runs on a thread, before there are any."""
 
     disk: Disk
     folder: str
-    marks: CheckpointFile
+    checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
-    is_news: bool
+    is_unsynced: bool
     """Whether that is not known to be durable already."""
 
     def run(self) -> None:
-        if self.is_news:  # the file first: a checkpoint with has_holes relies on it
+        if self.is_unsynced:  # the file first: a checkpoint with has_holes relies on it
             self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
-            self.marks.save_synced(self.checkpoint)
+            self.checkpoint_file.save_synced(self.checkpoint)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncTicket:
-    """Files to sync on a thread, and the checkpoint that is true when that is done."""
+    """Files to fsync on a thread, and the checkpoint that is valid afterwards."""
 
     disk: Disk
     folder: str
     files: tuple[File, ...]
-    marks: CheckpointFile
+    checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
-    decided_to: int
-    """Every transaction with records below has ended, and its marker is synced with the rest."""
-    notes_holes: bool = False
-    """Whether offsets are missing for the first time in what is synced."""
+    durable_stable_offset: int
+    """Every transaction with records below has ended; its marker is fsynced with the rest."""
+    marks_holes: bool = False
+    """Whether the files have offset gaps for the first time."""
 
     @property
     def end_offset(self) -> int:
@@ -188,13 +188,13 @@ class SyncTicket:
 
     def run(self) -> None:
         try:
-            if self.notes_holes:
+            if self.marks_holes:
                 self.disk.store(f"{self.folder}/{HOLES_FILE}", b"", durable=True)
             with failed_sync_noted(self.disk, self.folder):
                 for file in self.files:
                     file.sync()
                 self.disk.sync_folder(self.folder)
-            self.marks.save_synced(self.checkpoint)
+            self.checkpoint_file.save_synced(self.checkpoint)
         except StorageError:
-            self.marks.has_failed = True
+            self.checkpoint_file.has_failed = True
             raise

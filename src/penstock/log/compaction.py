@@ -1,10 +1,10 @@
-"""Compaction: closed segments are rewritten so that only the last record of each key is left.
+"""The log cleaner (compaction): rewrites closed segments so that only the last record of each key is left.
 
-What was aborted goes. The markers of transactions stay as long as anything of their transaction does, and for
-delete.retention.ms after that, so that whoever has begun to read gets to see them.
+Aborted records are removed. Transaction markers stay as long as a batch of their transaction does, and for
+delete.retention.ms after that, so that consumers that have started to read see them (KIP-534).
 
-Runs on a thread, on files of its own. The new segments lie beside the old ones until a manifest, written once they
-are all synced, says which replaces which: from then on the change is finished, if need be by the next start.
+Runs on a thread, on its own files. The new segments lie beside the old ones until a manifest, written once they are
+all fsynced, lists which replaces which: from then on the swap is completed, if necessary by the next recovery.
 """
 
 import json
@@ -17,13 +17,13 @@ from penstock.foundation.errors import InvalidRecord, PenstockError, StorageErro
 from penstock.foundation.settings import INT_MAX, LONG_MAX
 from penstock.log.aborted import AbortedList, aborted_between
 from penstock.log.disk import Disk
-from penstock.log.io_queue import Outcome, Work, nothing_follows
+from penstock.log.io_queue import Outcome, Work, ignore_outcome
 from penstock.log.keytable import KeyTable
 from penstock.log.log import Log
 from penstock.log.removal import TornLog
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
-from penstock.log.transactions import AbortedTransaction, Cleaning
+from penstock.log.transactions import AbortedTransaction, CleanedTransactions
 from penstock.records.batch import BatchHeader, assemble
 from penstock.records.build import Record, build_batch, read_marker, read_records
 from penstock.records.columns import Columns, decode_columns, select_records
@@ -35,11 +35,12 @@ CLEANED: Final = ".cleaned"
 
 
 def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Job | None":
-    """What to compact now, if it is worth it. Only what is synced, decided, and below the offset `limit` counts."""
+    """Returns a job if the log is due for compaction, else None. Cleans only fsynced, decided batches below
+    `limit`."""
     settings = log.settings
     if not settings.compacted:
         return None
-    limit = min(log.stable_end(limit), log.decided_to, log.checkpoint.synced_to)
+    limit = min(log.last_stable_offset(limit), log.durable_stable_offset, log.checkpoint.synced_to)
     chosen = []
     lag_ms = settings.min_compaction_lag_ms
     for segment, following in pairwise(log.segments):
@@ -61,7 +62,7 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Jo
         disk=log.disk,
         folder=log.folder,
         settings=settings,
-        sources=[segment.twin() for segment in chosen],
+        sources=[segment.duplicate() for segment in chosen],
         end_offset=end_offset,
         dirty_from=dirty_from,
         keys_max=keys_max,
@@ -74,7 +75,7 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Jo
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """New segments by base offset, and the old ones that each replaces."""
+    """The new segments by base offset, the old ones that each replaces, and sizes for the log."""
 
     clean_to: int
     replaced: dict[int, list[int]] = field(default_factory=dict)
@@ -96,35 +97,35 @@ class Job:
     secret: bytes
     now_ms: int
     producers: frozenset[int]
-    """Those that are still remembered."""
+    """Producer ids whose state is still remembered."""
     aborted_later: list[AbortedTransaction]
-    """Begun before `end_offset`, aborted behind it."""
+    """Transactions that began before `end_offset` and were aborted after it."""
     last_of_producers: dict[int, int] = field(default_factory=dict)
-    """Where the batch ends that tells a producer's epoch and sequence."""
+    """Last offset of the batch that preserves each producer's epoch and sequence."""
 
     def run(self) -> Result:
-        """Write the new segments. On a thread: touches nothing that the event loop owns."""
+        """Writes the new segments. Runs on a thread, and touches no state of the event loop."""
         result = Result(clean_to=0)
         try:
             table = KeyTable(self.keys_max, self.secret)
-            result.clean_to = self._learn(table)
+            result.clean_to = self._build_key_table(table)
             if self.producers:
                 self.last_of_producers = self._find_last_of_producers()
-            transactions = self._transactions()
+            transactions = self._new_transactions()
             for group in self._groups(result.clean_to):
                 self._rewrite(group, table, transactions, result)
             return result
         except StorageError:
-            self.discard(result)  # or a full disk would stay full
+            self.discard(result)  # free the space: the disk may be full
             raise
         finally:
             for segment in self.sources:
                 segment.close()
 
-    def _learn(self, table: KeyTable) -> int:
-        """Fill the table with the last offset of every key in what is new; the offset up to which it knows."""
-        transactions = self._transactions()
-        for segment in self._from(self.dirty_from):
+    def _build_key_table(self, table: KeyTable) -> int:
+        """Fills the table with the last offset of every key in the dirty part; returns how far it got."""
+        transactions = self._new_transactions()
+        for segment in self._segments_from(self.dirty_from):
             for header, batch in self._batches(segment, transactions):
                 if header.is_control:
                     _end_transaction(header, batch, transactions)
@@ -133,15 +134,15 @@ class Job:
                     continue
                 if table.is_full:
                     return header.base_offset
-                columns = _opened(batch)
+                columns = _decode_or_none(batch)
                 if columns is not None:
                     table.note(columns)
         return self.end_offset
 
     def _find_last_of_producers(self) -> dict[int, int]:
-        """The last batch of each producer, or the last marker if that has a newer epoch.
+        """Returns the last offset of each producer's last batch, or of its last marker if that has a newer epoch.
 
-        Not of the whole log but of what is compacted: what comes after it may yet be lost, or taken back.
+        Only for the cleaned segments: batches after them may still be lost or truncated.
         """
         last: dict[int, tuple[int, int]] = {}
         for segment in self.sources:
@@ -151,27 +152,27 @@ class Job:
                     last[known] = epoch, header.last_offset
         return {known: offset for known, (_, offset) in last.items()}
 
-    def _transactions(self) -> Cleaning:
-        transactions = Cleaning()
-        transactions.expect(self.aborted_later)
+    def _new_transactions(self) -> CleanedTransactions:
+        transactions = CleanedTransactions()
+        transactions.add_aborted(self.aborted_later)
         return transactions
 
-    def _batches(self, segment: Segment, transactions: Cleaning) -> Iterator[tuple[BatchHeader, Buffer]]:
-        """All batches of a segment; what was aborted in it is expected first, wherever its marker is."""
+    def _batches(self, segment: Segment, transactions: CleanedTransactions) -> Iterator[tuple[BatchHeader, Buffer]]:
+        """Yields all batches of a segment; first registers transactions aborted in it, wherever their markers are."""
         number = self.sources.index(segment)
         end = self.sources[number + 1].base_offset if number + 1 < len(self.sources) else self.end_offset
         lists = (source.aborted for source in self.sources[number:])
-        transactions.expect(aborted_between(lists, segment.base_offset, end))
+        transactions.add_aborted(aborted_between(lists, segment.base_offset, end))
         for _, header, batch in segment.batches():
             yield header, batch
 
-    def _from(self, offset: int) -> Iterator[Segment]:
+    def _segments_from(self, offset: int) -> Iterator[Segment]:
         for segment, following in zip(self.sources, [*self.sources[1:], None], strict=True):
             if following is None or following.base_offset > offset:
                 yield segment
 
     def _groups(self, clean_to: int) -> Iterator[list[Segment]]:
-        """Neighbours that fit into one segment together."""
+        """Yields groups of adjacent segments that fit into one segment."""
         group: list[Segment] = []
         size = 0
         ends = [*(segment.base_offset for segment in self.sources[1:]), self.end_offset]
@@ -187,14 +188,16 @@ class Job:
         if group:
             yield group
 
-    def _rewrite(self, group: Sequence[Segment], table: KeyTable, transactions: Cleaning, result: Result) -> None:
+    def _rewrite(
+        self, group: Sequence[Segment], table: KeyTable, transactions: CleanedTransactions, result: Result
+    ) -> None:
         base = group[0].base_offset
         result.replaced[base] = [segment.base_offset for segment in group]
         fresh = Segment(self.disk, self.folder, base, CLEANED)
         try:
-            fresh.cut(0)  # a run that was cut short may have left something
+            fresh.cut(0)  # an interrupted run may have left a file
             if any(segment.aborted.count for segment in group):
-                fresh.aborted.make()  # there must be one to take the place of the old one
+                fresh.aborted.make()  # must exist to replace the old one
             for segment in group:
                 for header, batch in self._batches(segment, transactions):
                     kept: Buffer | None
@@ -202,7 +205,7 @@ class Job:
                         kept = self._keep_marker(header, batch, transactions, fresh.aborted)
                     elif transactions.is_aborted(header):
                         result.records_before += header.count
-                        kept = self._trace(header)
+                        kept = self._empty_batch(header)
                     else:
                         kept = self._filter(header, batch, table, result)
                     if kept is not None:
@@ -222,9 +225,9 @@ class Job:
             fresh.close()
 
     def _filter(self, header: BatchHeader, batch: Buffer, table: KeyTable, result: Result) -> Buffer | None:
-        columns = _opened(batch)
+        columns = _decode_or_none(batch)
         if columns is None or header.base_offset >= result.clean_to:
-            return batch  # what the table knows nothing of stays: a tombstone's key may still have a value there
+            return batch  # not in the table: a tombstone's key may still have a value there
         horizon_ms = header.delete_horizon_ms
         drop_tombstones = horizon_ms is not None and horizon_ms <= self.now_ms
         mask = table.mask(columns, drop_tombstones)
@@ -232,22 +235,22 @@ class Job:
         result.records_before += columns.count
         result.records_after += count
         if count == 0:
-            return self._trace(header)
+            return self._empty_batch(header)
         if horizon_ms is None and _has_tombstone(columns, mask):
             try:
                 kept = [record for record, keep in zip(read_records(batch), mask, strict=True) if keep]
                 return self._with_horizon(header, kept)
             except InvalidRecord:
-                pass  # a time too far from now to be written beside it: these tombstones stay
+                pass  # timestamp too far from the horizon to be encoded: keep these tombstones
         if count == columns.count:
             return batch
         return select_records(batch, columns, mask, keep_last_offset=True)
 
     def _keep_marker(
-        self, header: BatchHeader, batch: Buffer, transactions: Cleaning, aborted: AbortedList
+        self, header: BatchHeader, batch: Buffer, transactions: CleanedTransactions, aborted: AbortedList
     ) -> Buffer | None:
-        """A marker goes some time after the last batch of its transaction (KIP-534), but not if only it tells the
-        epoch of a producer: whoever has an older one must go on being fenced."""
+        """Returns the marker to keep, or None. A marker is removed delete.retention.ms after the last batch of its
+        transaction (KIP-534), unless only it preserves the producer's epoch, which fences older producers."""
         is_needed, transaction = _end_transaction(header, batch, transactions)
         if transaction is not None:
             aborted.add(transaction)
@@ -261,8 +264,8 @@ class Job:
         except InvalidRecord:
             return batch  # as for tombstones
 
-    def _trace(self, header: BatchHeader) -> Buffer | None:
-        """An empty batch in the place of a producer's last one: its sequence must not be forgotten."""
+    def _empty_batch(self, header: BatchHeader) -> Buffer | None:
+        """Returns an empty batch that preserves a producer's last sequence; None if the batch is not its last one."""
         if self.last_of_producers.get(header.producer_id) != header.last_offset:
             return None
         return assemble(
@@ -280,7 +283,7 @@ class Job:
         )
 
     def _with_horizon(self, header: BatchHeader, records: list[Record]) -> Buffer:
-        """A batch of these records that says when its tombstones or its marker may go, counted from now (KIP-534)."""
+        """Returns a batch of these records whose delete horizon is delete.retention.ms from now (KIP-534)."""
         return build_batch(
             records,
             base_offset=header.base_offset,
@@ -297,18 +300,17 @@ class Job:
             delete_horizon_ms=min(self.now_ms + self.settings.delete_retention_ms, LONG_MAX),
         )
 
-    def install(self, log: Log, result: Result, then: Callable[[Outcome], None] = nothing_follows) -> None:
-        """Put the new segments in the place of the old ones, by a job of the log's queue.
+    def install(self, log: Log, result: Result, then: Callable[[Outcome], None] = ignore_outcome) -> None:
+        """Replaces the old segments by the new ones, by a job of the log's queue.
 
-        `then` gets whether that was done: not if some of the old ones are gone. TornLog: the log must not be used any
-        more.
+        `then` gets False if some of the old segments are gone. After a TornLog error the log must not be used.
         """
         wanted = [base for bases in result.replaced.values() for base in bases]
         first = -1
 
         def begin() -> Work:
             nonlocal first
-            first = _find(wanted, [segment.base_offset for segment in log.segments[:-1]])
+            first = _find_run(wanted, [segment.base_offset for segment in log.segments[:-1]])
             if first < 0:
                 return lambda: self.discard(result)
             try:
@@ -326,12 +328,12 @@ class Job:
         log.io.add(begin, end)
 
     def _discard_and_raise(self, result: Result, error: StorageError) -> None:
-        """Removes the new segments before the failure is reported: the next run gives its segments the same names."""
+        """Removes the new segments before the failure is reported: the next run uses the same names."""
         self.discard(result)
         raise error
 
     def _swap(self, prepare: Work, result: Result) -> list[Segment]:
-        """Exchange the files; the new segments. On a thread: readers go on with the old ones, which are open."""
+        """Swaps the files and returns the new segments. Runs on a thread; readers keep the old files open."""
         names = set(self.disk.names(self.folder))
         for base in result.replaced:
             # Once the manifest is durable the old segments are removed, so their replacements must exist by now.
@@ -342,7 +344,7 @@ class Job:
             prepare()
             self.disk.store(f"{self.folder}/{MANIFEST}", text, durable=True)
         except StorageError:
-            # It may be there, and would have the next start remove segments in favour of others that are not.
+            # A manifest on disk would make the next recovery remove old segments whose replacements are discarded.
             self.disk.remove(f"{self.folder}/{MANIFEST}")
             self.discard(result)
             raise
@@ -353,7 +355,7 @@ class Job:
                 segment.created_ms = self.now_ms
                 segment.aborted.measure(segment.base_offset)
         except StorageError as error:
-            raise TornLog(f"{self.folder} could not be compacted to the end: {error}") from error
+            raise TornLog(f"{self.folder} could not be compacted: the swap of segments failed: {error}") from error
         return fresh
 
     def discard(self, result: Result) -> None:
@@ -361,8 +363,8 @@ class Job:
             Segment(self.disk, self.folder, base, CLEANED).remove()
 
 
-def _find(wanted: list[int], here: list[int]) -> int:
-    """The position of a list in another one; -1 if it is not there."""
+def _find_run(wanted: list[int], here: list[int]) -> int:
+    """Returns the position of one list within another; -1 if it is not contained."""
     if not wanted or wanted[0] not in here:
         return -1
     first = here.index(wanted[0])
@@ -370,15 +372,15 @@ def _find(wanted: list[int], here: list[int]) -> int:
 
 
 def _end_transaction(
-    header: BatchHeader, batch: Buffer, transactions: Cleaning
+    header: BatchHeader, batch: Buffer, transactions: CleanedTransactions
 ) -> tuple[bool, AbortedTransaction | None]:
-    """As Cleaning.end. A control batch that ends no transaction is always needed: who knows what for."""
+    """Like CleanedTransactions.end. A control batch that is not a transaction marker is always kept."""
     marker = read_marker(batch) if header.producer_id >= 0 else None
     return (True, None) if marker is None else transactions.end(header, marker)
 
 
-def _opened(batch: Buffer) -> Columns | None:
-    """None for a batch that cannot be read inside: a producer sealed nonsense. It stays as it is."""
+def _decode_or_none(batch: Buffer) -> Columns | None:
+    """Returns None for a batch whose records cannot be decoded (a faulty producer built it). It is kept unchanged."""
     try:
         return decode_columns(batch)
     except PenstockError:
@@ -390,7 +392,7 @@ def _has_tombstone(columns: Columns, mask: bytearray) -> bool:
 
 
 def finish_swap(disk: Disk, folder: str) -> None:
-    """Do what the manifest says, from wherever it was left. Recovery calls this too."""
+    """Completes the swap that the manifest lists, from any intermediate state. Recovery calls this too."""
     text = disk.load(f"{folder}/{MANIFEST}")
     if text is None:
         return
@@ -407,5 +409,5 @@ def finish_swap(disk: Disk, folder: str) -> None:
             name = f"{base:020d}.{kind}"
             if name + CLEANED in names:
                 disk.rename(f"{folder}/{name}{CLEANED}", f"{folder}/{name}")
-    disk.sync_folder(folder)  # the renames must not come undone once the manifest is gone
+    disk.sync_folder(folder)  # the renames must be durable before the manifest is removed
     disk.remove(f"{folder}/{MANIFEST}")

@@ -1,8 +1,8 @@
-"""The disk as a port. The log asks it for files; a simulator can stand in its place and lose power.
+"""The disk as a port (files, fsync, rename), so that a simulator can replace it and lose power.
 
-The real one writes and reads through the page cache on the calling thread: a `pread` that finds its page costs
-less than a hop to another thread. A read that would wait for the device raises ColdRead unless it is told to
-block; the caller has the bytes fetched into the page cache on a thread, and then reads again.
+OsDisk writes and reads through the page cache on the calling thread: a `pread` of a cached page costs less than a
+switch to another thread. A read that would wait for the device raises ColdRead unless it may block; the caller then
+has the bytes read into the page cache on a thread, and reads again.
 """
 
 import ctypes
@@ -34,75 +34,75 @@ class ColdRead(PenstockError):
 
 
 class File(Protocol):
-    """An append-only file. `size` is what has been appended and not taken back."""
+    """An append-only file. `size` counts the bytes appended and not truncated."""
 
     size: int
 
     def append(self, data: Buffer) -> None:
-        """All of `data` at the end, or StorageError and nothing."""
+        """Appends all of `data`. After a StorageError nothing was appended."""
 
     def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
-        """Up to `count` bytes from `at`, fewer at the end. Large reads may alias the file."""
+        """Returns up to `count` bytes from `at`, fewer at the end. Large reads may alias the file."""
 
     def write_at(self, at: int, data: bytes) -> None:
-        """Write over bytes that are there already: this needs no space."""
+        """Overwrites existing bytes: this needs no disk space."""
 
-    def prepare_cut(self, size: int) -> None:
-        """Take all the space that `truncate` to this size needs; it fails here or not at all for want of it."""
+    def prepare_truncate(self, size: int) -> None:
+        """Allocates the space that `truncate` to this size needs; if there is too little, it fails here."""
 
     def truncate(self, size: int) -> None:
-        """Take back what was appended after `size`; nothing happens if that is nothing."""
+        """Removes the bytes after `size`; does nothing if there are none."""
 
     def sync(self) -> None:
-        """Make everything appended so far survive power loss. May be called from another thread."""
+        """Fsyncs everything appended so far. May be called from another thread."""
 
     def close(self) -> None: ...
 
 
 class Disk(Protocol):
     def open(self, path: str) -> File:
-        """The file at `path`, made if it is not there."""
+        """Opens the file at `path`; creates it if it does not exist."""
 
-    def room(self) -> int:
-        """How many files may be opened that one can do without: none if the process runs out of descriptors."""
+    def spare_files(self) -> int:
+        """Returns how many optional files may be opened: 0 if the process runs out of file descriptors."""
 
     def names(self, path: str) -> list[str]:
-        """The entries of a folder, sorted; none if there is no such folder."""
+        """Returns the entries of a folder, sorted; none if there is no such folder."""
 
     def make_folder(self, path: str) -> None: ...
 
     def remove(self, path: str) -> None:
-        """Remove a file or a whole folder; nothing happens if it is not there."""
+        """Removes a file or a whole folder; does nothing if it does not exist."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically put `old` in the place of `new`."""
+        """Atomically replaces `new` by `old`."""
 
     def load(self, path: str) -> bytes | None:
-        """A small file whole, or None if it is not there."""
+        """Returns the content of a small file, or None if it does not exist."""
 
     def store(self, path: str, data: bytes, durable: bool = False) -> None:
-        """Atomically replace a small file; `durable` waits until that survives power loss."""
+        """Atomically replaces a small file; `durable` waits for fsync of the file and its folder."""
 
     def sync_folder(self, path: str) -> None:
-        """Make the folder's entries survive power loss."""
+        """Fsyncs the folder's entries."""
 
 
 _REMOVE_ATTEMPTS: Final = 10
 CUT: Final = ".cut"
-"""How the name of a copy ends that a file is to be cut to."""
+"""Suffix of a copy that will replace a file that is truncated."""
 TRASH: Final = "trash"
-"""Where files wait that are as good as removed."""
+"""Folder of files that are to be deleted."""
 _preadv: Final = os.preadv
 _pwrite: Final = os.pwrite
 _NOWAIT: Final = os.RWF_NOWAIT
 _WARM_BYTES: Final = 1 << 20
 RESERVE_BYTES: Final = 16 << 20
-"""A file that has grown to this size gets its blocks ahead of what is appended: it saves a fifth of a write."""
+"""A file of this size gets blocks preallocated ahead of its appends: this saves a fifth of a write."""
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Linux's fallocate; os.posix_fallocate would change the file's size."""
+    """Returns Linux's fallocate, or None; os.posix_fallocate would change the file's size."""
     try:
         found = ctypes.CDLL(None).fallocate64
     except (OSError, AttributeError):
@@ -123,10 +123,10 @@ def _as_storage_error(what: str) -> Iterator[None]:
         raise StorageError(f"{what}: {error.strerror or error}") from error
 
 
-class _Warming:
+class _PageCacheWarmer:
     """Reads a range into the page cache, once.
 
-    It has a descriptor of its own: the file may be closed, and its number reused, before a thread gets to it.
+    It has its own descriptor: the file may be closed, and its number reused, before a thread runs it.
     """
 
     __slots__ = ("_at", "_count", "_fd")
@@ -149,7 +149,7 @@ class _Warming:
         if fd >= 0:
             os.close(fd)
 
-    __del__ = close  # whoever does not want the bytes any more just lets go
+    __del__ = close  # a read that is not needed any more is just dropped
 
 
 class OsFile:
@@ -161,8 +161,8 @@ class OsFile:
         self._path = path
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         self.size = os.fstat(self._fd).st_size
-        self._view: memoryview | None = None  # of a map of the file
-        self._copy: tuple[int, int] | None = None  # of so many bytes, and its descriptor: to be cut to
+        self._view: memoryview | None = None  # of the memory-mapped file
+        self._copy: tuple[int, int] | None = None  # size and descriptor of the copy to truncate to
         self._reserve_at = max(self.size, RESERVE_BYTES)
 
     def append(self, data: Buffer) -> None:
@@ -170,26 +170,26 @@ class OsFile:
             self._reserve()
         try:
             written = _pwrite(self._fd, data, self.size)
-            while written < len(data):  # a short write: the rest, or the reason why not
+            while written < len(data):  # a short write: writes the rest, or raises
                 written += os.pwrite(self._fd, memoryview(data)[written:], self.size + written)
         except OSError as error:
-            self._take_back()
+            self._undo_append()
             raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
         self.size += written
 
     def _reserve(self) -> None:
-        """Have blocks allocated for what will be appended next, a few at a time; the size stays as it is."""
+        """Preallocates blocks for the next appends; the file's size does not change."""
         count = min(RESERVE_BYTES, self.size >> 3)
         if _fallocate is not None:
-            _fallocate(self._fd, _KEEP_SIZE, self.size, count)  # if not, the write itself takes what it needs
+            _fallocate(self._fd, _KEEP_SIZE, self.size, count)  # on failure the write allocates
         self._reserve_at = self.size + count
 
-    def _take_back(self) -> None:
-        """Cut off what a failed write left behind, so that recovery never finds it."""
+    def _undo_append(self) -> None:
+        """Truncates the bytes of a failed write, so that recovery never finds them."""
         try:
             os.ftruncate(self._fd, self.size)
         except OSError as error:
-            raise StorageError(f"{self._path} cannot be cut back: {error.strerror}") from error
+            raise StorageError(f"{self._path} cannot be truncated: {error.strerror}") from error
 
     def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
         if count > self.size - at:
@@ -204,19 +204,19 @@ class OsFile:
                 if _preadv(self._fd, (out,), at, _NOWAIT) == count:
                     return out
                 raise BlockingIOError
-            # As far as its last byte tells: what is read on is cached up to some place, and not beyond.
+            # Checks the last byte only: the page cache usually holds a file up to some position.
             _preadv(self._fd, (bytearray(1),), at + count - 1, _NOWAIT)
         except BlockingIOError:
-            raise ColdRead(f"{self._path} is not cached at {at}", _Warming(self._fd, at, count)) from None
+            raise ColdRead(f"{self._path} is not cached at {at}", _PageCacheWarmer(self._fd, at, count)) from None
         except OSError as error:
-            if error.errno != errno.EOPNOTSUPP:  # a file system that cannot say: then it is waited for
+            if error.errno != errno.EOPNOTSUPP:  # file system without RWF_NOWAIT: block
                 raise StorageError(f"{self._path} cannot be read: {error.strerror}") from error
             if count < MAP_BYTES_MIN:
                 return os.pread(self._fd, count, at)
         view = self._view
         end = at + count
         if view is None or len(view) < end:
-            # An older, shorter one lives on as long as anyone holds a slice of it.
+            # An older, shorter map stays alive as long as slices of it exist.
             view = self._view = memoryview(mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ))
         return view[at:end]
 
@@ -226,21 +226,21 @@ class OsFile:
         except OSError as error:
             raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
 
-    def prepare_cut(self, size: int) -> None:
-        """Slices of the bytes may be on their way to a socket, and a page that is cut off under a map is a SIGBUS:
-        so a file that was mapped is replaced by a copy of what stays."""
+    def prepare_truncate(self, size: int) -> None:
+        """Replaces a mapped file by a copy of its first bytes: slices of it may be on their way to a socket, and
+        reading a truncated page of a map raises SIGBUS."""
         if size >= self.size or self._view is None:
             return
         self._drop_copy()
-        with _as_storage_error(f"{self._path} cannot be cut"):
-            self._copy = size, self._copied(size)
+        with _as_storage_error(f"{self._path} cannot be truncated"):
+            self._copy = size, self._copy_prefix(size)
 
     def truncate(self, size: int) -> None:
         if size >= self.size:
             return
         if self._copy is None or self._copy[0] != size:
-            self.prepare_cut(size)
-        with _as_storage_error(f"{self._path} cannot be cut"):
+            self.prepare_truncate(size)
+        with _as_storage_error(f"{self._path} cannot be truncated"):
             if self._copy is None:
                 os.ftruncate(self._fd, size)
             else:
@@ -251,8 +251,8 @@ class OsFile:
         self._view = None
         self.size = size
 
-    def _copied(self, size: int) -> int:
-        """The descriptor of a synced copy of the first bytes."""
+    def _copy_prefix(self, size: int) -> int:
+        """Returns the descriptor of a fsynced copy of the first `size` bytes."""
         path = self._path + CUT
         copy = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -279,11 +279,11 @@ class OsFile:
     def sync(self) -> None:
         with _as_storage_error(f"{self._path} cannot be flushed"):
             try:
-                # A descriptor of its own: this runs on a thread, and the segment may be closed meanwhile.
+                # Own descriptor: this runs on a thread, and the segment may be closed meanwhile.
                 own = os.dup(self._fd)
             except OSError as error:
                 if error.errno == errno.EBADF:
-                    return  # closed before its turn came: the segment was removed, or replaced by a synced one
+                    return  # closed: the segment was removed, or replaced by a synced one
                 raise
             try:
                 os.fdatasync(own)
@@ -294,15 +294,15 @@ class OsFile:
         self._drop_copy()
         if self._fd >= 0:
             if self._reserve_at > max(self.size, RESERVE_BYTES):
-                with suppress(OSError):  # a file that could not be written anyway
-                    os.ftruncate(self._fd, self.size)  # gives back what was reserved and not used
+                with suppress(OSError):  # the file is not writable anyway
+                    os.ftruncate(self._fd, self.size)  # frees preallocated blocks
             os.close(self._fd)
             self._fd = -1
             self._view = None
 
 
 def _remove(where: Path) -> None:
-    """Remove a file or a whole folder; nothing happens if it is not there."""
+    """Removes a file or a whole folder; does nothing if it does not exist."""
     for _ in range(_REMOVE_ATTEMPTS):
         if not where.is_dir():
             where.unlink(missing_ok=True)
@@ -310,7 +310,7 @@ def _remove(where: Path) -> None:
         try:
             shutil.rmtree(where)
         except OSError as error:
-            # A thread that still works for this log may have made a file, or removed one, meanwhile.
+            # A thread that still works on this log may have created or removed a file meanwhile.
             if error.errno not in (errno.ENOTEMPTY, errno.ENOENT):
                 raise
     raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY))
@@ -320,7 +320,7 @@ class OsDisk:
     """The operating system's file system, below one folder."""
 
     def __init__(self, root: str | Path, threads: Executor | None = None) -> None:
-        """`threads`: to remove files on, which takes long if they are large; without, it is waited for."""
+        """`threads`: deletes large files in the background; without it, `remove` waits."""
         self._root = str(root)
         self._threads = threads
         self._numbers = count()
@@ -328,8 +328,8 @@ class OsDisk:
         if threads is not None:
             trash = Path(self._root, TRASH)
             left = list(trash.glob("*"))
-            self._grave = trash / str(1 + max((int(old.name) for old in left if old.name.isdecimal()), default=0))
-            self._grave.mkdir(parents=True)
+            self._trash = trash / str(1 + max((int(old.name) for old in left if old.name.isdecimal()), default=0))
+            self._trash.mkdir(parents=True)
             for old in left:
                 threads.submit(_remove, old)
 
@@ -340,8 +340,8 @@ class OsDisk:
         with _as_storage_error(f"{path} cannot be opened"):
             return OsFile(self._at(path))
 
-    def room(self) -> int:
-        return descriptors.room(descriptors.Leave.NEW_FILES)
+    def spare_files(self) -> int:
+        return descriptors.available(descriptors.Reserve.NEW_FILES)
 
     def names(self, path: str) -> list[str]:
         with _as_storage_error(f"{path} cannot be listed"):
@@ -351,7 +351,7 @@ class OsDisk:
                 return []
 
     def make_folder(self, path: str) -> None:
-        with _as_storage_error(f"{path} cannot be made"):
+        with _as_storage_error(f"{path} cannot be created"):
             try:
                 os.mkdir(self._at(path))
             except FileExistsError:
@@ -365,15 +365,15 @@ class OsDisk:
             if self._threads is None:
                 _remove(where)
                 return
-            grave = self._grave / str(next(self._numbers))
+            trashed = self._trash / str(next(self._numbers))
             try:
-                os.rename(where, grave)
+                os.rename(where, trashed)
             except (FileNotFoundError, NotADirectoryError):
                 return
-            except OSError:  # a disk so full that not even a name can be changed
+            except OSError:  # disk too full even for a rename
                 _remove(where)
                 return
-            self._threads.submit(_remove, grave)
+            self._threads.submit(_remove, trashed)
 
     def rename(self, old: str, new: str) -> None:
         with _as_storage_error(f"{old} cannot be renamed"):
@@ -400,7 +400,7 @@ class OsDisk:
                     os.fsync(fd)
                 os.rename(fresh, where)
             except OSError:
-                os.unlink(fresh)  # or it would take space where there is none
+                os.unlink(fresh)  # free the space: the disk may be full
                 raise
             finally:
                 os.close(fd)

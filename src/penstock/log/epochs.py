@@ -1,4 +1,4 @@
-"""Where each leader's epoch begins in the log: what truncation and OffsetForLeaderEpoch ask. Pure."""
+"""The leader epoch cache: the start offset of each leader epoch, for truncation and OffsetForLeaderEpoch. Pure."""
 
 import json
 from bisect import bisect_right
@@ -8,8 +8,8 @@ NO_EPOCH = -1
 NO_OFFSET = -1
 
 
-class Epochs:
-    """(epoch, start offset) pairs, both growing."""
+class LeaderEpochCache:
+    """Pairs of leader epoch and start offset, both increasing."""
 
     __slots__ = ("_entries", "latest")
 
@@ -25,24 +25,24 @@ class Epochs:
     def entries(self) -> list[tuple[int, int]]:
         return list(self._entries)
 
-    def note(self, epoch: int, start_offset: int) -> bool:
-        """A batch of `epoch` is at `start_offset`, the end of the log; true if the entries have changed."""
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Records a batch of `epoch` at `start_offset`, the end of the log; returns whether entries have changed."""
         if epoch == self.latest:
             return False
         # An epoch without batches, whose leader wrote nothing, is replaced by the epoch of the batch at its offset.
         # That may be an older one: another replica had the batch, and leads in a later epoch.
-        is_changed = self.cut_end(start_offset)
+        is_changed = self.truncate_from_end(start_offset)
         if epoch > self.latest:
             self._entries.append((epoch, start_offset))
             self.latest = epoch
             is_changed = True
         return is_changed
 
-    def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The largest known epoch at or below `epoch`, and the offset at which the next one begins (KIP-101).
+    def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """Returns the largest known epoch at or below `epoch`, and the start offset of the epoch after it (KIP-101).
 
-        Of an epoch before all we know: itself, and where the first known one begins. (-1, -1) for no epoch, and for
-        one that is later than all we know.
+        For an epoch before all known ones: itself, and the start offset of the first known one. (-1, -1) for no
+        epoch, and for an epoch later than all known ones.
         """
         if epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
@@ -53,20 +53,21 @@ class Epochs:
         return self._entries[after - 1][0], end
 
     def at(self, offset: int) -> int:
-        """The epoch of the batch at an offset."""
+        """Returns the leader epoch of the batch at an offset; -1 if unknown."""
         after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         return self._entries[after - 1][0] if after else NO_EPOCH
 
-    def cut_end(self, end_offset: int) -> bool:
-        """The log now ends at `end_offset`: later epochs go. True if any did."""
+    def truncate_from_end(self, end_offset: int) -> bool:
+        """Removes epochs that start at or after `end_offset`, the new end of the log; returns whether any did."""
         kept = [entry for entry in self._entries if entry[1] < end_offset]
         changed = len(kept) != len(self._entries)
         self._entries = kept
         self.latest = kept[-1][0] if kept else NO_EPOCH
         return changed
 
-    def cut_start(self, start_offset: int) -> bool:
-        """The log now starts at `start_offset`: the epoch it starts in begins there. True on any change."""
+    def truncate_from_start(self, start_offset: int) -> bool:
+        """Makes the epoch at `start_offset`, the new log start offset, begin there; returns whether that is a
+        change."""
         after = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
         if after == 0:
             return False
@@ -79,8 +80,8 @@ class Epochs:
         return json.dumps(self._entries).encode()
 
     @classmethod
-    def load(cls, data: bytes) -> "Epochs":
-        """What `dump` gave; ValueError if it is damaged."""
+    def load(cls, data: bytes) -> "LeaderEpochCache":
+        """Parses the output of `dump`. Raises ValueError if it is damaged."""
         try:
             return cls((int(epoch), int(start)) for epoch, start in json.loads(data))
         except TypeError as error:

@@ -1,6 +1,6 @@
-"""The files of one log: its segments, and what is remembered beside them. One thread (the event loop's) owns them.
+"""The files of one log: segments, checkpoint, leader epochs, producer snapshots. Owned by the event loop's thread.
 
-Whatever waits for the disk is a job of the log's IoQueue, which runs it on another thread.
+Work that waits for the disk is a job of the log's IoQueue, which runs it on another thread.
 """
 
 from bisect import bisect_right
@@ -12,11 +12,11 @@ from typing import Final
 
 from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
-from penstock.log.checkpoint import HOLES_FILE, Checkpoint, CheckpointFile, HolesNote, SyncTicket
+from penstock.log.checkpoint import HOLES_FILE, Checkpoint, CheckpointFile, HolesMarker, SyncTicket
 from penstock.log.disk import Disk
-from penstock.log.epochs import Epochs
+from penstock.log.epochs import LeaderEpochCache
 from penstock.log.io_queue import IoQueue, Outcome, Work
-from penstock.log.producer_state import NO_OFFSET, FrozenProducers
+from penstock.log.producer_state import NO_OFFSET, ProducerSnapshot
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings
@@ -24,11 +24,11 @@ from penstock.log.snapshots import Snapshots
 
 EPOCHS_FILE: Final = "epochs"
 SNAPSHOT_BYTES: Final = 16 << 20
-"""Producer state is snapshotted when this much was appended since the last time."""
+"""Bytes appended between two producer state snapshots."""
 
 
 class LogFiles:
-    """Segments, oldest first; the last one is appended to. What a log is apart from appends and reads."""
+    """The segments of a log, oldest first (the last one is active), and the files beside them. Base class of Log."""
 
     def __init__(
         self,
@@ -38,8 +38,8 @@ class LogFiles:
         settings: LogSettings,
         segments: list[Segment],
         producers: Producers,
-        epochs: Epochs,
-        marks: CheckpointFile,
+        epochs: LeaderEpochCache,
+        checkpoint_file: CheckpointFile,
         checkpoint: Checkpoint,
         end_offset: int,
     ) -> None:
@@ -54,59 +54,59 @@ class LogFiles:
         self.start_offset = max(checkpoint.start_offset, segments[0].base_offset)
         self.end_offset = end_offset
         self.offset_limit = LONG_MAX
-        """Offsets from here on may not be given out yet (memory logs reserve theirs)."""
-        self.marks = marks
+        """Offsets from here on must not be assigned yet (memory logs reserve ranges of offsets)."""
+        self.checkpoint_file = checkpoint_file
         self.checkpoint = checkpoint
-        # An earlier process may have closed segments that nobody has synced yet.
+        # An earlier process may have closed segments that were not fsynced.
         self._unsynced = [
             segment for segment, following in pairwise(segments) if following.base_offset > checkpoint.synced_to
         ]
         self._closed_bytes = sum(segment.size for segment in segments[:-1])
-        self._snapshot_changes = 0  # what was read back from batches is in no snapshot yet
+        self._snapshot_changes = 0  # replayed state is not in a snapshot yet
         self._snapshot_at_bytes = self.size_bytes
         self._jitter_ms = 0
-        self._frozen: tuple[int, FrozenProducers] | None = None
-        """Producer state that waits to be saved, and its offset."""
+        self._pending_snapshot: tuple[int, ProducerSnapshot] | None = None
+        """Producer state that waits to be written, and its offset."""
         self.epochs_unsaved = False
         self.io = IoQueue()
-        """Disk work of this log. A broker replaces it by one whose jobs run on threads."""
-        self._is_pinned = False
-        """Whether a job works on segments: then none may be removed from the list of them."""
+        """Disk jobs of this log. A broker replaces it by a queue that runs them on threads."""
+        self._are_segments_pinned = False
+        """True while a job works on segments: none may be removed from the list then."""
         self._are_holes_synced = False
         self._snapshots = Snapshots(disk, folder)
         self.newest_abort = next((found.aborted.newest for found in segments[::-1] if found.aborted.count), NO_OFFSET)
-        """No marker behind this offset has aborted anything."""
-        self.has_transactions = self.newest_abort >= 0 or not producers.open.are_decided
-        """Whether readers of committed records may see other things here than others do."""
-        self.decided_to = self._decided_at_start()
-        """Transactions below have ended, and power loss does not undo that: compaction may build on it."""
-        self._is_doubtful = settings.compacted and self.decided_to < checkpoint.synced_to
+        """Offset of the newest abort marker, or -1."""
+        self.has_transactions = self.newest_abort >= 0 or not producers.open.is_empty
+        """Whether read_committed consumers may see less than read_uncommitted ones here."""
+        self.durable_stable_offset = self._initial_stable_offset()
+        """Transactions below have ended and their markers are fsynced: the upper bound for compaction."""
+        self._is_sync_needed_by_compaction = settings.compacted and self.durable_stable_offset < checkpoint.synced_to
 
-    def _decided_at_start(self) -> int:
-        """Where markers may not be synced, nobody knows which: then the next sync tells."""
+    def _initial_stable_offset(self) -> int:
+        """If some markers may not be fsynced it is unknown which: returns 0 until the next sync."""
         if self.checkpoint.synced_to < self.end_offset:
             known = self.producers.by_id.values()
             return 0 if any(found.is_transactional for found in known) else self.checkpoint.synced_to
-        return self._decided_now()
+        return self._current_stable_offset()
 
-    def _decided_now(self) -> int:
+    def _current_stable_offset(self) -> int:
         first = self.producers.open.first_offset
         return self.end_offset if first is None else first
 
     def configure(self, settings: LogSettings) -> None:
-        """The topic's settings may have changed."""
+        """Applies changed topic settings."""
         self.settings = settings
         self.producers.limit = settings.max_producer_ids
 
-    # -- growing
+    # -- leader epochs
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
-        """A leader's epoch begins at an offset. It is saved with the next checkpoint that covers a batch of it."""
-        if self.epochs.note(epoch, start_offset):
+        """Records where a leader epoch starts. Written with the next checkpoint that covers a batch of the epoch."""
+        if self.epochs.assign(epoch, start_offset):
             self.epochs_unsaved = True
 
     def _save_epochs(self) -> bool:
-        """Save the epochs if batches were written under new ones; false if the disk is too full for that."""
+        """Writes the leader epoch cache if batches of new epochs were appended; returns False if the disk is full."""
         if self.epochs_unsaved and self.epochs.latest_start < self.end_offset:
             try:
                 self.disk.store(f"{self.folder}/{EPOCHS_FILE}", self.epochs.dump())
@@ -122,59 +122,59 @@ class LogFiles:
     def size_bytes(self) -> int:
         return self._closed_bytes + self.segments[-1].size
 
-    # -- marks
+    # -- checkpoints
 
     def save_checkpoint(self) -> None:
-        """Note how far the log may be trusted if the process is killed."""
+        """Writes the recovery point that is valid if the process is killed; snapshots producer state when due."""
         grown = self.size_bytes - self._snapshot_at_bytes
         if not 0 <= grown < SNAPSHOT_BYTES:
             self.snapshot_producers()
-        self._save_marks()
+        self._write_checkpoint()
 
-    def _save_marks(self) -> None:
-        mark = replace(self.checkpoint, start_offset=self.start_offset)
+    def _write_checkpoint(self) -> None:
+        checkpoint = replace(self.checkpoint, start_offset=self.start_offset)
         if self._save_epochs():
-            mark = replace(mark, written_to=self.end_offset)
-        self.marks.save(mark)
-        self.checkpoint = mark
+            checkpoint = replace(checkpoint, written_to=self.end_offset)
+        self.checkpoint_file.save(checkpoint)
+        self.checkpoint = checkpoint
 
-    def note_holes(self) -> None:
-        """Offsets are about to be missing: what has gaps must be vouched for, or they would look like damage.
+    def mark_holes(self) -> None:
+        """Records that the log will have offset gaps, so that recovery does not take them for damage.
 
-        This survives the process. Before anything goes that a synced mark vouches for, a HolesNote must run, on a
-        thread; what is only appended behind a gap is covered by the next sync.
+        Survives a crash. Before segments are removed that a synced checkpoint covers, a HolesMarker must run on a
+        thread. Batches appended after a gap are covered by the next sync.
         """
         if not self.checkpoint.has_holes:  # the file first: a checkpoint with has_holes relies on it
             self.disk.store(f"{self.folder}/{HOLES_FILE}", b"")
             self.checkpoint = replace(self.checkpoint, has_holes=True)
-        self._save_marks()
+        self._write_checkpoint()
         if self.checkpoint_is_stale:
-            raise StorageError(f"{self.folder}: the disk is too full to vouch for offsets that are missing")
+            raise StorageError(f"{self.folder}: the disk is too full to record offset gaps; free disk space")
 
-    def _holes_note(self) -> HolesNote:
-        """Makes what `note_holes` has noted survive power loss."""
-        is_news = not self._are_holes_synced
-        return HolesNote(self.disk, self.folder, self.marks, self.checkpoint, is_news)
+    def _holes_marker(self) -> HolesMarker:
+        """Returns the work that makes `mark_holes` survive power loss."""
+        is_unsynced = not self._are_holes_synced
+        return HolesMarker(self.disk, self.folder, self.checkpoint_file, self.checkpoint, is_unsynced)
 
     def snapshot_producers(self, even_if_unchanged: bool = False) -> None:
-        """Have the producers' state saved as of now, so that less of the log must be read back at the next start."""
+        """Schedules a snapshot of producer state, so that the next recovery replays less of the log."""
         self._snapshot_at_bytes = self.size_bytes
         if self.producers.changes == self._snapshot_changes and not even_if_unchanged:
             return
-        is_queued = self._frozen is not None
-        self._frozen = self.end_offset, self.producers.freeze()
+        is_queued = self._pending_snapshot is not None
+        self._pending_snapshot = self.end_offset, self.producers.take_snapshot()
         self._snapshot_changes = self.producers.changes
         if not is_queued:
             self.io.add(self._begin_snapshot, self._end_snapshot)
 
     def _begin_snapshot(self) -> Work | None:
-        if self._frozen is None:
+        if self._pending_snapshot is None:
             return None
-        (offset, frozen), self._frozen = self._frozen, None
+        (offset, snapshot), self._pending_snapshot = self._pending_snapshot, None
         snapshots, bases = self._snapshots, list(self._bases)
 
         def save() -> bool:
-            is_saved = snapshots.save(offset, frozen)
+            is_saved = snapshots.save(offset, snapshot)
             if is_saved:
                 snapshots.prune(bases)
             return is_saved
@@ -183,76 +183,76 @@ class LogFiles:
 
     def _end_snapshot(self, outcome: Outcome) -> None:
         if not outcome.value:
-            self._snapshot_changes = -1  # the next occasion tries again
+            self._snapshot_changes = -1  # retry at the next snapshot
 
     @property
     def checkpoint_is_stale(self) -> bool:
         return self.checkpoint.written_to != self.end_offset
 
     def _forget_unsynced(self) -> None:
-        """Segments that are gone need no sync."""
+        """Removes deleted segments from the list of segments to fsync."""
         self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
 
     @property
     def has_unsynced_segments(self) -> bool:
-        """Whether segments were closed since the last sync, or compaction waits for one."""
-        return bool(self._unsynced) or self._is_doubtful
+        """Whether segments were closed since the last sync, or compaction waits for a sync."""
+        return bool(self._unsynced) or self._is_sync_needed_by_compaction
 
     def begin_sync(self) -> SyncTicket:
-        """What to sync, on a thread, as a job of `io`; give the ticket to `end_sync` when it has run.
+        """Returns the files to fsync, on a thread, as a job of `io`; pass the ticket to `end_sync` when it has run.
 
-        Raises StorageError once an fsync has failed: then only recovery knows what is left.
+        Raises StorageError after a failed fsync: only recovery can tell what is on the disk then.
         """
-        if self.marks.has_failed:
-            raise StorageError(f"{self.folder}: an fsync has failed; restart the broker to have the log read back")
+        if self.checkpoint_file.has_failed:
+            raise StorageError(f"{self.folder}: an fsync has failed; restart the broker to recover the log")
         segments = (*self._unsynced, self.segments[-1])
         files = [segment.file for segment in segments]
         files += [file for segment in segments if (file := segment.aborted.take_unsynced())]
         self._unsynced.clear()
-        self._is_doubtful = False
+        self._is_sync_needed_by_compaction = False
         return SyncTicket(
             disk=self.disk,
             folder=self.folder,
             files=tuple(files),
-            marks=self.marks,
+            checkpoint_file=self.checkpoint_file,
             checkpoint=replace(
                 self.checkpoint,
                 start_offset=self.start_offset,
                 written_to=self.end_offset,
                 synced_to=self.end_offset,
             ),
-            decided_to=self._decided_now(),
-            notes_holes=self.checkpoint.has_holes and not self._are_holes_synced,
+            durable_stable_offset=self._current_stable_offset(),
+            marks_holes=self.checkpoint.has_holes and not self._are_holes_synced,
         )
 
     def end_sync(self, ticket: SyncTicket) -> None:
-        """A ticket has run: what it covers survives power loss."""
+        """Advances the durable end offset after a ticket has run."""
         self.checkpoint = replace(self.checkpoint, synced_to=min(ticket.end_offset, self.end_offset))
-        self.decided_to = min(ticket.decided_to, self.end_offset)
-        self._are_holes_synced |= ticket.notes_holes
+        self.durable_stable_offset = min(ticket.durable_stable_offset, self.end_offset)
+        self._are_holes_synced |= ticket.marks_holes
 
     def sync(self) -> None:
-        """Sync now, and wait for it. For tests, and for logs that nobody else uses any more, or yet."""
+        """Fsyncs and waits. For tests, and for logs that are not in use."""
         ticket = self.begin_sync()
         ticket.run()
         self.end_sync(ticket)
 
     def close(self) -> None:
-        """Sync, note that all of it may be trusted, and let go of the files. Waits for the disk; its queue is
-        stopped, or has nothing to do."""
-        if self._frozen is not None or self.producers.changes != self._snapshot_changes:
-            self._frozen = None
-            if self._snapshots.save(self.end_offset, self.producers.freeze()):
+        """Writes a producer snapshot, fsyncs, writes the final checkpoint and closes the files. Waits for the
+        disk; the queue must be stopped or idle."""
+        if self._pending_snapshot is not None or self.producers.changes != self._snapshot_changes:
+            self._pending_snapshot = None
+            if self._snapshots.save(self.end_offset, self.producers.take_snapshot()):
                 self._snapshots.prune(self._bases)
         if self._unsynced or self.checkpoint.synced_to != self.end_offset:
             self.sync()
         for segment in self.segments:
-            with suppress(StorageError):  # a full disk: what is missing in an index is found in its segment
+            with suppress(StorageError):  # a full disk: recovery rebuilds the entries from the segment
                 segment.index.write_out()
-        self._save_marks()
+        self._write_checkpoint()
         self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files without a word: the log is about to be removed, or cannot be used any more."""
+        """Closes the files without a sync: the log is to be removed, or has failed."""
         for segment in self.segments:
             segment.close()

@@ -1,4 +1,4 @@
-"""The logs below one data folder: where each one lies, and which ones must be there."""
+"""The data folder: paths of the log folders, and the manifest of the logs that must exist."""
 
 import re
 import threading
@@ -14,15 +14,15 @@ LOGS: Final = "logs"
 _MANIFEST: Final = "replicas"
 _LINE: Final = re.compile(rf"-?{LOGS}/[^/\0]+/[^/\0]+")
 _SPARE_LINES: Final = 1000
-"""The manifest is written anew when it has so many lines more than it needs, and twice as many."""
+"""The manifest is rewritten when it has this many lines more than twice what it needs."""
 
 
 class LogFolder:
-    """Names of log folders, and the manifest of those that were ever made here.
+    """Paths of log folders, and the manifest of the logs created here.
 
-    A partition whose folder is missing though the manifest names it was lost, and must not begin again at 0.
-    The manifest is a list of paths that only grows: one with a `-` before it was removed. Everything here waits for
-    the disk, and may be called from several threads.
+    A log that the manifest lists and whose folder is missing was lost; it must not start again at offset 0. The
+    manifest is an append-only list of paths: one with a `-` in front was removed. Every method waits for the disk,
+    and may be called from several threads.
     """
 
     def __init__(self, disk: Disk) -> None:
@@ -34,7 +34,7 @@ class LogFolder:
 
     @staticmethod
     def path(name: TopicPartition, topic_id: bytes) -> str:
-        """One folder for each incarnation of a topic, readable by people: `logs/orders/0.<id>`."""
+        """Returns the folder of a partition, one per topic id, readable by people: `logs/orders/0.<id>`."""
         return f"{LOGS}/{name.topic}/{name.partition}.{uuid_text(topic_id)}"
 
     def _load(self) -> None:
@@ -42,7 +42,7 @@ class LogFolder:
         is_whole = not text or text.endswith("\n")
         for line in text.split("\n"):
             if not _LINE.fullmatch(line):
-                is_whole = is_whole and not line  # torn by power loss: nobody has relied on it
+                is_whole = is_whole and not line  # torn by power loss, so never relied on
             elif line.startswith("-"):
                 self._made.pop(line[1:], None)
             else:
@@ -54,20 +54,20 @@ class LogFolder:
     def is_lost(self, path: str) -> bool:
         return path in self._made and not self.disk.names(path)
 
-    def is_left(self, path: str) -> bool:
-        """Whether there is something of a log that was removed, or never made: nobody knows how much of it."""
+    def is_leftover(self, path: str) -> bool:
+        """Whether files exist of a log that was removed, or never completely created: how much is left is unknown."""
         return path not in self._made and bool(self.disk.names(path))
 
     def find_lost(self) -> frozenset[str]:
-        """All logs that were made here and are gone."""
+        """Returns all logs that were created here and whose folders are missing."""
         return frozenset(path for path in list(self._made) if self.is_lost(path))
 
     def find_failed(self) -> frozenset[str]:
-        """All logs of which an fsync has failed in an earlier process: what was not synced may be gone."""
+        """Returns all logs whose fsync failed in an earlier process: batches that were not fsynced may be gone."""
         return frozenset(path for path in list(self._made) if FAILED_SYNC_FILE in self.disk.names(path))
 
     def make(self, paths: Iterable[str]) -> None:
-        """Make folders that are new, and note them, so that both survive power loss."""
+        """Creates new folders and adds them to the manifest, durably."""
         with self._lock:
             fresh = [path for path in paths if path not in self._made]
             if not fresh:
@@ -88,7 +88,7 @@ class LogFolder:
         return path in self._made
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Remove whole logs. The manifest first: what it does not name may go missing."""
+        """Removes whole logs. The manifest comes first: logs that it does not list may be missing."""
         with self._lock:
             noted = [path for path in paths if path in self._made]
             for path in noted:
@@ -103,7 +103,7 @@ class LogFolder:
                 self._append([f"-{path}" for path in noted])
 
     def _try_append(self, lines: Sequence[str]) -> bool:
-        """False if there is no room, which a removal is about to make."""
+        """Returns False if the disk is full; the removal that follows will free space."""
         try:
             self._append(lines)
         except StorageError:
@@ -111,7 +111,7 @@ class LogFolder:
         return True
 
     def _append(self, lines: Sequence[str]) -> None:
-        """Add lines to the manifest, for good. A full disk: then none of them is there."""
+        """Appends lines to the manifest, durably. On a full disk none of them is written."""
         if not lines:
             return
         if self._lines + len(lines) > 2 * len(self._made) + _SPARE_LINES:
@@ -134,7 +134,7 @@ class LogFolder:
         self._lines = len(made)
 
     def strays(self, known: Iterable[str]) -> list[str]:
-        """Folders of logs that nobody knows: their topics were deleted while this broker was away."""
+        """Returns the folders of unknown logs: their topics were deleted while this broker was down."""
         found = {
             f"{LOGS}/{topic}/{name}" for topic in self.disk.names(LOGS) for name in self.disk.names(f"{LOGS}/{topic}")
         }

@@ -1,7 +1,7 @@
-"""A segment's sparse index: every few kilobytes, which offset stands where, and the latest time before it.
+"""The sparse index of a segment: offset index and time index in one file.
 
-One file answers both questions, by offset and by time. It can always be rebuilt from the segment, so it is
-never synced. Only the newest entries are in memory, whatever the size of the segment.
+An entry every few kilobytes maps an offset to a position and to the largest timestamp before it. The index can be
+rebuilt from the segment, so it is never fsynced. Only the newest entries are in memory.
 """
 
 import struct
@@ -21,39 +21,39 @@ class Entry(NamedTuple):
     offset: int
     """Base offset of a batch, relative to the segment's."""
     position: int
-    """Where that batch begins."""
+    """Position of that batch in the segment file."""
     latest_ms: int
-    """The latest timestamp of all batches before it."""
+    """The largest timestamp of all batches before it."""
 
 
 class Index:
-    """Entries in order of position, on disk but for the newest."""
+    """Index entries in order of position; all but the newest are on disk."""
 
-    __slots__ = ("_disk", "_file", "_is_known", "_path", "_pending", "_stored")
+    __slots__ = ("_disk", "_file", "_is_count_known", "_path", "_pending", "_stored")
 
     def __init__(self, disk: Disk, path: str, is_new: bool = False) -> None:
-        """`is_new`: there is no file yet, and none is made before it is needed: most segments never have one."""
+        """`is_new`: there is no file yet. It is created when it is first needed: most segments never have one."""
         self._disk = disk
         self._path = path
         self._file: File | None = None
-        self._pending: list[tuple[int, int, int]] = []  # entries; plain tuples are made faster
+        self._pending: list[tuple[int, int, int]] = []  # entries; plain tuples are faster to create
         self._stored = 0
-        self._is_known = is_new
-        """Whether it is known how many entries are stored."""
+        self._is_count_known = is_new
+        """Whether the number of stored entries is known."""
 
     def add(self, entry: tuple[int, int, int]) -> None:
-        """The fields of an Entry, behind all that were added before."""
+        """Adds the fields of an Entry after all earlier ones."""
         pending = self._pending
         pending.append(entry)
         if len(pending) >= PENDING_MAX:
             try:
                 self.write_out()
             except StorageError:
-                # A full disk: the index stays right, and grows sparser instead of larger.
+                # A full disk: keep every second entry; a sparser index is still correct.
                 del pending[::2]
 
     def write_out(self) -> None:
-        """Hand the pending entries to the disk."""
+        """Writes the pending entries to the file."""
         if self._pending:
             file = self.open()
             fields = chain.from_iterable(self._pending)
@@ -64,24 +64,24 @@ class Index:
             self._pending.clear()
 
     def seal(self) -> None:
-        """Write everything out and let go of the file, which is there from now on."""
+        """Writes all entries, creates the file even if there are none, and closes it."""
         self.open()
         self.write_out()
         self.close()
 
     def release(self) -> None:
-        """Let go of the file until it is needed again: a broker may have more segments than descriptors."""
+        """Closes the file until it is needed again: a broker may have more segments than file descriptors."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
     def open(self) -> File:
-        """The file, opened if it is not."""
+        """Returns the file, opened if necessary."""
         if self._file is None:
             self._file = self._disk.open(self._path)
-            if not self._is_known:
+            if not self._is_count_known:
                 self._stored = self._file.size // ENTRY.size
-                self._is_known = True
+                self._is_count_known = True
             self._file.truncate(self._stored * ENTRY.size)
         return self._file
 
@@ -90,12 +90,12 @@ class Index:
             return Entry._make(self._pending[number - self._stored])
         return Entry(*ENTRY.unpack(self.open().read(number * ENTRY.size, ENTRY.size)))
 
-    def _prefix(self, holds: Callable[[Entry], bool]) -> int:
-        """How many entries `holds` is true for; they are the first ones."""
-        if not self._is_known:
+    def _count_leading(self, holds: Callable[[Entry], bool]) -> int:
+        """Returns how many entries satisfy `holds`, which is true for the first ones only (binary search)."""
+        if not self._is_count_known:
             self.open()
         low, high = 0, self._stored + len(self._pending)
-        if self._pending:  # most questions are about the newest
+        if self._pending:  # most lookups are for the newest entries
             low, high = (self._stored, high) if holds(self._at(self._stored)) else (0, self._stored)
         while low < high:
             middle = (low + high) // 2
@@ -106,34 +106,34 @@ class Index:
         return low
 
     def _last(self, holds: Callable[[Entry], bool]) -> Entry | None:
-        count = self._prefix(holds)
+        count = self._count_leading(holds)
         return self._at(count - 1) if count else None
 
     def floor(self, offset: int) -> Entry | None:
-        """The last entry at or before a relative offset."""
+        """Returns the last entry at or before a relative offset, or None."""
         return self._last(lambda entry: entry.offset <= offset)
 
     def before_time(self, timestamp_ms: int) -> Entry | None:
-        """The last entry before which everything is older than `timestamp_ms`."""
+        """Returns the last entry before which all timestamps are older than `timestamp_ms`, or None."""
         return self._last(lambda entry: entry.latest_ms < timestamp_ms)
 
     def last(self) -> Entry | None:
         return self._last(lambda entry: True)
 
     def cut(self, position: int) -> None:
-        """Forget every entry at or after a position."""
-        count = self._prefix(lambda entry: entry.position < position)
+        """Removes every entry at or after a position."""
+        count = self._count_leading(lambda entry: entry.position < position)
         if count < self._stored:
             file = self.open()
             file.truncate(count * ENTRY.size)
-            file.sync()  # or power loss could bring back entries that look right, of batches that were taken back
+            file.sync()  # else power loss could restore plausible entries of truncated batches
         del self._pending[max(0, count - self._stored) :]
         self._stored = min(self._stored, count)
 
     def is_sane(self, segment_bytes: int) -> bool:
-        """Whether what is on disk could be an index of a segment of that size (power loss may leave zeroes)."""
-        before = Entry(0, 0, -1)  # no entry is for the first batch: that one is found without
-        if self._is_known and not self._stored:
+        """Whether the file can be an index of a segment of that size (power loss may leave zeroes)."""
+        before = Entry(0, 0, -1)  # the first batch has no entry
+        if self._is_count_known and not self._stored:
             return True
         file = self.open()
         for entry in map(Entry._make, ENTRY.iter_unpack(file.read(0, self._stored * ENTRY.size))):
@@ -147,12 +147,12 @@ class Index:
         return before.position < max(1, segment_bytes)
 
     def close(self) -> None:
-        """Let go of the file; pending entries that were not written out are lost, and can be rebuilt."""
+        """Closes the file. Pending entries are lost and must be rebuilt."""
         self.release()
         self._pending.clear()
-        self._is_known = False
+        self._is_count_known = False
 
     def remove(self) -> None:
         self.close()
         self._disk.remove(self._path)
-        self._stored, self._is_known = 0, True
+        self._stored, self._is_count_known = 0, True

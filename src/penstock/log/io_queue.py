@@ -1,8 +1,8 @@
-"""Disk work that must not run on the event loop: fsyncs, durable renames, removals, snapshots.
+"""A queue of disk jobs for one log (fsync, durable rename, removal, snapshot), run off the event loop.
 
-Each log has a queue of such jobs. They run one at a time and in order, so that what one of them has made durable
-stands when the next one begins. A job has three steps: `begin` on the event loop, when its turn has come; the work
-that `begin` returns, on a thread; `end` on the event loop, with the outcome.
+Jobs run one at a time and in order, so that each one can rely on what the previous one made durable. A job has three
+steps: `begin` on the event loop, when its turn has come; the work that `begin` returns, on a thread; `end` on the
+event loop, with the outcome.
 """
 
 from collections import deque
@@ -15,14 +15,14 @@ Work = Callable[[], Any]
 
 
 class Outcome(NamedTuple):
-    """What some work has returned, or the StorageError that it failed with."""
+    """The result of some work, or the StorageError that it failed with."""
 
     value: Any = None
     error: StorageError | None = None
 
     @classmethod
     def of(cls, work: Work) -> "Outcome":
-        """Do the work here and now."""
+        """Runs the work on the calling thread."""
         try:
             return cls(value=work())
         except StorageError as error:
@@ -35,32 +35,32 @@ class Outcome(NamedTuple):
 
 
 Runner = Callable[[Work, Callable[[Outcome], None]], None]
-"""Does work somewhere else, and then calls with its outcome, on the event loop."""
+"""Runs work on a thread, then calls the callback with its outcome on the event loop."""
 Begin = Callable[[], Work | None]
 End = Callable[[Outcome], None]
 
 
 def run_inline(work: Work, done: Callable[[Outcome], None]) -> None:
-    """The runner of logs in memory and of tests: at once, on the calling thread."""
+    """The runner for logs in memory and for tests: runs the work at once, on the calling thread."""
     done(Outcome.of(work))
 
 
-def nothing_follows(outcome: Outcome) -> None:
-    """For work whose outcome nobody waits for."""
+def ignore_outcome(outcome: Outcome) -> None:
+    """For work whose outcome is not needed."""
 
 
-def _dropped() -> Outcome:
+def _cancelled() -> Outcome:
     return Outcome(error=StorageError("the log is being closed"))
 
 
 class IoQueue:
-    """The jobs of one log. Owned by the event loop's thread."""
+    """The disk jobs of one log. Owned by the event loop's thread."""
 
     __slots__ = ("_is_pumping", "_is_running", "_is_stopped", "_jobs", "_on_stopped", "_runner")
 
     def __init__(self, runner: Runner = run_inline) -> None:
         self._runner: Final = runner
-        self._jobs: deque[tuple[Begin, End]] | None = None  # most logs have none, most of the time
+        self._jobs: deque[tuple[Begin, End]] | None = None  # created on demand: most logs are idle
         self._is_running = False
         self._is_pumping = False
         self._is_stopped = False
@@ -68,21 +68,21 @@ class IoQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs or waits for its turn."""
+        """Whether a job runs or is queued."""
         return self._is_running or bool(self._jobs)
 
-    def add(self, begin: Begin, end: End = nothing_follows) -> None:
-        """Add a job. If `begin` returns None there is nothing to do any more, and `end` is not called."""
+    def add(self, begin: Begin, end: End = ignore_outcome) -> None:
+        """Adds a job. If `begin` returns None there is no work to do, and `end` is not called."""
         if self._is_stopped:
-            end(_dropped())
+            end(_cancelled())
             return
         if self._jobs is None:
             self._jobs = deque()
         self._jobs.append((begin, end))
         self._pump()
 
-    def add_work(self, work: Work, end: End = nothing_follows) -> None:
-        """Add a job that needs nothing to be looked up when its turn has come."""
+    def add_work(self, work: Work, end: End = ignore_outcome) -> None:
+        """Adds a job whose work is known already."""
         self.add(lambda: work, end)
 
     def _pump(self) -> None:
@@ -119,11 +119,11 @@ class IoQueue:
         self._runner(work, done)
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Drop the jobs that wait, which fail, and take no more. Calls `then` when the job that runs has ended."""
+        """Fails the queued jobs and accepts no more. Calls `then` when the running job has ended."""
         self._is_stopped = True
         jobs, self._jobs = self._jobs or (), None
         for _, end in jobs:
-            end(_dropped())
+            end(_cancelled())
         if self._is_running:
             self._on_stopped = then
         else:

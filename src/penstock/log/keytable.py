@@ -1,4 +1,4 @@
-"""The last offset of every key, for one pass of compaction: bounded in memory, whatever the length of the keys."""
+"""The offset map of the log cleaner: the last offset of every key, with a memory bound that ignores key length."""
 
 from penstock.records import kernel
 from penstock.records.columns import Columns
@@ -14,11 +14,11 @@ class KeyTable:
         return len(self._table) >= self._keys_max
 
     def note(self, columns: Columns) -> None:
-        """These records are later than all that was noted before."""
+        """Records the offsets of these records, which come after all earlier ones."""
         self._table.note(columns.body, columns.key_at, columns.key_len, columns.offsets)
 
     def mask(self, columns: Columns, drop_tombstones: bool) -> bytearray:
-        """A byte for each record: 1 if it is the last of its key. Records without a key go, as in Kafka."""
+        """Returns a byte per record: 1 if it is the last of its key. Records without a key get 0, as in Kafka."""
         return self._table.mask(
             columns.body, columns.key_at, columns.key_len, columns.value_len, columns.offsets, drop_tombstones
         )

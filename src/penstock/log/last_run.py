@@ -1,8 +1,8 @@
-"""How the process that had a data folder before this one ended, and whether its machine has stopped since.
+"""Detects an unclean shutdown: how the previous process ended, and whether the machine lost power since.
 
-A killed process loses nothing that it wrote. A machine that stopped without being told to may have lost whatever
-was not synced: a log that is not synced before it acknowledges may lack what others were told is safe. That stays so
-for every process that comes after, until one of them has told the cluster.
+A killed process loses nothing that it wrote. A machine that stopped unexpectedly may have lost everything that was
+not fsynced, so logs with flush=os may lack acknowledged records. This remains true for every later process until one
+of them has reported it to the cluster.
 """
 
 import json
@@ -17,36 +17,36 @@ _BYTES: Final = 256
 class _Note(NamedTuple):
     boot_id: str
     ended: bool
-    is_doubtful: bool
-    """Whether power was lost, in this boot or before it, and the cluster may not know yet."""
+    is_loss_unreported: bool
+    """Whether power was lost, in this boot or earlier, and the cluster may not know yet."""
 
 
 class LastRun:
-    """Noted when a process begins and when it ends in good order."""
+    """A file that is written when a process starts and when it shuts down cleanly."""
 
     def __init__(self, disk: Disk, boot_id: str) -> None:
         self._disk = disk
         self._boot_id = boot_id
         before = _read(disk.load(_FILE))
         stopped = before is not None and not before.ended and before.boot_id != boot_id
-        self.lost_power: Final = stopped or (before is not None and before.is_doubtful)
-        """Whether the machine has stopped under a process before: the tails of logs may be gone."""
-        self._is_doubtful = self.lost_power
+        self.lost_power: Final = stopped or (before is not None and before.is_loss_unreported)
+        """Whether the machine has lost power under an earlier process: the tails of logs may be gone."""
+        self._is_loss_unreported = self.lost_power
         self._note(ended=False)
 
-    def told(self) -> None:
-        """Nobody counts on what may be gone any more."""
-        if self._is_doubtful:
-            self._is_doubtful = False
+    def mark_loss_reported(self) -> None:
+        """Records that the cluster does not rely any more on the records that may be lost."""
+        if self._is_loss_unreported:
+            self._is_loss_unreported = False
             self._note(ended=False)
 
     def end(self) -> None:
-        """All logs are synced and closed."""
+        """Records a clean shutdown: all logs are fsynced and closed."""
         self._note(ended=True)
 
     def _note(self, *, ended: bool) -> None:
-        """Written over in place, so that a full disk does not matter. What is torn says nothing good."""
-        note = {"boot_id": self._boot_id, "ended": ended, "doubtful": self._is_doubtful}
+        """Overwrites the file in place, so that it works on a full disk. A torn write counts as power loss."""
+        note = {"boot_id": self._boot_id, "ended": ended, "doubtful": self._is_loss_unreported}
         file = self._disk.open(_FILE)
         is_new = file.size < _BYTES
         if is_new:
@@ -59,11 +59,11 @@ class LastRun:
 
 
 def _read(data: bytes | None) -> _Note | None:
-    """What cannot be read says that nothing is known to be well."""
+    """Returns None if no process has run here. An unreadable file counts as unreported power loss."""
     if not data or not data.strip(b"\0"):
-        return None  # nobody was here, or got no further than to make it
+        return None  # no process has run here, or it only created the file
     try:
         value = json.loads(data)
         return _Note(str(value["boot_id"]), bool(value["ended"]), bool(value.get("doubtful", False)))
     except (ValueError, KeyError, TypeError):
-        return _Note("", ended=False, is_doubtful=True)
+        return _Note("", ended=False, is_loss_unreported=True)

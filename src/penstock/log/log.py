@@ -1,4 +1,4 @@
-"""The write-ahead log of one partition. One thread (the event loop's) owns it."""
+"""The log of one partition: appends, reads, segment roll, last stable offset. Owned by the event loop's thread."""
 
 import zlib
 from bisect import bisect_right
@@ -16,7 +16,7 @@ from penstock.foundation.errors import (
 from penstock.foundation.settings import INT_MAX
 from penstock.log.aborted import aborted_between
 from penstock.log.producers import SentBatch
-from penstock.log.removal import ShrinkingFiles
+from penstock.log.removal import TruncatableLogFiles
 from penstock.log.segment import NO_TIMESTAMP, Segment
 from penstock.log.settings import Storage
 from penstock.log.transactions import AbortedTransaction
@@ -38,30 +38,30 @@ class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     append_time_ms: int
-    """The broker's time, where the topic uses it, else -1."""
+    """The broker's time if the topic has message.timestamp.type=LogAppendTime, else -1."""
     repeated: bool
-    """The batch was here already: these are the offsets it got then."""
+    """True if the batch is a duplicate: the offsets are those of the first append."""
 
 
 _new = tuple.__new__  # half the time of NamedTuple's own constructors
 
 
-def _another(header: BatchHeader, sent: SentBatch) -> OutOfOrderSequence:
-    """A client that aborts a transaction may forget a batch whose answer it has not had, and count on as if that had
-    never been sent (librdkafka does): to answer its next one as known would lose it."""
+def _reused_sequence_error(header: BatchHeader, sent: SentBatch) -> OutOfOrderSequence:
+    """A client that aborts a transaction may forget an unacknowledged batch and reuse its sequence numbers
+    (librdkafka does). Acknowledging the next batch as a duplicate would lose it."""
     return OutOfOrderSequence(
-        f"producer {header.producer_id} sent sequence {header.base_sequence} again, with other records than those at "
-        f"offset {sent.base_offset}: begin anew, in another epoch"
+        f"producer {header.producer_id} reused sequence {header.base_sequence} for other records than those at "
+        f"offset {sent.base_offset}; call InitProducerId to get a new epoch"
     )
 
 
-class Log(ShrinkingFiles):
-    """Appends and reads. Made by recovery.open_log."""
+class Log(TruncatableLogFiles):
+    """A partition log that is appended to and read. Made by recovery.open_log."""
 
-    # -- growing
+    # -- segments
 
     def roll(self, now_ms: int) -> Segment:
-        """Begin a new segment at the end of the log, unless the last one is new."""
+        """Starts a new segment at the log end offset and returns it; returns the active segment if that is empty."""
         old = self.segments[-1]
         if not old.size:
             return old
@@ -76,11 +76,11 @@ class Log(ShrinkingFiles):
         self._jitter_ms = seed % (min(self.settings.segment_jitter_ms, self.settings.segment_ms) + 1)
         self.snapshot_producers()
         if self.settings.storage is Storage.MEMORY:
-            self._shed()
+            self._drop_oldest_segments()
         return fresh
 
-    def _shed(self) -> None:
-        """A memory log gives up its oldest segments at once, not when retention next comes by."""
+    def _drop_oldest_segments(self) -> None:
+        """Applies retention.bytes to a memory log at once, without waiting for the next retention run."""
         count, kept_bytes = 0, self._closed_bytes
         while kept_bytes > self.settings.retention_bytes:
             kept_bytes -= self.segments[count].size
@@ -93,11 +93,11 @@ class Log(ShrinkingFiles):
     def append(
         self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int, may_begin: bool = False
     ) -> Appended:
-        """Append one batch as a producer sent it; its offsets are set in place.
+        """Appends one batch as a producer sent it, and writes its offsets and leader epoch into `batch`.
 
-        `may_begin`: it may be the first of a transaction here, since the coordinator knows of it (KIP-890).
-        Raises what Kafka would answer: CorruptMessage, InvalidRecord, MessageTooLarge, InvalidTimestamp,
-        OutOfOrderSequence, InvalidProducerEpoch, InvalidTxnState, StorageError. Then nothing was written.
+        `may_begin`: it may start a transaction here, because the coordinator has verified the partition (KIP-890).
+        Raises Kafka's errors: CorruptMessage, InvalidRecord, MessageTooLarge, InvalidTimestamp, OutOfOrderSequence,
+        InvalidProducerEpoch, InvalidTxnState, StorageError. After an error nothing was written.
         """
         settings = self.settings
         size = len(batch)
@@ -114,7 +114,7 @@ class Log(ShrinkingFiles):
                     and not settings.log_append_time
                     and 0 <= latest_ms != sent.timestamp_ms >= 0
                 ):
-                    raise _another(header, sent)
+                    raise _reused_sequence_error(header, sent)
                 was_ms = sent.timestamp_ms if settings.log_append_time else -1
                 return Appended(sent.base_offset, sent.last_offset, was_ms, True)
         append_time_ms = -1
@@ -151,7 +151,7 @@ class Log(ShrinkingFiles):
         return _new(Appended, (base, last, append_time_ms, False))
 
     def refuse(self, batch: Buffer, error: PenstockError) -> None:
-        """A client's batch could not be appended, and will be sent again."""
+        """Records that a client's batch was rejected and will be retried, so that later batches wait for it."""
         if len(batch) >= HEADER_BYTES:
             self.producers.refuse(read_header(batch), error)
 
@@ -163,19 +163,19 @@ class Log(ShrinkingFiles):
         marker: Marker | None = None,
         any_size: bool = False,
     ) -> Appended:
-        """Append one batch that this broker made: a coordinator's state, or the end of a transaction.
+        """Appends one batch that this broker built: state of a coordinator, or a transaction marker.
 
-        It is not checked as a client's is, and has no sequence; one in a producer's transaction may begin that here.
-        `marker`: what it says, if it is an end; else that is read from it. `any_size`: of messages that were small
-        enough when they came.
-        Raises MessageTooLarge, InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
+        Skips the checks for client batches; the batch has no sequence, and may start a producer's transaction here.
+        `marker`: the content of a transaction marker, if known; else it is read from the batch. `any_size`: do not
+        check max.message.bytes, because the messages passed that check when they arrived. Raises MessageTooLarge,
+        InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
         """
         header = read_header(batch)
         _, length, _, _, _, attributes, last_offset_delta, _, latest_ms, producer_id, _, _, _ = header
         if not attributes & CONTROL and not any_size:
             self._check_size(len(batch))
         if producer_id >= 0:
-            marker = self._check_own(header, batch, marker)
+            marker = self._check_broker_batch(header, batch, marker)
         if latest_ms < 0:
             latest_ms = now_ms
         append_time_ms = -1
@@ -189,8 +189,8 @@ class Log(ShrinkingFiles):
         patch_offsets(batch, 0, base, length, leader_epoch)
         if producer_id >= 0:
             placed = header._replace(base_offset=base, leader_epoch=leader_epoch)
-            self._take(batch, placed, marker, latest_ms, now_ms)
-        else:  # as `_take` does where there is no producer
+            self._append_batch(batch, placed, marker, latest_ms, now_ms)
+        else:  # same as `_append_batch`, without producer state
             segment = self._active
             if segment.file.size:
                 segment = self._roll_if_due(segment, len(batch), last, latest_ms, now_ms)
@@ -201,9 +201,9 @@ class Log(ShrinkingFiles):
         return _new(Appended, (base, last, append_time_ms, False))
 
     def append_replica(self, data: Buffer, now_ms: int) -> None:
-        """Append batches as the leader has them, offsets, epochs and all: what a follower does.
+        """Appends batches fetched from the leader, with the leader's offsets and epochs (a follower's append).
 
-        One that is damaged, or is not the next, raises CorruptMessage or StorageError; what came before it is kept.
+        Raises CorruptMessage for a damaged batch, StorageError for one out of order; batches before it stay appended.
         """
         view = memoryview(data)
         for at, header in batches(data):
@@ -213,22 +213,24 @@ class Log(ShrinkingFiles):
             batch = view[at : at + header.size_bytes]
             marker = read_marker(batch) if header.is_control and header.producer_id >= 0 else None
             latest_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
-            self._take(batch, header, marker, latest_ms, now_ms)
+            self._append_batch(batch, header, marker, latest_ms, now_ms)
 
     def _check_gap(self, header: BatchHeader, now_ms: int) -> None:
-        """The leader may have compacted what lies between; it cannot have gone back."""
+        """Accepts a gap (the leader has compacted it); raises StorageError for a batch before the log end offset."""
         if header.base_offset < self.end_offset:
             raise StorageError(
-                f"{self.folder} ends at {self.end_offset}, its leader sent offset {header.base_offset} after that"
+                f"{self.folder} ends at offset {self.end_offset}, but the leader sent offset {header.base_offset}"
             )
         if not self.checkpoint.has_holes:
-            self.note_holes()
+            self.mark_holes()
         if header.base_offset - self.end_offset > INT_MAX // 2:
-            self.end_offset = header.base_offset  # further than an index can say: in a segment of its own
+            self.end_offset = header.base_offset  # an index cannot express such a gap within a segment
             self.roll(now_ms)
 
-    def _take(self, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int, now_ms: int) -> None:
-        """A batch whose offsets are set, at the end of the log, and with it all that is remembered of it."""
+    def _append_batch(
+        self, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int, now_ms: int
+    ) -> None:
+        """Appends a batch whose offsets are set; updates producer state and the leader epoch cache."""
         segment = self._active
         if segment.file.size:
             segment = self._roll_if_due(segment, len(batch), header.last_offset, latest_ms, now_ms)
@@ -249,7 +251,7 @@ class Log(ShrinkingFiles):
                 f"the batch has {size} bytes, max.message.bytes is {self.settings.max_message_bytes}"
             )
 
-    def _check_own(self, header: BatchHeader, batch: bytearray, marker: Marker | None) -> Marker | None:
+    def _check_broker_batch(self, header: BatchHeader, batch: bytearray, marker: Marker | None) -> Marker | None:
         if not header.is_control:
             self.producers.check_own(header)
             return None
@@ -263,7 +265,7 @@ class Log(ShrinkingFiles):
     def _write(
         self, segment: Segment, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int
     ) -> None:
-        """The batch, and before it the transaction that it aborts: no reader may find the one without the other."""
+        """Writes the batch; if it aborts a transaction, that is listed first, so that no reader misses it."""
         base = header.base_offset
         aborted = self.producers.aborted_by(header.producer_id, marker, base) if marker is not None else None
         if aborted is not None:
@@ -272,13 +274,13 @@ class Log(ShrinkingFiles):
             segment.append(batch, base, header.last_offset, latest_ms, self.settings.index_interval_bytes)
         except StorageError:
             if aborted is not None:
-                segment.aborted.take_back()
+                segment.aborted.remove_newest()
             raise
         if aborted is not None:
             self.newest_abort = base
 
     def _check_times(self, base_ms: int, latest_ms: int, now_ms: int) -> int:
-        """The time to file a batch under. Raises InvalidTimestamp if the producer's clock is too far off."""
+        """Returns the timestamp to index. Raises InvalidTimestamp if the producer's clock is too far off."""
         settings = self.settings
         if latest_ms - now_ms > settings.timestamp_after_max_ms:
             raise InvalidTimestamp(
@@ -293,22 +295,22 @@ class Log(ShrinkingFiles):
         return latest_ms if latest_ms >= 0 else now_ms
 
     def _roll_if_due(self, segment: Segment, size: int, last: int, latest_ms: int, now_ms: int) -> Segment:
-        """The segment to append to. A segment whose first batch has no time counts from when it was made."""
+        """Returns the segment to append to. Without timestamps, the age of a segment counts from its creation."""
         size += segment.file.size
         if last - segment.base_offset > INT_MAX or size > INT_MAX:
-            return self.roll(now_ms)  # an index could not say where it is
+            return self.roll(now_ms)  # the index has 32-bit offsets and positions
         first_ms = segment.first_timestamp_ms
         waited_ms = latest_ms - first_ms if first_ms >= 0 else now_ms - segment.created_ms
         is_due = size > self.settings.segment_bytes or waited_ms > self.settings.segment_ms - self._jitter_ms
-        return self.roll(now_ms) if is_due and self.disk.room() else segment
+        return self.roll(now_ms) if is_due and self.disk.spare_files() else segment
 
     # -- reading
 
     def read(self, offset: int, max_bytes: int, limit: int, *, blocking: bool = False, force: bool = True) -> Buffer:
-        """Batches from the one that holds `offset` on, below the offset `limit`, cut after `max_bytes`.
+        """Returns whole batches from the one that contains `offset`, below the offset `limit`, at most `max_bytes`.
 
-        `force`: a first batch larger than that comes whole, so that every consumer moves on. Not blocking: raises
-        ColdRead where the disk would have to be waited for.
+        `force`: returns a first batch larger than `max_bytes` anyway, so that consumers make progress. Raises
+        OffsetOutOfRange; unless `blocking`, raises ColdRead if the bytes are not in the page cache.
         """
         if offset < self.start_offset or offset > self.end_offset:
             raise OffsetOutOfRange(
@@ -325,48 +327,48 @@ class Log(ShrinkingFiles):
         position = segment.hints.get(offset)
         if position is not None and limit >= self.end_offset and position < segment.file.size:
             return segment.read(position, segment.file.size, max_bytes, blocking, force)
-        place = segment.locate(offset, blocking)
-        while place is None and number + 1 < len(self.segments):
-            number += 1  # compaction left nothing between this offset and the next segment
+        found = segment.locate(offset, blocking)
+        while found is None and number + 1 < len(self.segments):
+            number += 1  # compaction removed all batches up to the next segment
             segment = self.segments[number]
-            place = segment.locate(offset, blocking)
-        if place is None or place.base_offset >= limit:
+            found = segment.locate(offset, blocking)
+        if found is None or found.base_offset >= limit:
             return b""
-        return segment.read(place.position, self._end_position(number, limit, blocking), max_bytes, blocking, force)
+        return segment.read(found.position, self._end_position(number, limit, blocking), max_bytes, blocking, force)
 
     def _end_position(self, number: int, limit: int, blocking: bool) -> int:
-        """Where, in a segment, the batches below an offset end."""
+        """Returns the position in a segment at which the batches below an offset end."""
         segment = self.segments[number]
         if limit >= self.end_offset or (number + 1 < len(self.segments) and limit >= self._bases[number + 1]):
             return segment.file.size
-        place = segment.locate(limit, blocking)
-        return place.position if place else segment.size
+        found = segment.locate(limit, blocking)
+        return found.position if found else segment.size
 
     # -- transactions
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Whether a producer has an open transaction here, in that epoch."""
+        """Returns whether a producer has an open transaction here in that epoch."""
         return self.producers.is_in_transaction(producer_id, epoch)
 
     @property
     def first_open_offset(self) -> int | None:
-        """Where the oldest open transaction begins, if there is one."""
+        """The first offset of the oldest open transaction, or None."""
         return self.producers.open.first_offset
 
-    def stable_end(self, high_watermark: int) -> int:
-        """The last stable offset: everything below is decided, and committed if all below `high_watermark` is.
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Returns the last stable offset: every transaction below it has its marker below the high watermark.
 
-        A transaction has ended only when its marker is committed. What retention took holds back no one.
+        Transactions whose records retention has deleted do not hold it back.
         """
-        first = self.producers.open.first_undecided(high_watermark)
+        first = self.producers.open.first_unstable_offset(high_watermark)
         if first is None or first >= high_watermark:
             return high_watermark
         return min(high_watermark, max(first, self.start_offset))
 
     def aborted_between(self, first: int, end: int) -> list[AbortedTransaction]:
-        """Aborted transactions with records between two offsets, in the order in which they begin.
+        """Returns aborted transactions with records between two offsets, sorted by first offset.
 
-        `end` is at most the last stable offset: behind it, more may be aborted at any time.
+        `end` must not exceed the last stable offset: transactions above it may still be aborted.
         """
         if first > self.newest_abort:
             return []

@@ -1,4 +1,4 @@
-"""A disk in memory: what `storage=memory` keeps its logs on. Everything else about such a log is the same."""
+"""The in-memory disk of topics with storage=memory; all other log code is the same for them."""
 
 import sys
 from bisect import bisect_right
@@ -8,7 +8,7 @@ from penstock.wire.schema import Buffer
 
 
 class MemoryFile:
-    """What was appended, piece by piece, so that a read never has to wait for a buffer to be let go."""
+    """The appended bytes, piece by piece, so that a read never waits for a buffer to be released."""
 
     __slots__ = ("_pieces", "_starts", "size")
 
@@ -39,8 +39,8 @@ class MemoryFile:
         self._pieces = [whole[:at] + data + whole[at + len(data) :]]
         self._starts = [0]
 
-    def prepare_cut(self, size: int) -> None:
-        """There is nothing to take."""
+    def prepare_truncate(self, size: int) -> None:
+        """Needs no space."""
 
     def truncate(self, size: int) -> None:
         size = min(size, self.size)
@@ -67,7 +67,7 @@ class MemoryDisk:
     def open(self, path: str) -> MemoryFile:
         return self.files.setdefault(path, MemoryFile())
 
-    def room(self) -> int:
+    def spare_files(self) -> int:
         return sys.maxsize
 
     def names(self, path: str) -> list[str]:

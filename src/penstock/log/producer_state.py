@@ -1,6 +1,6 @@
-"""What is remembered of one idempotent producer, and the snapshot of all producers of a partition. Pure.
+"""The state of one idempotent producer, and the producer state snapshot of a partition. Pure.
 
-Both are immutable. A producer's last batches are kept packed, as a snapshot holds them: a partition may have tens of
+Both are immutable. A producer's last batches are stored packed, as in the snapshot: a partition may have tens of
 thousands of producers, and most of them never send again.
 """
 
@@ -13,7 +13,7 @@ WINDOW: Final = 5
 """Batches remembered per producer: clients have at most this many in flight."""
 SEQUENCE_SPAN: Final = 2**31
 NO_SEQUENCE: Final = -1
-"""Of batches that a broker made itself."""
+"""The sequence of batches that a broker built."""
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 
@@ -21,7 +21,7 @@ BATCH: Final = struct.Struct(">iiqqq")
 WINDOW_BYTES: Final = WINDOW * BATCH.size
 _SNAPSHOT_START: Final = struct.Struct(">4sI")  # magic, crc of the rest
 _COUNT: Final = struct.Struct(">I")
-_PRODUCER: Final = struct.Struct(">qhqB")  # id, epoch, heard, batches: before PST3 without a transaction
+_PRODUCER: Final = struct.Struct(">qhqB")  # id, epoch, last seen, batches: without a transaction, before PST3
 _PRODUCER_ENTRY: Final = struct.Struct(">qhqBiq")  # the same, coordinator epoch, first offset
 _ENDED: Final = struct.Struct(">qq")  # first offset, marker: after all producers, since PST3
 _MAGIC: Final = b"PST3"
@@ -37,20 +37,20 @@ class SentBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer id: its epoch, its last batches, its transaction, and when it was last heard of."""
+    """One producer id: its epoch, its last batches, its transaction, and when it was last seen."""
 
     epoch: int
-    heard_ms: int = 0
+    last_seen_ms: int = 0
     window: bytes = b""
     """Its last batches, packed, oldest first."""
     next_sequence: int = 0
-    """The sequence that its next batch must have, if there is a batch in the window."""
+    """The sequence expected of its next batch, if there is a batch in the window."""
     first_offset: int = NO_OFFSET
-    """Where its open transaction begins, if it has one."""
+    """The first offset of its open transaction, or -1."""
     coordinator_epoch: int = NO_EPOCH
     """Epoch of the coordinator that ended its last transaction."""
     marker_offset: int = NO_OFFSET
-    """Of the end of its last transaction, as far as this process knows."""
+    """Offset of its last transaction marker, as far as this process knows."""
 
     @property
     def is_transactional(self) -> bool:
@@ -64,31 +64,33 @@ class Producer(NamedTuple):
 
 
 def sequence_after(sequence: int) -> int:
-    """Sequences count up to 2^31-1 and begin again at 0."""
+    """Returns the next sequence: they wrap from 2^31-1 to 0."""
     return (sequence + 1) % SEQUENCE_SPAN
 
 
-class FrozenProducers(NamedTuple):
-    """All producers of a partition at one offset. Encoding takes time by the producer; a thread may do it."""
+class ProducerSnapshot(NamedTuple):
+    """The state of all producers of a partition at one offset. Encoding may take long, and may run on a thread."""
 
     by_id: Mapping[int, Producer]
     ended: Sequence[tuple[int, int]]
-    """First offsets and markers of transactions that have ended and may not be decided yet."""
+    """First offsets and marker offsets of ended transactions whose markers may not be committed yet."""
 
     def encode(self) -> bytes:
-        """The snapshot's bytes, with a checksum."""
+        """Returns the snapshot file's bytes, with a checksum."""
         parts = [_COUNT.pack(len(self.by_id))]
-        for producer_id, (epoch, heard_ms, window, _, first_offset, coordinator_epoch, _) in self.by_id.items():
+        for producer_id, (epoch, last_seen_ms, window, _, first_offset, coordinator_epoch, _) in self.by_id.items():
             count = len(window) // BATCH.size
-            parts.append(_PRODUCER_ENTRY.pack(producer_id, epoch, heard_ms, count, coordinator_epoch, first_offset))
+            parts.append(
+                _PRODUCER_ENTRY.pack(producer_id, epoch, last_seen_ms, count, coordinator_epoch, first_offset)
+            )
             parts.append(window)
         parts.extend(_ENDED.pack(*ended) for ended in self.ended)
         body = b"".join(parts)
         return _SNAPSHOT_START.pack(_MAGIC, zlib.crc32(body)) + body
 
     @classmethod
-    def decode(cls, data: bytes) -> "FrozenProducers | None":
-        """What `encode` gave, or None if the bytes are damaged."""
+    def decode(cls, data: bytes) -> "ProducerSnapshot | None":
+        """Returns the decoded snapshot, or None if the bytes are damaged."""
         at = _SNAPSHOT_START.size
         if len(data) < at + _COUNT.size:
             return None
@@ -102,15 +104,15 @@ class FrozenProducers(NamedTuple):
             first_offset, coordinator_epoch = NO_OFFSET, NO_EPOCH
             if magic == _MAGIC:
                 entry = _PRODUCER_ENTRY.unpack_from(data, at)
-                producer_id, epoch, heard_ms, batches, coordinator_epoch, first_offset = entry
+                producer_id, epoch, last_seen_ms, batches, coordinator_epoch, first_offset = entry
                 at += _PRODUCER_ENTRY.size
             else:
-                producer_id, epoch, heard_ms, batches = _PRODUCER.unpack_from(data, at)
+                producer_id, epoch, last_seen_ms, batches = _PRODUCER.unpack_from(data, at)
                 at += _PRODUCER.size
             window = data[at : at + batches * BATCH.size]
             at += len(window)
             newest = BATCH.unpack_from(window, len(window) - BATCH.size)[1] if window else NO_SEQUENCE
             by_id[producer_id] = Producer(
-                epoch, heard_ms, window, sequence_after(newest), first_offset, coordinator_epoch
+                epoch, last_seen_ms, window, sequence_after(newest), first_offset, coordinator_epoch
             )
         return cls(by_id, list(_ENDED.iter_unpack(memoryview(data)[at:])))

@@ -1,7 +1,7 @@
-"""What a partition remembers of its idempotent producers: the last five batches of each, and open transactions. Pure.
+"""Producer state of a partition: sequence checks, the last five batches of each producer, open transactions. Pure.
 
-A batch that was sent again is answered with the offset it got the first time; one that leaves a gap is refused.
-The state at any offset is the snapshot before it plus the headers of the batches in between, and their markers.
+A duplicate batch is answered with the offsets of its first append; one that leaves a sequence gap is rejected. The
+state at any offset is the snapshot before it plus the batch headers and markers in between.
 """
 
 from heapq import nsmallest
@@ -16,7 +16,7 @@ from penstock.foundation.errors import (
     StorageError,
     TransactionCoordinatorFenced,
 )
-from penstock.log.producer_state import BATCH, NO_OFFSET, NO_SEQUENCE, SEQUENCE_SPAN, WINDOW_BYTES, FrozenProducers
+from penstock.log.producer_state import BATCH, NO_OFFSET, NO_SEQUENCE, SEQUENCE_SPAN, WINDOW_BYTES, ProducerSnapshot
 from penstock.log.producer_state import Producer as Producer
 from penstock.log.producer_state import SentBatch as SentBatch
 from penstock.log.producer_state import sequence_after as sequence_after
@@ -27,59 +27,59 @@ from penstock.records.layout import LOG_APPEND_TIME, TRANSACTIONAL
 
 REFUSED_MAX: Final = 1000
 PRODUCER_IDS_MAX: Final = 10_000
-"""Per partition, unless the topic's max.producer.ids says otherwise."""
+"""Producer ids per partition, unless the topic sets max.producer.ids."""
 EVICTION_SCAN: Final = 2048
-"""Producers that are looked at when some must be evicted: a bounded step, whatever the limit."""
+"""Producers scanned per eviction: bounds the time of one step."""
 EVICTION_SHIFT: Final = 4
-"""Of those that were looked at, one in 2^4 is evicted: the ones that were silent longest."""
+"""One in 2^4 of the scanned producers is evicted: those idle longest."""
 BUMPED: Final = 2
-"""The transaction version from which on every marker has a new epoch (KIP-890)."""
+"""The transaction version from which every marker has a new producer epoch (KIP-890)."""
 
 UNKNOWN_MS: Final = -1
-"""The time of a batch that compaction has taken records from: the latest one may be among them."""
+"""The timestamp of a batch from which compaction has removed records: the latest one may be among them."""
 
 _pack: Final = BATCH.pack
 _new = tuple.__new__  # half the time of NamedTuple's own constructor
 
 
 class Refused(NamedTuple):
-    """The first batch of a producer that was not taken, and why."""
+    """The first batch of a producer that was rejected, and the error."""
 
     sequence: int
     kind: type[PenstockError]
 
 
 class Producers:
-    """All producers of one partition."""
+    """The state of all producers of one partition."""
 
     __slots__ = ("_candidates", "_refused", "by_id", "changes", "limit", "open")
 
     def __init__(self, limit: int = PRODUCER_IDS_MAX) -> None:
         self.by_id: dict[int, Producer] = {}
         self.limit = limit
-        """Past so many, those that were silent longest are evicted, as if they had expired."""
+        """Above this number of producers, those idle longest are evicted, as if they had expired."""
         self._candidates: list[int] | tuple[()] = ()
-        """Producers that are looked at next when some must be evicted, the last one first."""
+        """Producers to scan at the next eviction, in reverse order."""
         self.open = OpenTransactions()
         self._refused: dict[ProducerKey, Refused] = {}
-        """Producers that will come again with a batch that was not taken."""
+        """Producers that will retry a batch that was rejected."""
         self.changes = 0
-        """Counts what was applied, so that an unchanged state is not written again."""
+        """Counts changes, so that an unchanged state is not written again."""
 
-    # -- what may be appended
+    # -- validation
 
     def check(self, header: BatchHeader, may_begin: bool = False) -> SentBatch | None:
-        """None if a client's batch may be appended; the batch it repeats if it was sent before.
+        """Returns None if a client's batch may be appended; the earlier batch if it is a duplicate.
 
-        `may_begin`: the coordinator has said that this partition is in the producer's transaction (KIP-890).
+        `may_begin`: the coordinator has verified that this partition is in the producer's transaction (KIP-890).
         Raises OutOfOrderSequence, InvalidProducerEpoch or InvalidTxnState as Kafka does.
         """
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             if header.attributes & TRANSACTIONAL and not may_begin:
                 raise _not_begun(header)
-            self._check_room()
-            # Forgotten or new: any sequence may begin (KIP-360), unless one before it was refused and comes again.
+            self._check_producer_limit()
+            # Expired or new: any first sequence is accepted (KIP-360), unless an earlier one was rejected.
             if self._refused:
                 self._check_refused(header, NO_SEQUENCE)
             return None
@@ -110,10 +110,10 @@ class Producers:
         return None
 
     def refuse(self, header: BatchHeader, error: PenstockError) -> None:
-        """A batch was not taken, for now, and will be sent again: those that follow it must not be taken before.
+        """Records that a batch was rejected for now and will be retried: later batches must not overtake it.
 
-        They are refused for the same reason. Told that their sequence is wrong, librdkafka would count from 0 again,
-        in another epoch, on all partitions, and what it had under way elsewhere would be there twice.
+        They get the same error. An OutOfOrderSequence error would make librdkafka reset its sequences to 0 in a new
+        epoch on all partitions, and batches in flight elsewhere would be appended twice.
         """
         if header.producer_id < 0 or header.base_sequence < 0:
             return
@@ -121,35 +121,35 @@ class Producers:
         known = self._refused.get(key)
         if known is None and len(self._refused) >= REFUSED_MAX:
             del self._refused[next(iter(self._refused))]
-        # One that came again and was taken since then is no reason any more.
+        # Ignore an earlier rejection whose retry was appended since.
         if known is None or header.base_sequence <= known.sequence or known.sequence < self._next_of(key):
             self._refused[key] = Refused(header.base_sequence, type(error))
 
     def _next_of(self, key: ProducerKey) -> int:
-        """The sequence that a producer has to send next; NO_SEQUENCE if nothing is known of it."""
+        """Returns the next sequence expected of a producer; NO_SEQUENCE if it is unknown."""
         producer = self.by_id.get(key.producer_id)
         if producer is None or producer.epoch != key.epoch or not producer.window:
             return NO_SEQUENCE
         return producer.next_sequence
 
     def _check_refused(self, header: BatchHeader, expected: int) -> None:
-        """Whether a batch is behind one that was refused. `expected`: the sequence that would be taken, if known."""
+        """Raises the earlier error if a batch follows a rejected one. `expected`: the next sequence, if known."""
         key = ProducerKey(header.producer_id, header.producer_epoch)
         refused = self._refused.get(key)
         if refused is None:
             return
         if refused.sequence >= expected and header.base_sequence > refused.sequence:
             raise refused.kind(
-                f"producer {header.producer_id} sent sequence {header.base_sequence}; {refused.sequence} was refused "
-                "before it, and has to come first"
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; {refused.sequence} was "
+                "rejected before it, and must be retried first"
             )
         del self._refused[key]
 
     def check_own(self, header: BatchHeader) -> None:
-        """Whether a batch may be appended that the broker made in a producer's name: it has no sequence."""
+        """Raises if the broker may not append a batch on behalf of a producer; such a batch has no sequence."""
         producer = self.by_id.get(header.producer_id)
         if producer is None:
-            self._check_room()
+            self._check_producer_limit()
             return
         if header.producer_epoch < producer.epoch:
             raise _fenced(header.producer_id, header.producer_epoch, producer.epoch)
@@ -157,10 +157,10 @@ class Producers:
             raise _mixed(header)
 
     def check_marker(self, key: ProducerKey, coordinator_epoch: int, transaction_version: int = 0) -> None:
-        """Whether a producer's transaction may be ended by this coordinator, in this epoch.
+        """Raises if a transaction marker may not be written with this producer epoch and coordinator epoch.
 
-        Since version 2 the marker has a newer epoch than the transaction, so that one that comes late or again does
-        not end the transaction after it; only one that finds nothing to end may have the epoch it left (KIP-890).
+        From version 2 the marker has a newer epoch than its transaction, so that a late or repeated marker does not
+        end the next transaction; only a marker that finds no open transaction may have the current epoch (KIP-890).
         """
         producer = self.by_id.get(key.producer_id)
         if producer is None:
@@ -170,26 +170,26 @@ class Producers:
             raise _fenced(key.producer_id, key.epoch, producer.epoch)
         if coordinator_epoch < producer.coordinator_epoch:
             raise TransactionCoordinatorFenced(
-                f"the coordinator of producer {key.producer_id} has epoch {coordinator_epoch}, "
-                f"a newer one with {producer.coordinator_epoch} has ended a transaction already"
+                f"the coordinator of producer {key.producer_id} has epoch {coordinator_epoch}, but one with the "
+                f"newer epoch {producer.coordinator_epoch} has ended a transaction"
             )
 
-    def _check_room(self) -> None:
+    def _check_producer_limit(self) -> None:
         if len(self.by_id) >= self.limit and len(self.open) >= len(self.by_id):
-            raise StorageError(f"{len(self.open)} transactions are open here, no more are taken; retry")
+            raise StorageError(f"the partition has {len(self.open)} open transactions, the limit; retry")
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
         producer = self.by_id.get(producer_id)
         return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
 
-    # -- what was appended
+    # -- updates
 
     def apply(self, header: BatchHeader, base_offset: int, timestamp_ms: int, now_ms: int) -> None:
-        """A batch of a producer was appended, or is found again when the log is read back."""
+        """Updates the state for a batch that was appended, or is replayed by recovery."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self.by_id.get(producer_id)
         if producer is None or producer[0] != epoch:
-            producer = self._meet(producer, epoch)
+            producer = self._enter_epoch(producer, epoch)
         _, _, window, _, first_offset, coordinator_epoch, marker_offset = producer
         self.changes += 1
         first = last = header.base_sequence
@@ -209,8 +209,8 @@ class Producers:
             Producer, (epoch, now_ms, window, following, first_offset, coordinator_epoch, marker_offset)
         )
 
-    def _meet(self, producer: Producer | None, epoch: int) -> Producer:
-        """A producer in an epoch that is new to us."""
+    def _enter_epoch(self, producer: Producer | None, epoch: int) -> Producer:
+        """Returns the state of a producer at the start of a new epoch."""
         if producer is not None:
             return producer._replace(epoch=epoch, window=b"", next_sequence=0)
         if len(self.by_id) >= self.limit:
@@ -218,26 +218,26 @@ class Producers:
         return Producer(epoch)
 
     def aborted_by(self, producer_id: int, marker: Marker, offset: int) -> AbortedTransaction | None:
-        """The transaction that a marker at an offset aborts, if it does."""
+        """Returns the transaction that a marker at an offset aborts, or None."""
         producer = self.by_id.get(producer_id)
         if marker.committed or producer is None or producer.first_offset < 0:
             return None
-        stable = self.open.first_but(producer.first_offset)
+        stable = self.open.first_except(producer.first_offset)
         return AbortedTransaction(
             producer_id, producer.first_offset, offset, offset + 1 if stable is None else stable
         )
 
     def end(self, header: BatchHeader, marker: Marker | None, offset: int, now_ms: int) -> None:
-        """A control batch of a producer was appended, or is found again: its transaction has ended.
+        """Ends a producer's transaction for a control batch that was appended, or is replayed by recovery.
 
-        The producer's next batch has the marker's epoch, and begins at sequence 0 if that is a new one. No marker:
-        all that is left of the control batch is its epoch.
+        The producer's next batch has the marker's epoch, and starts at sequence 0 if that is new. Without a marker,
+        the control batch only sets the epoch.
         """
         producer = self.by_id.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
-            producer = self._meet(producer, header.producer_epoch)
+            producer = self._enter_epoch(producer, header.producer_epoch)
         self.changes += 1
-        producer = producer._replace(heard_ms=now_ms)
+        producer = producer._replace(last_seen_ms=now_ms)
         if marker is not None:
             if producer.first_offset >= 0:
                 self.open.end(producer.first_offset, offset)
@@ -246,43 +246,42 @@ class Producers:
             )
         self.by_id[header.producer_id] = producer
 
-    # -- forgetting
+    # -- expiry
 
     def _evict(self) -> None:
-        """Forget producers that were silent longest, but none with an open transaction: it would never be decided.
+        """Evicts the producers idle longest, but none with an open transaction: it could never end.
 
-        Looks at a part of them at a time, those that were met first to begin with. `_check_room` has made sure that
-        there is one to be found.
+        Scans a part of them at a time, in order of first append. `_check_producer_limit` guarantees a candidate.
         """
         by_id = self.by_id
         for _ in range(2 + len(by_id) // EVICTION_SCAN):
             if not self._candidates:
                 self._candidates = list(by_id)[::-1]
             assert isinstance(self._candidates, list)
-            looked_at = self._candidates[-EVICTION_SCAN:]
+            scanned = self._candidates[-EVICTION_SCAN:]
             del self._candidates[-EVICTION_SCAN:]
-            idle = [known for known in looked_at if known in by_id and by_id[known].first_offset < 0]
+            idle = [known for known in scanned if known in by_id and by_id[known].first_offset < 0]
             count = max(1, len(idle) >> EVICTION_SHIFT)
-            for known in nsmallest(count, idle, key=lambda known: by_id[known].heard_ms):
+            for known in nsmallest(count, idle, key=lambda known: by_id[known].last_seen_ms):
                 del by_id[known]
             if idle:
                 return
 
-    def clock_was_set(self, by_ms: int, now_ms: int) -> None:
-        """Somebody set the wall clock while we ran: who is known was heard of as long ago as before.
+    def shift_clock(self, by_ms: int, now_ms: int) -> None:
+        """Moves the last-seen times along when the wall clock was set, so that idle times stay the same.
 
-        Who was heard of since then cannot be told apart; it is remembered for longer, at worst.
+        Producers seen since the change cannot be told apart; at worst they expire later.
         """
         for known, producer in self.by_id.items():
-            if by_ms > 0 or producer.heard_ms > now_ms:
-                self.by_id[known] = producer._replace(heard_ms=producer.heard_ms + by_ms)
+            if by_ms > 0 or producer.last_seen_ms > now_ms:
+                self.by_id[known] = producer._replace(last_seen_ms=producer.last_seen_ms + by_ms)
 
     def expire(self, before_ms: int) -> int:
-        """Forget producers not heard of since a time, unless they have an open transaction; how many there were."""
+        """Expires producers last seen before `before_ms` that have no open transaction; returns how many."""
         gone = [
             known
             for known, producer in self.by_id.items()
-            if producer.heard_ms < before_ms and producer.first_offset < 0
+            if producer.last_seen_ms < before_ms and producer.first_offset < 0
         ]
         for known in gone:
             del self.by_id[known]
@@ -290,7 +289,7 @@ class Producers:
         return len(gone)
 
     def forget_transactions(self) -> None:
-        """Nobody knows which are open, but all that they have written is gone: then none is."""
+        """Closes all transactions: their records are gone, and which of them were open is unknown."""
         self.open = OpenTransactions()
         for known, producer in self.by_id.items():
             if producer.first_offset >= 0:
@@ -298,23 +297,23 @@ class Producers:
 
     # -- snapshots
 
-    def freeze(self) -> FrozenProducers:
-        """The state as of now, to be encoded later, on a thread if there are many."""
-        return FrozenProducers(self.by_id.copy(), self.open.ended)
+    def take_snapshot(self) -> ProducerSnapshot:
+        """Returns a copy of the state, to be encoded later, on a thread if it is large."""
+        return ProducerSnapshot(self.by_id.copy(), self.open.ended)
 
     def snapshot(self) -> bytes:
-        """The whole state as bytes, with a checksum."""
-        return self.freeze().encode()
+        """Returns the encoded state, with a checksum."""
+        return self.take_snapshot().encode()
 
     @classmethod
     def restore(cls, data: bytes, limit: int = PRODUCER_IDS_MAX) -> "Producers | None":
-        """The state that a snapshot holds, or None if its bytes are damaged."""
-        frozen = FrozenProducers.decode(data)
-        if frozen is None:
+        """Returns the state of an encoded snapshot, or None if it is damaged."""
+        snapshot = ProducerSnapshot.decode(data)
+        if snapshot is None:
             return None
         state = cls(limit)
-        state.by_id = dict(frozen.by_id)
-        for ended in frozen.ended:
+        state.by_id = dict(snapshot.by_id)
+        for ended in snapshot.ended:
             state.open.begin(ended[0])
             state.open.end(*ended)
         for first in sorted(producer.first_offset for producer in state.by_id.values()):
@@ -338,5 +337,5 @@ def _not_begun(header: BatchHeader) -> InvalidTxnState:
 
 def _mixed(header: BatchHeader) -> InvalidTxnState:
     return InvalidTxnState(
-        f"producer {header.producer_id} sent a plain batch in the middle of its transaction; end that first"
+        f"producer {header.producer_id} sent a non-transactional batch while its transaction is open; end that first"
     )

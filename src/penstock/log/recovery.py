@@ -1,7 +1,6 @@
-"""Opening a log: what the checkpoint vouches for is taken as it is, what came after it is read and checked.
+"""Log recovery: opens a log, trusts it up to the recovery point, checks every batch after it, truncates a torn tail.
 
-A tail that is torn is cut off. Damage before the checkpoint is never repaired by forgetting: DamagedLog takes the
-partition offline and says where the damage is.
+Damage below the recovery point is never truncated: DamagedLog takes the partition offline and says where it is.
 """
 
 from collections.abc import Iterable
@@ -21,7 +20,7 @@ from penstock.log.checkpoint import (
 )
 from penstock.log.compaction import CLEANED, MANIFEST, finish_swap
 from penstock.log.disk import CUT, Disk
-from penstock.log.epochs import Epochs
+from penstock.log.epochs import LeaderEpochCache
 from penstock.log.files import EPOCHS_FILE
 from penstock.log.log import Log
 from penstock.log.producers import Producers
@@ -36,12 +35,12 @@ REWRITE_BYTES: Final = 1 << 20
 
 
 class DamagedLog(StorageError):
-    """The log lacks, or holds in disorder, what its checkpoint vouched for."""
+    """The log lacks batches that its checkpoint covers, or has them out of order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """What opening a log found."""
+    """An opened log, and how many bytes recovery checked and cut off."""
 
     log: Log
     checked_bytes: int
@@ -51,14 +50,14 @@ class Recovered:
 def open_log(
     disk: Disk, folder: str, settings: LogSettings, *, boot_id: str, now_ms: int, first_offset: int = 0
 ) -> Recovered:
-    """The log in a folder, made if there is none. `first_offset`: where a new log begins. Waits for the disk."""
+    """Opens or creates the log in a folder. `first_offset`: log start offset of a new log. Waits for the disk."""
     names = _tidy(disk, folder)
     bases = [int(stem) for name in names if (stem := name.removesuffix(".log")) != name and stem.isdecimal()]
-    marks = CheckpointFile(disk, folder)
-    checkpoint = found = marks.load(boot_id, has_failed=FAILED_SYNC_FILE in names)
+    checkpoint_file = CheckpointFile(disk, folder)
+    checkpoint = found = checkpoint_file.load(boot_id, has_failed=FAILED_SYNC_FILE in names)
     lost_nothing = checkpoint is not None and checkpoint.boot_id == boot_id
     is_marked = HOLES_FILE in names
-    has_holes = checkpoint is None and is_marked  # compaction has left some; where, is not known any more
+    has_holes = checkpoint is None and is_marked  # there are gaps, but where is unknown
     if checkpoint is None:
         checkpoint = Checkpoint(start_offset=first_offset, boot_id=boot_id)
     may_skip = is_marked or checkpoint.has_holes
@@ -67,12 +66,13 @@ def open_log(
         raise DamagedLog(f"{folder} has no segments; offsets {checkpoint.start_offset} to {trusted} are missing")
     first_offset = max(first_offset, checkpoint.start_offset)
     if names in ([], [FILE_NAME]):
-        return _new_log(disk, folder, settings, marks, replace(checkpoint, boot_id=boot_id), first_offset, now_ms)
+        checkpoint = replace(checkpoint, boot_id=boot_id)
+        return _new_log(disk, folder, settings, checkpoint_file, checkpoint, first_offset, now_ms)
     bases = bases or [first_offset]
     segments = [Segment(disk, folder, base, has_index=f"{segment_name(base)}.index" in names) for base in bases]
     with ExitStack() as opened:
         for segment in segments:
-            opened.callback(segment.close)  # unless all goes well
+            opened.callback(segment.close)  # on error
             segment.created_ms = now_ms
         if checkpoint.boot_id != boot_id:
             _repair_after_power_loss(segments, checkpoint.start_offset, trusted, settings.index_interval_bytes)
@@ -86,12 +86,11 @@ def open_log(
         )
         end_offset = reader.read_from(trusted)
         if end_offset < trusted:
-            raise DamagedLog(f"{folder} ends at offset {end_offset}, its checkpoint vouches for {trusted}")
-        # A killed process has listed every abort; power loss may have taken what was not synced.
+            raise DamagedLog(f"{folder} ends at offset {end_offset}; its checkpoint covers all below {trusted}")
+        # A killed process has listed every abort; power loss may have lost entries that were not fsynced.
         aborted_known_to = min(_measure_aborted(names, segments), end_offset if lost_nothing else trusted)
-        checkpoint = replace(
-            checkpoint.cut_to(end_offset), boot_id=boot_id, start_offset=min(checkpoint.start_offset, end_offset)
-        )
+        start_offset = min(checkpoint.start_offset, end_offset)
+        checkpoint = replace(checkpoint.cut_to(end_offset), boot_id=boot_id, start_offset=start_offset)
         log = Log(
             disk=disk,
             folder=folder,
@@ -99,15 +98,15 @@ def open_log(
             segments=segments,
             producers=Snapshots(disk, folder).restore(segments, end_offset, now_ms, aborted_known_to, limit),
             epochs=reader.epochs,
-            marks=marks,
+            checkpoint_file=checkpoint_file,
             checkpoint=checkpoint,
             end_offset=end_offset,
         )
         log.epochs_unsaved = reader.epochs_changed
         _repair_after_failed_sync(log, names, trusted)
-        _save_marks(log, found)
+        _write_checkpoint(log, found)
         if has_holes:
-            log.sync()  # so that the next start knows again
+            log.sync()  # write a new synced checkpoint
         opened.pop_all()
         return Recovered(log=log, checked_bytes=reader.checked_bytes, cut_bytes=reader.cut_bytes)
 
@@ -115,8 +114,7 @@ def open_log(
 def _repair_after_failed_sync(log: Log, names: list[str], trusted: int) -> None:
     """Rewrites the unsynced tail in place and syncs it, if an fsync of the log has failed.
 
-    Pages that an fsync failed to write count as clean in the page cache, though they are not on the device: no later
-    fsync would write them.
+    Pages that an fsync failed to write count as clean in the page cache: no later fsync would write them.
     """
     if FAILED_SYNC_FILE not in names:
         return
@@ -131,19 +129,19 @@ def _repair_after_failed_sync(log: Log, names: list[str], trusted: int) -> None:
 
 
 def _end_of(segment: Segment, offset: int) -> int:
-    """The position of the first batch from an offset on; the segment's size if it has none."""
-    place = segment.locate(offset)
-    return segment.size if place is None else place.position
+    """Returns the position of the first batch at or after an offset; the segment's size if there is none."""
+    found = segment.locate(offset)
+    return segment.size if found is None else found.position
 
 
-def _save_marks(log: Log, found: Checkpoint | None) -> None:
-    """Note what is known of a log that was opened, if that is news, and let go of what is not needed for now."""
+def _write_checkpoint(log: Log, found: Checkpoint | None) -> None:
+    """Writes the checkpoint of an opened log if it has changed, and closes index files that are not needed yet."""
     if found is None:
-        log.marks.reserve()
+        log.checkpoint_file.reserve()
     if log.checkpoint != found or log.epochs_unsaved:
         log.save_checkpoint()
     if found is not None and found.is_truncating:
-        log.sync()  # so that power loss does not bring back what was cut off
+        log.sync()  # power loss must not bring back truncated batches
     for segment in log.segments:
         segment.index.release()
 
@@ -152,12 +150,12 @@ def _new_log(
     disk: Disk,
     folder: str,
     settings: LogSettings,
-    marks: CheckpointFile,
+    checkpoint_file: CheckpointFile,
     checkpoint: Checkpoint,
     first_offset: int,
     now_ms: int,
 ) -> Recovered:
-    """A log of which there is nothing yet."""
+    """Creates an empty log."""
     segment = Segment(disk, folder, first_offset, has_index=False)
     segment.created_ms = now_ms
     log = Log(
@@ -166,17 +164,17 @@ def _new_log(
         settings=settings,
         segments=[segment],
         producers=Producers(settings.max_producer_ids),
-        epochs=Epochs(),
-        marks=marks,
+        epochs=LeaderEpochCache(),
+        checkpoint_file=checkpoint_file,
         checkpoint=replace(checkpoint.cut_to(first_offset), start_offset=min(checkpoint.start_offset, first_offset)),
         end_offset=first_offset,
     )
-    marks.reserve()
+    checkpoint_file.reserve()
     return Recovered(log=log, checked_bytes=0, cut_bytes=0)
 
 
 def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
-    """Count what is listed as aborted; the offset up to which the lists are whole."""
+    """Counts the entries of all aborted lists; returns the offset up to which the lists are complete."""
     there = {name.removesuffix(".aborted") for name in names if name.endswith(".aborted")}
     listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
     gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
@@ -186,8 +184,8 @@ def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
 def _repair_after_power_loss(
     segments: list[Segment], start_offset: int, trusted: int, index_interval_bytes: int
 ) -> None:
-    """Rebuild indexes that are not right, and drop segments that were trimmed and not removed yet: nobody has synced
-    them, nor vouches for them."""
+    """Rebuilds damaged indexes, and removes trimmed segments whose files were not deleted yet: they were never
+    fsynced, and no checkpoint covers them."""
     while len(segments) > 1 and segments[1].base_offset <= start_offset:
         segments.pop(0).remove()
     for segment in segments:
@@ -196,7 +194,7 @@ def _repair_after_power_loss(
 
 
 def _drop_empty(segments: list[Segment]) -> None:
-    """Power loss may bring back a segment that was dropped, empty, before the log went on past it."""
+    """Removes empty segments that power loss has brought back after the log grew past their base offset."""
     before = segments[0]
     for segment in segments[1:]:
         if segment.size or before.end_offset <= segment.base_offset:
@@ -207,7 +205,7 @@ def _drop_empty(segments: list[Segment]) -> None:
 
 
 def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
-    """Each segment must end where the next one begins, as far as the checkpoint vouches for it."""
+    """Raises DamagedLog if a segment below the recovery point does not end where the next one begins."""
     for segment, following in pairwise(segments):
         if following.base_offset > trusted:
             return
@@ -220,7 +218,7 @@ def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
 
 
 def _tidy(disk: Disk, folder: str) -> list[str]:
-    """Finish or undo what was under way when the process ended; the names of the files that there are then."""
+    """Completes or undoes an interrupted compaction or truncation; returns the names of the files left."""
     names = disk.names(folder)
     if not names:
         disk.make_folder(folder)
@@ -231,7 +229,7 @@ def _tidy(disk: Disk, folder: str) -> list[str]:
     gone = {name for name in names if name.endswith((".new", CUT, CLEANED))}
     stems = {name.removesuffix(".log") for name in names if name.endswith(".log")}
     for name in names:
-        # What is left of a segment that is gone would be taken for a part of the next one at its offset.
+        # Leftovers of a removed segment would be taken for files of the next one with its base offset.
         stem, _, kind = name.partition(".")
         if kind in ("index", "aborted") and stem.isdecimal() and stem not in stems:
             gone.add(name)
@@ -241,7 +239,7 @@ def _tidy(disk: Disk, folder: str) -> list[str]:
 
 
 class _TailReader:
-    """Reads a log's segments from a trusted offset on, checks every batch, and cuts at the first bad one."""
+    """Checks every batch of a log from the recovery point on, and truncates at the first bad one."""
 
     def __init__(
         self,
@@ -254,8 +252,8 @@ class _TailReader:
         may_skip: bool,
         has_holes: bool,
     ) -> None:
-        """`may_skip`: offsets may be missing within a segment, as where a leader had compacted what a follower took.
-        Bytes that power loss took would leave zeroes there. `has_holes`: also between segments."""
+        """`may_skip`: offsets may be missing within a segment, because the leader had compacted what this follower
+        fetched. (Bytes lost by power loss would be zeroes.) `has_holes`: also between segments."""
         self._start_offset = start_offset
         self._may_skip = may_skip
         self._has_holes = has_holes
@@ -264,46 +262,46 @@ class _TailReader:
         self._segments = segments
         self._settings = settings
         self.epochs_changed = False
-        self.epochs = Epochs()
+        self.epochs = LeaderEpochCache()
         self.checked_bytes = 0
         self.cut_bytes = 0
 
-    def _load_epochs(self, trusted: int) -> Epochs:
-        """The epochs of what is trusted; those after it are noted as their batches are checked."""
+    def _load_epochs(self, trusted: int) -> LeaderEpochCache:
+        """Returns the leader epochs up to the recovery point; later ones are added as their batches are checked."""
         data = self._disk.load(f"{self._folder}/{EPOCHS_FILE}")
         try:
-            epochs = Epochs.load(data or b"")
-            self.epochs_changed = epochs.cut_end(trusted)
+            epochs = LeaderEpochCache.load(data or b"")
+            self.epochs_changed = epochs.truncate_from_end(trusted)
             if self._agree(epochs, trusted):
                 return epochs
         except ValueError:
-            pass  # there is none yet, or power loss left something else
+            pass  # no file yet, or damaged by power loss
         self.epochs_changed = True
-        epochs = Epochs()
+        epochs = LeaderEpochCache()
         following = 0
         for segment in self._segments:
             for _, header in segment.headers():
                 if not following <= header.base_offset < trusted:
-                    return epochs  # from here on nothing is vouched for, not even that it is a header
-                epochs.note(header.leader_epoch, header.base_offset)
+                    return epochs  # beyond the recovery point: may not even be a header
+                epochs.assign(header.leader_epoch, header.base_offset)
                 following = header.next_offset
         return epochs
 
-    def _agree(self, epochs: Epochs, trusted: int) -> bool:
-        """Whether they reach from the first batch to the last that is trusted. They are never synced: power loss may
-        leave an older list, and it may bring back batches that were trimmed."""
+    def _agree(self, epochs: LeaderEpochCache, trusted: int) -> bool:
+        """Whether the epochs match the first and the last trusted batch. They are never fsynced: power loss may
+        leave an older list, and may bring back batches that were trimmed."""
         start = max(self._start_offset, self._segments[0].base_offset)
         if start >= trusted:
             return True
-        vouched = [segment for segment in self._segments if segment.base_offset < trusted]
+        covered = [segment for segment in self._segments if segment.base_offset < trusted]
         return all(
             epochs.at(max(start, header.base_offset)) == header.leader_epoch
-            for header in (_first_from(start, vouched), _first_from(trusted - 1, vouched[-1:]))
+            for header in (_first_from(start, covered), _first_from(trusted - 1, covered[-1:]))
             if header is not None and header.base_offset < trusted
         )
 
     def read_from(self, trusted: int) -> int:
-        """The offset at which the log ends."""
+        """Checks the log from the recovery point on, truncates it, and returns the log end offset."""
         self.epochs = self._load_epochs(trusted)
         segments = self._segments
         first = max((n for n, segment in enumerate(segments) if segment.base_offset <= trusted), default=0)
@@ -318,22 +316,22 @@ class _TailReader:
             if not whole and number + 1 < len(segments):
                 self._drop(number + 1)
                 break
-        self.epochs_changed |= self.epochs.cut_end(end)
+        self.epochs_changed |= self.epochs.truncate_from_end(end)
         return end
 
     def _position(self, segment: Segment, trusted: int) -> int:
-        """Where the batches from the trusted offset on begin: the end, if the segment ends right there."""
+        """Returns the position of the first batch to check. Raises DamagedLog if no batch ends at `trusted`."""
         if trusted == segment.base_offset:
             return 0
-        place = segment.locate(trusted - 1)
-        if place is None or place.last_offset != trusted - 1 or place.position + place.size > segment.size:
+        found = segment.locate(trusted - 1)
+        if found is None or found.last_offset != trusted - 1 or found.position + found.size > segment.size:
             raise DamagedLog(
-                f"{self._folder} has no batch that ends before offset {trusted}, for which its checkpoint vouches"
+                f"{self._folder} has no batch that ends right before offset {trusted}, which its checkpoint covers"
             )
-        return place.position + place.size
+        return found.position + found.size
 
     def _check(self, segment: Segment, position: int, expected: int) -> tuple[int, bool]:
-        """Check every batch from `position` on; the next offset, and whether the segment was good to its end."""
+        """Checks every batch from `position` on; returns the next offset, and whether the segment was intact."""
         segment.index.cut(position)
         whole_to = position
         for at, header in segment.headers(segment.resume_index()):
@@ -341,11 +339,13 @@ class _TailReader:
                 is_next = header.base_offset == expected or (self._may_skip and header.base_offset > expected)
                 if not is_next or not self._is_good(segment, at, header):
                     break
-                self.epochs_changed |= self.epochs.note(header.leader_epoch, header.base_offset)
+                self.epochs_changed |= self.epochs.assign(header.leader_epoch, header.base_offset)
                 expected = header.next_offset
                 whole_to = at + header.size_bytes
             base, last = header.base_offset, header.last_offset
-            segment.note(at, header.size_bytes, base, last, header.max_timestamp, self._settings.index_interval_bytes)
+            segment.index_batch(
+                at, header.size_bytes, base, last, header.max_timestamp, self._settings.index_interval_bytes
+            )
         self.checked_bytes += whole_to - position
         if whole_to == segment.size:
             return expected, True
@@ -356,7 +356,7 @@ class _TailReader:
     def _is_good(self, segment: Segment, at: int, header: BatchHeader) -> bool:
         try:
             check_batch(segment.file.read(at, header.size_bytes), 0, header)
-        except (CorruptMessage, UnsupportedMessageFormat):  # zeroes have a format too
+        except (CorruptMessage, UnsupportedMessageFormat):  # zeroes look like format v0
             return False
         return True
 
@@ -365,14 +365,14 @@ class _TailReader:
             self.cut_bytes += segment.size
             segment.remove()
         del self._segments[number:]
-        # For good, as what is cut: power loss must not bring back a segment where the log has gone on with another.
+        # Durable: power loss must not bring back a segment that the log has replaced by another.
         self._disk.sync_folder(self._folder)
 
 
 def _first_from(offset: int, segments: Iterable[Segment]) -> BatchHeader | None:
-    """The first batch that holds an offset or lies behind it: in the first of the segments, or after a gap."""
+    """Returns the first batch header at or after an offset, or None: in the first of the segments, or after a gap."""
     for segment in segments:
-        place = segment.locate(offset)
-        if place is not None and place.position + HEADER_BYTES <= segment.size:
-            return read_header(segment.file.read(place.position, HEADER_BYTES))
+        found = segment.locate(offset)
+        if found is not None and found.position + HEADER_BYTES <= segment.size:
+            return read_header(segment.file.read(found.position, HEADER_BYTES))
     return None

@@ -1,62 +1,62 @@
-"""What is taken away from a log: trimmed at its start, truncated at its end, dropped or compacted in between."""
+"""Removes parts of a log: trim at the start, truncate at the end, drop or replace segments in between."""
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 
 from penstock.foundation.errors import OffsetOutOfRange, StorageError
-from penstock.log.checkpoint import HolesNote
+from penstock.log.checkpoint import HolesMarker
 from penstock.log.files import LogFiles
-from penstock.log.io_queue import Outcome, Work, nothing_follows
+from penstock.log.io_queue import Outcome, Work, ignore_outcome
 from penstock.log.producers import Producers
 from penstock.log.segment import Segment
 
 
 class TornLog(StorageError):
-    """The disk failed in the middle of a change: only a start that looks at everything knows what is there."""
+    """The disk failed in the middle of a change: the log is offline until recovery has checked it."""
 
 
-class ShrinkingFiles(LogFiles):
-    """Segments that can go again. Files are removed by jobs of `io`; readers do without them at once."""
+class TruncatableLogFiles(LogFiles):
+    """Log files whose segments can be removed. Readers lose access at once; jobs of `io` delete the files."""
 
-    # -- at the start
+    # -- trim at the log start offset
 
     def trim(self, offset: int) -> None:
-        """Readers see nothing before `offset` any more; whole segments before it are removed."""
+        """Moves the log start offset to `offset`, and removes segments that lie wholly before it."""
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
                 f"{self.folder} holds offsets {self.start_offset} to {self.end_offset}, cannot be trimmed to {offset}"
             )
-        count = 0 if self._is_pinned else self._wholly_before(offset)  # then the next trim removes them, too
+        count = 0 if self._are_segments_pinned else self._count_before(offset)  # the next trim removes pinned ones
         if offset == self.start_offset and not count:
             return
         self.start_offset = offset
-        # Saved before files go: a restart must not find offsets that a reader was told are gone.
-        self._save_marks()
+        # Written before files are removed: after a restart the log start offset must not move back.
+        self._write_checkpoint()
         if count:
             gone = self.segments[:count]
             self._detach(gone)
-            # It cannot be read back from batches that are gone; nor, who has not ended a transaction in them.
+            # Producers and open transactions cannot be rebuilt from batches that are gone.
             self.snapshot_producers(even_if_unchanged=len(self.producers.open) > 0)
-            self._remove_soon(gone)
-        self.epochs_unsaved |= self.epochs.cut_start(offset)
+            self._schedule_removal(gone)
+        self.epochs_unsaved |= self.epochs.truncate_from_start(offset)
 
-    def _wholly_before(self, offset: int) -> int:
+    def _count_before(self, offset: int) -> int:
         count = 0
         while count + 1 < len(self.segments) and self._bases[count + 1] <= offset:
             count += 1
         return count
 
     def _detach(self, gone: Collection[Segment]) -> None:
-        """These segments are not part of the log any more; not the last one."""
+        """Takes closed segments out of the log; their files stay."""
         dropped = set(gone)
         self.segments = [segment for segment in self.segments if segment not in dropped]
         self._bases = [segment.base_offset for segment in self.segments]
         self._closed_bytes -= sum(segment.size for segment in gone)
         self._forget_unsynced()
 
-    def _remove_soon(self, gone: Collection[Segment]) -> None:
-        """Remove the files of detached segments, behind the jobs that are queued: a snapshot may have to be first."""
+    def _schedule_removal(self, gone: Collection[Segment]) -> None:
+        """Deletes the files of detached segments after the queued jobs: a snapshot may have to be written first."""
         snapshots = self._snapshots
 
         def begin() -> Work:
@@ -71,15 +71,15 @@ class ShrinkingFiles(LogFiles):
 
         self.io.add(begin)
 
-    # -- in between
+    # -- drop and replace segments
 
-    def drop_finished(
-        self, bases: Collection[int], now_ms: int, then: Callable[[Outcome], None] = nothing_follows
+    def drop_segments(
+        self, bases: Collection[int], now_ms: int, then: Callable[[Outcome], None] = ignore_outcome
     ) -> None:
-        """Remove closed segments that nobody needs: a gap is left, as by compaction. `then` gets the bytes freed.
+        """Removes closed segments that are not needed any more and leaves an offset gap. `then` gets the bytes freed.
 
-        All in them must be committed and synced. Not the first one, where the log begins. Nor what ends a transaction
-        that began in a segment before: what was aborted there would come to life.
+        Their records must be committed and fsynced. Skips the first segment (log start offset), and segments that
+        abort a transaction of an earlier segment: without the marker its records would become visible.
         """
         gone: list[Segment] = []
 
@@ -92,54 +92,56 @@ class ShrinkingFiles(LogFiles):
             )
             if not gone:
                 return None
-            self.note_holes()
-            self._is_pinned = True
+            self.mark_holes()
+            self._are_segments_pinned = True
             until = self.segments.index(gone[-1]) + 1
-            return partial(self._prepare_drop, self._holes_note(), self._bases[:until], self._bases[until], now_ms)
+            return partial(self._prepare_drop, self._holes_marker(), self._bases[:until], self._bases[until], now_ms)
 
         def end(outcome: Outcome) -> None:
-            self._is_pinned = False
+            self._are_segments_pinned = False
             if outcome.error is None:
                 self._are_holes_synced = True
                 self._detach(gone)
-                self._remove_soon(gone)
+                self._schedule_removal(gone)
                 outcome = Outcome(sum(segment.size for segment in gone))
             then(outcome)
 
         self.io.add(begin, end)
 
-    def _prepare_drop(self, note: HolesNote, bases: list[int], behind: int, now_ms: int) -> None:
-        """On a thread, before segments are dropped: the last of those that begin at `bases`, and others.
+    def _prepare_drop(self, marker: HolesMarker, bases: list[int], behind: int, now_ms: int) -> None:
+        """Makes the gap marker and a producer snapshot durable before segments are dropped. Runs on a thread.
 
-        What producers have sent, and which transactions have ended, cannot be read back from batches that are gone.
-        So there must be a snapshot behind them, where neither power loss nor another leader makes the log end before.
+        Producer state cannot be rebuilt from batches that are gone, so there must be a snapshot at `behind`, the end
+        of the last segment of `bases`; neither power loss nor truncation ends the log before it.
         """
-        note.run()
+        marker.run()
         if not self._snapshots.ensure(behind, bases, now_ms, self.settings.max_producer_ids):
-            raise StorageError(f"{self.folder}: the disk is too full to remember what producers have sent")
+            raise StorageError(f"{self.folder}: the disk is too full for a producer snapshot; free disk space")
 
     def begin_replacement(self, first: int, count: int, end_offset: int) -> Work:
-        """Compaction is about to replace `count` segments from number `first` on, which end before an offset: what
-        must be durable before, to be done on a thread. `end_replacement` must follow."""
-        self.note_holes()
+        """Prepares for compaction to replace `count` segments from number `first`, which end before `end_offset`.
+
+        Returns the work that must be durable first, for a thread. `end_replacement` must follow.
+        """
+        self.mark_holes()
         for segment in self.segments[first : first + count]:
-            segment.open_all()  # by name they would soon be the new ones
-        self._is_pinned = True
-        note, offset, frozen = self._holes_note(), self.end_offset, self.producers.freeze()
+            segment.open_all()  # these names will soon be the new files
+        self._are_segments_pinned = True
+        marker, offset, snapshot = self._holes_marker(), self.end_offset, self.producers.take_snapshot()
 
         def prepare() -> None:
-            note.run()
-            # What compaction leaves behind an older snapshot does not lead to the state now: a transaction that was
-            # open then would stay so if its marker is gone.
+            marker.run()
+            # Replay from an older snapshot over compacted batches would be wrong: a transaction that was open then
+            # would stay open if its marker was removed.
             if self._snapshots.has_before(end_offset):
-                self._snapshots.save(offset, frozen, durable=True)
+                self._snapshots.save(offset, snapshot, durable=True)
                 self._snapshots.remove_before(end_offset)
 
         return prepare
 
     def end_replacement(self, first: int, count: int, fresh: list[Segment] | None, clean_to: int) -> None:
-        """Compaction is done: `fresh` stands where `count` segments from number `first` on stood. None: it failed."""
-        self._is_pinned = False
+        """Replaces `count` segments from number `first` by the compacted ones, `fresh`. None: compaction failed."""
+        self._are_segments_pinned = False
         if fresh is None:
             return
         self._are_holes_synced = True
@@ -149,36 +151,36 @@ class ShrinkingFiles(LogFiles):
         self._closed_bytes += sum(segment.size for segment in fresh) - sum(segment.size for segment in old)
         self._forget_unsynced()
         self.checkpoint = replace(self.checkpoint, clean_to=clean_to)
-        self._save_marks()
+        self._write_checkpoint()
         for segment in old:
             segment.close()
 
     # -- truncation: waits for the disk; the caller must have exclusive access to the log
 
     def truncate(self, offset: int, now_ms: int) -> None:
-        """Take back everything from `offset` on: what a follower does with what its leader never had.
+        """Removes all batches from `offset` on; a follower does this after epoch divergence. Waits for the disk.
 
-        A batch that holds `offset` goes whole. StorageError: nothing has changed; TornLog: it must not be used any
-        more.
+        A batch that contains `offset` is removed whole. Raises StorageError if nothing has changed, TornLog if the
+        log must not be used any more.
         """
         if offset >= self.end_offset:
             return
         if offset < self.segments[0].base_offset:
             raise OffsetOutOfRange(f"{self.folder} starts at {self.segments[0].base_offset}, cannot end at {offset}")
         holder = next(self.segments_from(offset))
-        place = holder.locate(offset)
-        if place is not None:
-            offset = min(offset, place.base_offset)
-            if offset > holder.base_offset or holder is self.segments[0]:  # else it goes whole
-                holder.file.prepare_cut(place.position)
+        found = holder.locate(offset)
+        if found is not None:
+            offset = min(offset, found.base_offset)
+            if offset > holder.base_offset or holder is self.segments[0]:  # else the segment is removed whole
+                holder.file.prepare_truncate(found.position)
         try:
-            self._take_back(offset, now_ms)
+            self._truncate_files(offset, now_ms)
         except StorageError as error:
-            raise TornLog(f"{self.folder} could not be cut to offset {offset}: {error}") from error
+            raise TornLog(f"{self.folder} could not be truncated to offset {offset}: {error}") from error
 
-    def _take_back(self, offset: int, now_ms: int) -> None:
-        """Nothing of it needs space. Whatever fails between leaves a log of which nobody knows where it ends."""
-        self._lower_marks(offset)
+    def _truncate_files(self, offset: int, now_ms: int) -> None:
+        """Truncates without needing disk space. After an error the end of the log is unknown."""
+        self._lower_checkpoint(offset)
         count = len(self.segments)
         while len(self.segments) > 1 and self._bases[-1] >= offset:
             gone = self.segments.pop()
@@ -186,27 +188,27 @@ class ShrinkingFiles(LogFiles):
             self._closed_bytes -= self.segments[-1].size
             gone.remove()
         if len(self.segments) < count:
-            self.disk.sync_folder(self.folder)  # for good, as what is cut
+            self.disk.sync_folder(self.folder)  # durable, as the cut
         self._forget_unsynced()
         last = self._active = self.segments[-1]
-        place = last.locate(offset)
-        if place is not None:
-            last.cut(place.position)
-        self.epochs_unsaved |= self.epochs.cut_end(offset)
+        found = last.locate(offset)
+        if found is not None:
+            last.cut(found.position)
+        self.epochs_unsaved |= self.epochs.truncate_from_end(offset)
         limit = self.settings.max_producer_ids
         self.producers = self._snapshots.restore(self.segments, offset, now_ms, limit=limit)
-        self.decided_to = min(self.decided_to, self._decided_now())  # what has ended may be open again
-        self._frozen = None
+        self.durable_stable_offset = min(self.durable_stable_offset, self._current_stable_offset())
+        self._pending_snapshot = None
         self._snapshot_changes = 0
         self._snapshot_at_bytes = self.size_bytes
 
     def restart(self, offset: int, now_ms: int) -> None:
-        """Give up everything, and go on empty at another offset: what a follower does that is too late."""
+        """Removes everything and continues empty at `offset`; waits for the disk (Kafka: truncateFullyAndStartAt)."""
         self.truncate(self.segments[0].base_offset, now_ms)
         if offset < self.end_offset:
-            self._lower_marks(offset)
-        self.note_holes()
-        self._holes_note().run()
+            self._lower_checkpoint(offset)
+        self.mark_holes()
+        self._holes_marker().run()
         self._are_holes_synced = True
         old = self.segments[0]
         if old.base_offset != offset:
@@ -216,15 +218,15 @@ class ShrinkingFiles(LogFiles):
             old.remove()
         self.producers = Producers(self.settings.max_producer_ids)
         self.start_offset = self.end_offset = offset
-        self.epochs_unsaved |= self.epochs.cut_end(0)
-        self._save_marks()
+        self.epochs_unsaved |= self.epochs.truncate_from_end(0)
+        self._write_checkpoint()
 
-    def _lower_marks(self, offset: int) -> None:
-        """The log ends at `offset` now. Saved before files are cut: no mark may vouch for what is gone."""
+    def _lower_checkpoint(self, offset: int) -> None:
+        """Writes a checkpoint that ends at `offset`, before files are cut: it must cover no missing offsets."""
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
-        self.decided_to = min(self.decided_to, offset)
-        mark = replace(self.checkpoint, start_offset=self.start_offset).cut_to(offset)
-        self.marks.save(replace(mark, is_truncating=True))
-        self.marks.save_synced(mark)
-        self.checkpoint = mark
+        self.durable_stable_offset = min(self.durable_stable_offset, offset)
+        checkpoint = replace(self.checkpoint, start_offset=self.start_offset).cut_to(offset)
+        self.checkpoint_file.save(replace(checkpoint, is_truncating=True))
+        self.checkpoint_file.save_synced(checkpoint)
+        self.checkpoint = checkpoint

@@ -1,4 +1,4 @@
-"""Which old segments go, by time and by size. Never the last one: it is rolled first, if it must go."""
+"""Retention: deletes old segments by time (retention.ms) and by size (retention.bytes)."""
 
 from itertools import pairwise
 
@@ -7,7 +7,7 @@ from penstock.log.segment import Segment
 
 
 def enforce(log: Log, now_ms: int, limit: int) -> int:
-    """Drop what the topic's retention no longer keeps, below the offset `limit`; bytes that were freed."""
+    """Deletes segments beyond the topic's retention, below the offset `limit`; returns the bytes freed."""
     settings = log.settings
     if not settings.deleted:
         return 0
@@ -32,7 +32,7 @@ def enforce(log: Log, now_ms: int, limit: int) -> int:
 
 
 def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
-    """By its latest record; where no record has a time, by when this process first knew of the segment."""
+    """Goes by the latest timestamp; without timestamps, by when this process created or opened the segment."""
     latest_ms = segment.latest_ms
     known_ms = latest_ms if latest_ms >= 0 else segment.created_ms
     return retention_ms >= 0 and 0 <= known_ms < now_ms - retention_ms

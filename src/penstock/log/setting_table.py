@@ -1,17 +1,17 @@
-"""The table of topic settings, under the names that Kafka users know."""
+"""The table of topic settings: names as in Kafka, types, defaults, bounds and documentation."""
 
 from typing import Final
 
-from penstock.foundation.delays import HOLDS_BACK
+from penstock.foundation.delays import DELAYED_MESSAGES_SETTING
 from penstock.foundation.settings import INT_MAX, LONG_MAX, Kind, Setting, Table
 
 DAY_MS: Final = 86_400_000
-DELAYED_MESSAGES: Final = HOLDS_BACK
+DELAYED_MESSAGES: Final = DELAYED_MESSAGES_SETTING
 DELIVERY_DELAY_MS: Final = "delivery.delay.ms"
 DELIVERY_DELAY_MAX_MS: Final = 365 * DAY_MS
 MAX_PRODUCER_IDS: Final = "max.producer.ids"
 PRODUCER_IDS_LIMIT: Final = 100_000
-"""The highest value that max.producer.ids may have: a snapshot of so many takes a thread 50 ms."""
+"""The highest value of max.producer.ids: encoding a snapshot of this many takes 50 ms on a thread."""
 MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 LEADER_THROTTLED: Final = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED: Final = "follower.replication.throttled.replicas"
@@ -63,7 +63,7 @@ LOG_SETTINGS: Final = Table(
             default="delete",
             choices=("delete", "compact"),
             broker_name="log.cleanup.policy",
-            doc="What becomes of old segments: deleted, compacted to the last record of each key, or both.",
+            doc="What happens to old segments: deleted, compacted to the last record of each key, or both.",
         ),
         Setting(
             name="compression.type",
@@ -71,7 +71,7 @@ LOG_SETTINGS: Final = Table(
             default="producer",
             choices=("producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"),
             broker_name="compression.type",
-            doc="The codec that batches are kept in; `producer` keeps what was sent.",
+            doc="The codec that batches are stored in; `producer` stores them as sent.",
         ),
         _int(
             "compression.gzip.level",
@@ -87,14 +87,14 @@ LOG_SETTINGS: Final = Table(
             name=DELAYED_MESSAGES,
             kind=Kind.BOOLEAN,
             default="false",
-            doc="Whether records with a header that says when they are delivered are held back until then. Once it "
-            "is on, it stays on.",
+            doc="Whether records with a delivery time in a header are held back until then. Once it is on, it stays "
+            "on.",
         ),
         _int(
             "decompressed.batch.max.bytes",
             16 << 20,
             1024,
-            "The largest batch, decompressed, that the broker itself opens: for compacted topics, delayed messages, "
+            "The largest batch, decompressed, that the broker decompresses: for compacted topics, delayed messages, "
             "recompression, views and queues. Consumers may read larger ones.",
             broker="log.decompressed.batch.max.bytes",
         ),
@@ -112,8 +112,8 @@ LOG_SETTINGS: Final = Table(
             name=FOLLOWER_THROTTLED,
             kind=Kind.LIST,
             default="",
-            doc="Replicas, as partition:broker, that catch up no faster than follower.replication.throttled.rate; * "
-            "stands for all.",
+            doc="Replicas, as partition:broker, that fetch no faster than follower.replication.throttled.rate; * "
+            "means all.",
         ),
         Setting(
             name="flush",
@@ -128,11 +128,11 @@ LOG_SETTINGS: Final = Table(
             "flush.messages",
             LONG_MAX,
             1,
-            "If set: messages are synced before they are acknowledged (`flush=group`), so that no more are lost than "
-            "this allows.",
+            "If set: messages are fsynced before they are acknowledged (`flush=group`), so that no more are lost "
+            "than this allows.",
         ),
         _long(
-            "flush.ms", LONG_MAX, 0, "As flush.messages: if set, messages are synced before they are acknowledged."
+            "flush.ms", LONG_MAX, 0, "As flush.messages: if set, messages are fsynced before they are acknowledged."
         ),
         _int(
             "index.interval.bytes",
@@ -145,8 +145,8 @@ LOG_SETTINGS: Final = Table(
             name=LEADER_THROTTLED,
             kind=Kind.LIST,
             default="",
-            doc="Replicas, as partition:broker, that as leaders let others catch up no faster than "
-            "leader.replication.throttled.rate; * stands for all.",
+            doc="Replicas, as partition:broker, that send to followers no faster than "
+            "leader.replication.throttled.rate; * means all.",
         ),
         _long("local.retention.bytes", -2, -2, f"{_NO_EFFECT}there is no tiered storage."),
         _long("local.retention.ms", -2, -2, f"{_NO_EFFECT}there is no tiered storage."),
@@ -155,15 +155,14 @@ LOG_SETTINGS: Final = Table(
             "max.message.bytes",
             MESSAGE_BYTES_DEFAULT,
             0,
-            "The largest record batch that is taken.",
+            "The largest record batch that is accepted.",
             broker="message.max.bytes",
         ),
         _int(
             MAX_PRODUCER_IDS,
             10_000,
             1,
-            "Producer ids that a partition remembers sequences of; past it those that were silent longest are "
-            "forgotten.",
+            "Producer ids whose sequences a partition remembers; above it, those idle longest are forgotten.",
             PRODUCER_IDS_LIMIT,
             "log.max.producer.ids",
         ),
@@ -186,12 +185,12 @@ LOG_SETTINGS: Final = Table(
             broker_name="log.cleaner.min.cleanable.ratio",
             doc="The share of a compacted log that must be new before it is compacted again.",
         ),
-        _long("min.compaction.lag.ms", 0, 0, "The shortest time a record stays as it was sent."),
+        _long("min.compaction.lag.ms", 0, 0, "The shortest time before a record may be compacted."),
         _int(
             "min.insync.replicas",
             1,
             1,
-            "Replicas that must have a message before acks=all is answered.",
+            "Replicas that must have a record before acks=all is acknowledged.",
             broker="min.insync.replicas",
         ),
         Setting(
@@ -219,13 +218,13 @@ LOG_SETTINGS: Final = Table(
             default="false",
             doc="Only `false`: there is no tiered storage.",
         ),
-        _long("retention.bytes", -1, -1, "Bytes a partition keeps; -1 sets no bound."),
-        _long("retention.ms", 7 * DAY_MS, -1, "How long records are kept; -1 is for ever."),
+        _long("retention.bytes", -1, -1, "Bytes a partition keeps; -1 sets no limit."),
+        _long("retention.ms", 7 * DAY_MS, -1, "How long records are kept; -1 sets no limit."),
         _int(
             "segment.bytes",
             1 << 30,
             1024,
-            "The size at which a new segment is begun.",
+            "The size at which a new segment is started.",
             broker="log.segment.bytes",
         ),
         _int(
@@ -235,7 +234,7 @@ LOG_SETTINGS: Final = Table(
             f"{_NO_EFFECT}an index takes what it needs.",
             broker="log.index.size.max.bytes",
         ),
-        _long("segment.ms", 7 * DAY_MS, 1, "The age at which a new segment is begun."),
+        _long("segment.ms", 7 * DAY_MS, 1, "The age at which a new segment is started."),
         _long(
             "segment.jitter.ms",
             0,
@@ -247,14 +246,14 @@ LOG_SETTINGS: Final = Table(
             kind=Kind.STRING,
             default="disk",
             choices=("disk", "memory"),
-            doc="`memory`: bounded, fast, and gone when every replica has restarted. Fixed when a topic is made.",
+            doc="`memory`: bounded, fast, and lost when every replica has restarted. Fixed when a topic is created.",
         ),
         Setting(
             name="unclean.leader.election.enable",
             kind=Kind.BOOLEAN,
             default="false",
             broker_name="unclean.leader.election.enable",
-            doc="Whether a replica that is not in sync may lead when no other can: what it lacks is lost then.",
+            doc="Whether a replica outside the ISR may be elected leader if no other can: records it lacks are lost.",
         ),
     ]
 )

@@ -1,4 +1,4 @@
-"""The topic settings that the log obeys, under the names that Kafka users know."""
+"""The parsed topic settings of a log, under Kafka's names."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -19,13 +19,13 @@ from penstock.log.setting_table import (
 )
 
 MEMORY_RETENTION_BYTES: Final = 64 << 20
-"""What a memory topic keeps per partition where its retention.bytes sets no bound."""
+"""retention.bytes of a memory topic that sets no bound."""
 COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
-"""Of messages that wait: what is delivered of the last segment is not reclaimed."""
+"""Segment size of a companion log of delayed messages: its active segment is not reclaimed."""
 FLUSH_INTERVALS: Final = ("flush.messages", "flush.ms")
-"""A topic that has one of them wants its messages synced: they are, before they are acknowledged."""
+"""A topic that sets one of these has its messages fsynced before they are acknowledged."""
 MEMORY_SEGMENTS: Final = 8
-"""A memory log is cut into about this many segments, so that dropping the oldest frees a small part."""
+"""A memory log has about this many segments, so that dropping the oldest frees a small part."""
 
 
 class Storage(StrEnum):
@@ -40,7 +40,7 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedReplicas:
-    """The replicas of a topic that a setting names: all, or some as `partition:broker`.
+    """The replicas of a topic that a setting lists: all, or some as `partition:broker`.
 
     >>> (3, 1) in NamedReplicas.parse("leader.replication.throttled.replicas", ("3:1", "3:2"))
     True
@@ -69,7 +69,7 @@ class NamedReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """The settings of one log, parsed. `LogSettings.of({})` has the defaults."""
+    """The parsed settings of one log. `LogSettings.of({})` has the defaults."""
 
     storage: Storage
     flush: Flush
@@ -78,7 +78,7 @@ class LogSettings:
     compression_type: str
     compression_levels: Mapping[str, int]
     decompressed_bytes_max: int
-    """Of a batch that the broker opens."""
+    """Maximum size of a batch that the broker decompresses."""
     delete_retention_ms: int
     index_interval_bytes: int
     max_compaction_lag_ms: int
@@ -99,11 +99,11 @@ class LogSettings:
     follower_throttled: NamedReplicas
     unclean: bool
     delayed: bool
-    """Whether records may say when they are delivered."""
+    """Whether record headers may delay delivery."""
     delivery_delay_ms: int
 
     def for_companion(self) -> "LogSettings":
-        """Of a log beside this one, which brokers alone write to: as safe, and nothing in it grows old."""
+        """Returns the settings of this partition's companion log: the same durability, no retention."""
         return replace(
             self,
             compacted=self.storage is Storage.DISK,
@@ -114,7 +114,7 @@ class LogSettings:
             log_append_time=False,
             delayed=False,
             delivery_delay_ms=0,
-            # What was delivered is told by a record of its own: nobody needs to see that its message is gone.
+            # Deliveries have their own records, so no reader needs the tombstones of delivered messages.
             delete_retention_ms=0 if self.delayed else self.delete_retention_ms,
             segment_bytes=min(self.segment_bytes, COMPANION_SEGMENT_BYTES_MAX)
             if self.delayed
@@ -122,7 +122,7 @@ class LogSettings:
         )
 
     def for_internal_topic(self) -> "LogSettings":
-        """Of a topic that coordinators keep their state in: nothing in it grows old, whatever its settings say."""
+        """Returns the settings of a coordinator's internal topic: no retention by time or size, except in memory."""
         return replace(
             self,
             compacted=self.storage is Storage.DISK,
@@ -133,10 +133,9 @@ class LogSettings:
 
     @classmethod
     def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
-        """Parse and check the values that are given; the rest are defaults.
+        """Parses and checks the given values; the others get their defaults. Raises InvalidConfig.
 
-        `running`: the topic is there, and a broker's default may have changed under it: what does not go together is
-        settled then, not refused.
+        `running`: the topic exists, and a broker default may have changed: adjusts conflicting values instead.
         """
         parsed = LOG_SETTINGS.parse({name: text for name, text in values.items() if name in LOG_SETTINGS.by_name})
         policy = parsed["cleanup.policy"]
@@ -148,7 +147,7 @@ class LogSettings:
             _check_together(parsed)
         elif storage is Storage.MEMORY:
             policy = ("delete",)
-        if "compact" in policy:  # what is in the last segment is not compacted: it must end in time
+        if "compact" in policy:  # the active segment is not compacted, so it must roll in time
             segment_ms = min(segment_ms, parsed["max.compaction.lag.ms"])
         if storage is Storage.MEMORY:
             retention_bytes = retention_bytes if retention_bytes > 0 else MEMORY_RETENTION_BYTES
@@ -186,20 +185,20 @@ class LogSettings:
 
 
 def delays_messages(configs: Mapping[str, str]) -> bool:
-    """Whether a topic with these settings of its own has delayed messages, and so companion logs for them."""
+    """Returns whether a topic with these settings has delayed messages, and so companion logs for them."""
     setting = LOG_SETTINGS.get(DELAYED_MESSAGES)
     return bool(setting.parse(configs.get(DELAYED_MESSAGES, setting.default)))
 
 
 def _check_together(parsed: Mapping[str, Any]) -> None:
-    """What each setting alone cannot tell."""
+    """Raises InvalidConfig for combinations of settings that conflict."""
     if parsed[REMOTE_STORAGE]:
         raise InvalidConfig("there is no tiered storage: a topic cannot have remote.storage.enable=true")
     if parsed["storage"] == Storage.MEMORY and "compact" in parsed["cleanup.policy"]:
         raise InvalidConfig("storage=memory cannot be compacted; use cleanup.policy=delete")
     if parsed[DELAYED_MESSAGES] and "compact" in parsed["cleanup.policy"]:
         raise InvalidConfig(
-            f"{DELAYED_MESSAGES}=true cannot be compacted: a message that is due comes again under its key; use "
+            f"{DELAYED_MESSAGES}=true cannot be compacted: a delivered message is appended again with its key; use "
             "cleanup.policy=delete"
         )
     if parsed[DELAYED_MESSAGES] and parsed["storage"] == Storage.MEMORY:
@@ -208,7 +207,7 @@ def _check_together(parsed: Mapping[str, Any]) -> None:
     if delay_ms and "delete" in parsed["cleanup.policy"] and 0 <= kept_ms <= delay_ms:
         raise InvalidConfig(
             f"{DELIVERY_DELAY_MS}={delay_ms} holds records back for longer than retention.ms={kept_ms} keeps them; "
-            "set retention.ms higher, too (-1: for ever)"
+            "set retention.ms higher, too (-1: no limit)"
         )
     least_ms, most_ms = parsed["min.compaction.lag.ms"], parsed["max.compaction.lag.ms"]
     if least_ms > most_ms:

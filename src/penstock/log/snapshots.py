@@ -1,4 +1,4 @@
-"""Producer state on disk: a snapshot now and then, and the batches' headers for the rest."""
+"""Producer state snapshots on disk, and replay of the batch headers after the newest one."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ from typing import Final
 from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
 from penstock.log.disk import Disk
-from penstock.log.producer_state import FrozenProducers
+from penstock.log.producer_state import ProducerSnapshot
 from penstock.log.producers import PRODUCER_IDS_MAX, Producers
 from penstock.log.segment import Segment, segment_name
 from penstock.log.transactions import AbortedTransaction
@@ -17,7 +17,7 @@ _SUFFIX: Final = ".producers"
 
 
 class Snapshots:
-    """The snapshots in one log's folder, named by the offset at which they were taken."""
+    """The producer snapshots in one log's folder, named by their offsets."""
 
     __slots__ = ("_disk", "_folder")
 
@@ -33,8 +33,8 @@ class Snapshots:
     def _path(self, offset: int) -> str:
         return f"{self._folder}/{segment_name(offset)}{_SUFFIX}"
 
-    def save(self, offset: int, producers: FrozenProducers, durable: bool = False) -> bool:
-        """False on a disk that is full: that costs a longer replay later, nothing else."""
+    def save(self, offset: int, producers: ProducerSnapshot, durable: bool = False) -> bool:
+        """Writes a snapshot; returns False on a full disk, which only makes the next replay longer."""
         try:
             self._disk.store(self._path(offset), producers.encode(), durable)
         except StorageError:
@@ -42,7 +42,7 @@ class Snapshots:
         return True
 
     def prune(self, kept: Iterable[int]) -> None:
-        """Keep the newest snapshot, and those at the given offsets (the segments' starts)."""
+        """Removes all snapshots but the newest and those at the given offsets (base offsets of segments)."""
         wanted = set(kept)
         for offset in self.offsets()[:-1]:
             if offset not in wanted:
@@ -64,16 +64,15 @@ class Snapshots:
         aborted_known_to: int = LONG_MAX,
         limit: int = PRODUCER_IDS_MAX,
     ) -> Producers:
-        """The state at `end_offset`, of at most `limit` producers. Snapshots that are damaged or lie after it are
-        removed.
+        """Returns the state of at most `limit` producers at `end_offset`. Removes damaged and later snapshots.
 
-        What was aborted by markers from `aborted_known_to` on is listed anew in the segments.
+        Rebuilds the aborted lists of the segments for markers from `aborted_known_to` on.
         """
         start, producers = self._newest(segments, end_offset, limit, remove=True)
         aborted = _replay(segments, producers, start, now_ms)
         known_to = min(aborted_known_to, end_offset)
         if start > known_to:
-            # The snapshot is younger than what is not known: that is found on the way from an older one.
+            # The snapshot is newer than the missing entries: replay from an older one.
             start, older = self._newest(segments, known_to, limit, remove=False)
             aborted = _replay(segments, older, start, now_ms)
         markers = [entry.last_offset for entry in aborted]
@@ -86,9 +85,9 @@ class Snapshots:
         return producers
 
     def ensure(self, offset: int, bases: Sequence[int], now_ms: int, limit: int) -> bool:
-        """Have a durable snapshot at an offset where a segment begins; false on a full disk.
+        """Writes a durable snapshot at an offset where a segment begins; returns False on a full disk.
 
-        On a thread: the segments before it, which begin at `bases`, are opened once more.
+        Runs on a thread: opens the segments before it, which begin at `bases`, a second time.
         """
         known = max((known for known in self.offsets() if known <= offset), default=0)
         first = max(0, bisect_right(bases, known) - 1)
@@ -99,15 +98,13 @@ class Snapshots:
         finally:
             for segment in segments:
                 segment.close()
-        return self.save(offset, producers.freeze(), durable=True)
+        return self.save(offset, producers.take_snapshot(), durable=True)
 
     def _newest(
         self, segments: Sequence[Segment], end_offset: int, limit: int, remove: bool
     ) -> tuple[int, Producers]:
-        """The newest snapshot at or before an offset, and its own; the start of the log and nothing if there is none.
-
-        `remove` those that are damaged or lie after it.
-        """
+        """Returns the newest intact snapshot at or before an offset, and its offset; without one, an empty state
+        and the log start offset. `remove` deletes those that are damaged or later."""
         start = segments[0].base_offset
         producers = None
         removed = False
@@ -116,26 +113,26 @@ class Snapshots:
             producers = Producers.restore(data, limit) if data else None
             if producers is not None:
                 if offset < start:
-                    producers.forget_transactions()  # their ends may have been in between
+                    producers.forget_transactions()  # their markers may have been in between
                 start = max(start, offset)
                 break
             if remove:
                 self._disk.remove(self._path(offset))
                 removed = True
         if removed:
-            # For good: power loss must not bring back what was true of batches that have been cut off.
+            # Durable: power loss must not bring back the state of truncated batches.
             self._disk.sync_folder(self._folder)
         return start, producers or Producers(limit)
 
 
 def _replay(segments: Sequence[Segment], producers: Producers, start: int, now_ms: int) -> list[AbortedTransaction]:
-    """Apply every batch from an offset on; the transactions that were aborted."""
+    """Applies every batch from an offset on; returns the aborted transactions."""
     aborted = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= start:
             continue
-        place = segment.locate(start)
-        for position, header in segment.headers(place.position) if place else ():
+        found = segment.locate(start)
+        for position, header in segment.headers(found.position) if found else ():
             if header.producer_id < 0:
                 continue
             if not header.is_control:

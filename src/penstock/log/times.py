@@ -1,4 +1,4 @@
-"""Finding records by time. Opens one batch as a rule: the one that the index leads to."""
+"""Finds offsets by timestamp (ListOffsets). As a rule it decompresses one batch: the one that the index leads to."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -12,36 +12,36 @@ from penstock.records.columns import INLINE_BODY_BYTES, decode_columns
 from penstock.records.layout import Buffer
 
 HEADERS_PER_STEP: Final = 256
-_AT_LEAST: Final = 5  # of the kernel's comparisons
+_GREATER_OR_EQUAL: Final = 5  # operator number of kernel.match_ints
 
-Found = tuple[int, int]
+TimestampAndOffset = tuple[int, int]
 """Timestamp and offset of a record."""
 
 
 class Candidate(NamedTuple):
-    """A batch that may hold the first record at or after a time."""
+    """A batch that may contain the first record at or after a timestamp."""
 
     batch: Buffer
     header: BatchHeader
     timestamp_ms: int
     start_offset: int
 
-    def find(self, max_bytes: int) -> Found | None:
-        """The first record in question, if there is one. Raises MessageTooLarge; may be called on a thread."""
+    def find(self, max_bytes: int) -> TimestampAndOffset | None:
+        """Returns the first matching record, or None. Raises MessageTooLarge; may be called on a thread."""
         columns = decode_columns(self.batch, max_bytes)
-        in_time = kernel.active.match_ints(columns.timestamps, None, _AT_LEAST, self.timestamp_ms)
-        in_log = kernel.active.match_ints(columns.offsets, None, _AT_LEAST, self.start_offset)
+        in_time = kernel.active.match_ints(columns.timestamps, None, _GREATER_OR_EQUAL, self.timestamp_ms)
+        in_log = kernel.active.match_ints(columns.offsets, None, _GREATER_OR_EQUAL, self.start_offset)
         row = kernel.active.both(in_time, in_log).find(1)
         return (columns.timestamps[row], columns.offsets[row]) if row >= 0 else None
 
     @property
-    def at_start(self) -> Found:
-        """What is told of a batch that cannot be opened: nothing before it is as late."""
+    def at_start(self) -> TimestampAndOffset:
+        """The result for a batch that cannot be decompressed: no record before it has a timestamp that late."""
         return self.header.max_timestamp, max(self.header.base_offset, self.start_offset)
 
 
 def candidates(log: Log, timestamp_ms: int, limit: int, blocking: bool = False) -> Iterator[Candidate | None]:
-    """Batches below an offset that may hold the first record at or after a time, in order; None: take a break.
+    """Yields batches below `limit` that may contain the first record at or after a timestamp; None: take a break.
 
     Raises ColdRead where a batch is not in the page cache, unless `blocking`.
     """
@@ -61,14 +61,14 @@ def candidates(log: Log, timestamp_ms: int, limit: int, blocking: bool = False) 
 
 
 def latest_timestamp(log: Log) -> int:
-    """The latest timestamp of all records; -1 if there are none."""
+    """Returns the largest timestamp of all records; -1 if there are none."""
     return max(_latest_ms(segment, log.start_offset) for segment in log.segments)
 
 
-def find_time(log: Log, timestamp_ms: int, limit: int) -> Found | None:
-    """Returns timestamp and offset of the first record at or after a time, below the offset `limit`.
+def find_time(log: Log, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
+    """Returns timestamp and offset of the first record at or after a timestamp, below the offset `limit`, or None.
 
-    In a batch that is too large to be opened on the event loop, the first record counts.
+    For a batch too large to decompress on the event loop, returns its first record.
     """
     for candidate in candidates(log, timestamp_ms, limit, blocking=True):
         if candidate is None:
@@ -85,6 +85,6 @@ def find_time(log: Log, timestamp_ms: int, limit: int) -> Found | None:
 def _latest_ms(segment: Segment, start_offset: int) -> int:
     if segment.base_offset >= start_offset:
         return segment.latest_ms
-    # A trim went through the middle of this segment: what is before it does not count.
+    # The log start offset lies within this segment: earlier batches do not count.
     seen = [header.max_timestamp for _, header in segment.headers() if header.next_offset > start_offset]
     return max(seen, default=-1)

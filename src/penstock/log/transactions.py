@@ -1,4 +1,4 @@
-"""Which transactions are open in a log, which were aborted, and from where on nothing is decided. Pure."""
+"""Open and aborted transactions of a log, and the first unstable offset. Pure."""
 
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -10,72 +10,71 @@ from penstock.records.build import Marker
 
 
 class AbortedTransaction(NamedTuple):
-    """What a producer wrote between two offsets does not count."""
+    """An aborted transaction: consumers skip the producer's records between the two offsets."""
 
     producer_id: int
     first_offset: int
-    """Of its first record."""
+    """Offset of its first record."""
     last_offset: int
-    """Of the marker that aborted it."""
+    """Offset of its abort marker."""
     last_stable_offset: int
-    """Everything below was decided then: no transaction that is aborted later begins before it."""
+    """The last stable offset at the time of the abort: no transaction aborted later begins before it."""
 
 
 class OpenTransactions:
-    """First offsets of the transactions that are open, and of those that have ended only just.
+    """First offsets of open transactions, and of ended ones whose markers may not be committed yet.
 
-    A transaction whose marker may yet be lost is not decided, though it has ended: it holds back readers until
-    the high watermark has passed its marker.
+    An ended transaction holds back the last stable offset until the high watermark has passed its marker.
     """
 
     __slots__ = ("_ended", "_first")
 
     def __init__(self) -> None:
-        # Both are made when they are needed: most logs have no transactions.
-        self._first: OrderedDict[int, None] | tuple[()] = ()  # in the order in which they were begun, which is theirs
-        self._ended: deque[tuple[int, int]] | tuple[()] = ()  # first offset and marker, both rising
+        # Both are created on demand: most logs have no transactions.
+        self._first: OrderedDict[int, None] | tuple[()] = ()  # in order of first offset
+        self._ended: deque[tuple[int, int]] | tuple[()] = ()  # first offset and marker offset, both increasing
 
     def __len__(self) -> int:
         return len(self._first)
 
     @property
     def ended(self) -> list[tuple[int, int]]:
-        """First offsets and markers of those that have ended, and may not be decided yet."""
+        """First offsets and marker offsets of ended transactions whose markers may not be committed yet."""
         return list(self._ended)
 
     @property
-    def are_decided(self) -> bool:
-        """Whether there is nothing that could hold back readers, wherever the high watermark is."""
+    def is_empty(self) -> bool:
+        """Whether no transaction can hold back the last stable offset, at any high watermark."""
         return not self._first and not self._ended
 
     def begin(self, first: int) -> None:
-        """A transaction begins at an offset behind all that were begun before."""
+        """Opens a transaction at an offset, after all that began earlier."""
         if isinstance(self._first, tuple):
             self._first = OrderedDict()
         self._first[first] = None
 
     def end(self, first: int, last: int) -> None:
-        """The one that began at `first` has its marker at `last`, behind all other markers."""
+        """Ends the transaction that began at `first`; its marker is at `last`, after all other markers."""
         assert not isinstance(self._first, tuple)
         del self._first[first]
         if isinstance(self._ended, tuple):
             self._ended = deque()
-        # Whatever began later and ended earlier is decided no later than this one, and holds back no one.
+        # One that began later and ended earlier never holds back the last stable offset.
         while self._ended and self._ended[-1][0] >= first:
             self._ended.pop()
         self._ended.append((first, last))
 
     @property
     def first_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
+        """The first offset of the oldest open transaction, or None."""
         return next(iter(self._first), None)
 
-    def first_but(self, first: int) -> int | None:
-        """Where the oldest one begins, not counting the one that begins at `first`."""
+    def first_except(self, first: int) -> int | None:
+        """Returns the first offset of the oldest open transaction other than the one at `first`, or None."""
         return next((offset for offset in self._first if offset != first), None)
 
-    def first_undecided(self, high_watermark: int) -> int | None:
-        """Where the oldest one begins that is open, or whose marker is not below the high watermark."""
+    def first_unstable_offset(self, high_watermark: int) -> int | None:
+        """Returns the first offset of the oldest transaction without a marker below the high watermark, or None."""
         ended = self._ended
         while ended and ended[0][1] < high_watermark:
             assert isinstance(ended, deque)
@@ -86,39 +85,39 @@ class OpenTransactions:
         return first
 
 
-class Cleaning:
-    """Follows the transactions of a log that is read batch by batch, as compaction does.
+class CleanedTransactions:
+    """Tracks the transactions of a log while compaction reads it (Kafka: CleanedTransactionMetadata).
 
-    Tells which batches were aborted, and which markers are still needed: those of transactions of which a batch is
-    left. What was aborted is announced by `expect`, no later than its first batch comes along.
+    Decides which batches are aborted, and which markers are still needed: those of transactions with a batch left.
+    `add_aborted` must announce an aborted transaction before its first batch is read.
     """
 
     def __init__(self) -> None:
-        self._coming: list[tuple[int, AbortedTransaction]] = []
+        self._pending: list[tuple[int, AbortedTransaction]] = []
         self._aborted: dict[int, AbortedTransaction] = {}
         self._with_batches: set[int] = set()
 
-    def expect(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """These may come along from now on; one that was expected already does no harm."""
+    def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
+        """Registers aborted transactions whose batches may follow; one that is registered already does no harm."""
         for transaction in aborted:
-            heappush(self._coming, (transaction.first_offset, transaction))
+            heappush(self._pending, (transaction.first_offset, transaction))
 
-    def _reach(self, offset: int) -> None:
-        while self._coming and self._coming[0][0] <= offset:
-            _, transaction = heappop(self._coming)
+    def _advance_to(self, offset: int) -> None:
+        while self._pending and self._pending[0][0] <= offset:
+            _, transaction = heappop(self._pending)
             self._aborted.setdefault(transaction.producer_id, transaction)
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Whether a batch of records was aborted."""
-        self._reach(header.last_offset)
+        """Returns whether a batch of records is aborted."""
+        self._advance_to(header.last_offset)
         if not header.is_transactional:
             return False
         self._with_batches.add(header.producer_id)
         return header.producer_id in self._aborted
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
-        """Whether a marker is needed, and the transaction it aborts if that has batches left."""
-        self._reach(header.last_offset)
+        """Returns whether a marker is needed, and the transaction it aborts if that has batches left."""
+        self._advance_to(header.last_offset)
         has_batches = header.producer_id in self._with_batches
         self._with_batches.discard(header.producer_id)
         if marker.committed:

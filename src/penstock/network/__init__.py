@@ -1,1 +1,1 @@
-"""The listeners: Kafka over TCP, and HTTP."""
+"""Network listeners of a broker: Kafka over TCP and HTTP (SQS, health, metrics), and Prometheus collectors."""

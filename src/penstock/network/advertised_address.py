@@ -1,4 +1,4 @@
-"""The address that clients and other brokers are told."""
+"""The advertised address: what clients and other brokers connect to, and the settings that show it."""
 
 import logging
 from pathlib import Path
@@ -17,32 +17,34 @@ from penstock.foundation.machine import reachable_host
 logger = logging.getLogger(__name__)
 
 
-def place_settings(node_id: int, listen: Address, told: Address, http: Address, data_dir: Path) -> dict[str, str]:
-    """What a broker's own place is, by the names of settings. `told`: the address that clients are told."""
+def identity_settings(
+    node_id: int, listen: Address, advertised: Address, http: Address, data_dir: Path
+) -> dict[str, str]:
+    """Returns the broker's id, addresses and data folder as read-only settings."""
     return {
         NODE_ID: str(node_id),
         BROKER_ID: str(node_id),
         LISTENERS: f"PLAINTEXT://{listen}",
-        ADVERTISED_LISTENERS: f"PLAINTEXT://{told}",
+        ADVERTISED_LISTENERS: f"PLAINTEXT://{advertised}",
         LOG_DIRS: str(data_dir.resolve()),
-        ADVERTISED_HTTP: str(http.found_at(told.host)),
+        ADVERTISED_HTTP: str(http.advertised_as(advertised.host)),
     }
 
 
-def advertised(advertise: Address | None, listen: Address) -> Address:
-    """The address given by --advertise, or the one that is listened at. Warns of what may surprise.
+def advertised_address(advertise: Address | None, listen: Address) -> Address:
+    """Returns the address of --advertise, or of --listen. Logs a warning if it had to be guessed or is public.
 
-    >>> str(advertised(None, Address.parse("127.0.0.1:9092")))
+    >>> str(advertised_address(None, Address.parse("127.0.0.1:9092")))
     '127.0.0.1:9092'
     """
     given = advertise or listen
-    address = given.found_at(reachable_host())
+    address = given.advertised_as(reachable_host())
     if address != given:
         logger.warning(
             "advertised_address_chosen address=%s reason=%r",
             address,
-            f"clients cannot connect to {given}, so they are told this address; if they reach this broker by another "
-            "one, give --advertise HOST:PORT",
+            f"clients cannot connect to {given}, so this address is advertised; if clients reach this broker at "
+            "another one, give --advertise HOST:PORT",
         )
     if not listen.is_local:
         logger.warning(

@@ -1,4 +1,4 @@
-"""The collectors of everything that a broker's handlers share."""
+"""Lists the Prometheus collectors of a broker's coordinators, queues, views, delays and client telemetry."""
 
 from typing import Any
 

@@ -1,56 +1,57 @@
-"""A bound on bytes that are held for requests still on their way in."""
+"""Memory budget for requests that are being received or wait for their response."""
 
 from collections.abc import Callable
 
 
 class ReceiveBudget:
-    """Bounds the memory of requests that have arrived in part, or wait for their answer.
+    """Bounds the memory of requests that have arrived in part or wait for their response.
 
-    Only bytes that have arrived count: a length that was announced costs nothing. Connections that would exceed the
-    limit are not read from until others are done, except the one that began first, so that one always makes progress.
+    Only bytes that have arrived count: an announced length costs nothing. Connections that would exceed the limit are
+    not read from until others finish, except the oldest one, so that one always makes progress.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
-        self._loans: dict[Loan, None] = {}
-        """All that are open, the oldest first."""
-        self._waiting: dict[Loan, None] = {}
+        self._reservations: dict[Reservation, None] = {}
+        """All open ones, the oldest first."""
+        self._waiting: dict[Reservation, None] = {}
 
     @property
     def is_contended(self) -> bool:
-        """Whether any request waits for room."""
+        """Whether any request waits for memory."""
         return bool(self._waiting)
 
-    def open(self, resume: Callable[[], None]) -> "Loan":
-        """A loan for one request; `resume` is called when it may go on after `charge` said no."""
-        loan = Loan(self, resume)
-        self._loans[loan] = None
-        return loan
+    def open(self, resume: Callable[[], None]) -> "Reservation":
+        """Opens a reservation for one request. `resume` is called when it may continue after `charge` returned
+        False."""
+        reservation = Reservation(self, resume)
+        self._reservations[reservation] = None
+        return reservation
 
-    def charge(self, loan: "Loan", count: int) -> bool:
-        loan.held_bytes += count
+    def charge(self, reservation: "Reservation", count: int) -> bool:
+        reservation.held_bytes += count
         self.held_bytes += count
-        if self.held_bytes <= self._limit_bytes or next(iter(self._loans)) is loan:
+        if self.held_bytes <= self._limit_bytes or next(iter(self._reservations)) is reservation:
             return True
-        self._waiting[loan] = None
+        self._waiting[reservation] = None
         return False
 
-    def close(self, loan: "Loan") -> None:
-        if loan not in self._loans:
+    def close(self, reservation: "Reservation") -> None:
+        if reservation not in self._reservations:
             return
-        del self._loans[loan]
-        self._waiting.pop(loan, None)
-        self.held_bytes -= loan.held_bytes
-        oldest = next(iter(self._loans), None)
+        del self._reservations[reservation]
+        self._waiting.pop(reservation, None)
+        self.held_bytes -= reservation.held_bytes
+        oldest = next(iter(self._reservations), None)
         for waiting in list(self._waiting):
             if self.held_bytes <= self._limit_bytes or waiting is oldest:
                 self._waiting.pop(waiting, None)
                 waiting.resume()
 
 
-class Loan:
-    """What one request holds of a budget."""
+class Reservation:
+    """The bytes that one request holds of a budget."""
 
     __slots__ = ("_budget", "held_bytes", "resume")
 
@@ -64,5 +65,5 @@ class Loan:
         return self._budget.charge(self, count)
 
     def close(self) -> None:
-        """The request is done with."""
+        """Releases its bytes: the request is finished."""
         self._budget.close(self)

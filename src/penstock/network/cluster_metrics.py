@@ -1,4 +1,4 @@
-"""How this broker's part of the cluster is, in numbers for Prometheus; the sum over all brokers tells of all."""
+"""Prometheus metrics of replication on this broker: leaders, ISR, follower lag, throttled bytes."""
 
 from collections.abc import Callable, Iterator
 from heapq import nlargest
@@ -8,18 +8,18 @@ from typing import Final, NamedTuple
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from penstock.cluster.image import ClusterImage, PartitionState
-from penstock.network.exposition import PACE
-from penstock.replication.isr_maintenance import IsrKeeper
+from penstock.network.exposition import ITEMS_PER_SLICE
+from penstock.replication.isr_maintenance import IsrMaintenance
 from penstock.replication.partition import OWN, Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
 
 LAGS_MAX: Final = 100
-"""Followers whose lag is told one by one, those furthest behind first: a scrape stays small whatever there is."""
+"""Followers whose lag is exported individually, the largest first; bounds the size of a scrape."""
 
 
 class Lag(NamedTuple):
-    """How many messages a follower is behind a leader."""
+    """How many messages a follower is behind its leader."""
 
     messages: int
     partition: Partition
@@ -30,7 +30,7 @@ _MESSAGES: Final = attrgetter("messages")
 
 
 class ClusterMetrics:
-    """Looks at the image and at what this broker leads, when it is asked."""
+    """Reads the metadata image and the partitions led here, at scrape time."""
 
     def __init__(
         self,
@@ -38,14 +38,14 @@ class ClusterMetrics:
         node_id: int,
         image: Callable[[], ClusterImage],
         partitions: Partitions,
-        isr_keeper: IsrKeeper,
+        isr_maintenance: IsrMaintenance,
         sent: Throttle,
         fetched: Throttle,
     ) -> None:
         self._node_id = node_id
         self._image = image
         self._partitions = partitions
-        self._isr_keeper = isr_keeper
+        self._isr_maintenance = isr_maintenance
         self._sent = sent
         self._fetched = fetched
 
@@ -56,22 +56,22 @@ class ClusterMetrics:
             "penstock_is_controller", "Whether this broker is the controller", value=is_controller
         )
         yield GaugeMetricFamily(
-            "penstock_brokers", "Brokers that this one knows to be there", value=len(image.brokers)
+            "penstock_brokers", "Registered brokers that this broker knows", value=len(image.brokers)
         )
         leaderless = 0
         if is_controller:
-            for looked, (_, state) in enumerate(image.placed(), 1):
+            for scanned, (_, state) in enumerate(image.find_partitions(), 1):
                 leaderless += state.leader not in image.brokers
-                if looked % PACE == 0:
+                if scanned % ITEMS_PER_SLICE == 0:
                     yield None
         yield GaugeMetricFamily(
-            "penstock_leaderless_partitions", "Partitions that nobody leads, told by the controller", value=leaderless
+            "penstock_leaderless_partitions", "Partitions without a leader, set by the controller", value=leaderless
         )
         yield from self._collect_led(image)
         yield from self._collect_isrs()
         yield from self._collect_lags()
         throttled = CounterMetricFamily(
-            "penstock_throttled_bytes", "Bytes that replicas which lag got under a throttle", labels=["side"]
+            "penstock_throttled_bytes", "Bytes replicated under a throttle", labels=["side"]
         )
         throttled.add_metric(["leader"], self._sent.taken)
         throttled.add_metric(["follower"], self._fetched.taken)
@@ -79,56 +79,54 @@ class ClusterMetrics:
 
     def _collect_led(self, image: ClusterImage) -> Iterator[Metric | None]:
         led = under_replicated = under_min_isr = reassigned = 0
-        for looked, partition in enumerate(self._led(), 1):
-            state = image.state(partition.place)
+        for scanned, partition in enumerate(self._led(), 1):
+            state = image.state(partition.tp)
             if state is not None:
                 led += 1
                 under_replicated += state.is_under_replicated
                 under_min_isr += _is_under_min_isr(partition, state)
                 reassigned += state.is_reassigned
-            if looked % PACE == 0:
+            if scanned % ITEMS_PER_SLICE == 0:
                 yield None
         replicas = sum(map(len, self._partitions.replicas.values()))
         for name, text, value in (
             ("penstock_leaders", "Partitions that this broker leads", led),
-            ("penstock_replicas", "Replicas that this broker has", replicas),
+            ("penstock_replicas", "Replicas on this broker", replicas),
             (
                 "penstock_under_replicated_partitions",
-                "Partitions led here that not all of their replicas are in sync with",
+                "Partitions led here with replicas that are not in sync",
                 under_replicated,
             ),
             (
                 "penstock_under_min_isr_partitions",
-                "Partitions led here that have fewer replicas in sync than min.insync.replicas",
+                "Partitions led here with fewer in-sync replicas than min.insync.replicas",
                 under_min_isr,
             ),
-            ("penstock_reassigning_partitions", "Partitions led here whose replicas are being moved", reassigned),
+            ("penstock_reassigning_partitions", "Partitions led here that are being reassigned", reassigned),
         ):
             yield GaugeMetricFamily(name, text, value=value)
 
     def _collect_isrs(self) -> Iterator[Metric]:
-        keeper = self._isr_keeper
-        yield CounterMetricFamily(
-            "penstock_isr_shrinks", "Times that a replica fell out of sync", value=keeper.shrinks
-        )
-        yield CounterMetricFamily("penstock_isr_expands", "Times that a replica came into sync", value=keeper.grows)
+        isr = self._isr_maintenance
+        yield CounterMetricFamily("penstock_isr_shrinks", "ISR shrinks of partitions led here", value=isr.shrinks)
+        yield CounterMetricFamily("penstock_isr_expands", "ISR expansions of partitions led here", value=isr.grows)
 
     def _collect_lags(self) -> Iterator[Metric | None]:
         lags: list[Lag] = []
-        for looked, partition in enumerate(self._led(), 1):
+        for scanned, partition in enumerate(self._led(), 1):
             lags += _lags_of(partition)
-            if looked % PACE == 0:
+            if scanned % ITEMS_PER_SLICE == 0:
                 lags = nlargest(LAGS_MAX, lags, key=_MESSAGES)
                 yield None
         lags = nlargest(LAGS_MAX, lags, key=_MESSAGES)
         yield GaugeMetricFamily(
             "penstock_follower_lag_max",
-            "Messages that the last of the followers is behind what this broker leads",
+            "Largest lag of any follower behind this broker, in messages",
             value=lags[0].messages if lags else 0,
         )
         each = GaugeMetricFamily(
             "penstock_follower_lag",
-            f"Messages that a follower is behind, of the {LAGS_MAX} that are furthest",
+            f"Messages that a follower is behind its leader, for the {LAGS_MAX} largest lags",
             labels=["topic", "partition", "follower"],
         )
         for lag in lags:
@@ -141,7 +139,7 @@ class ClusterMetrics:
 
 
 def _lags_of(partition: Partition) -> Iterator[Lag]:
-    """Of followers that have something to catch up with."""
+    """Yields the lag of followers that are behind."""
     lead = partition.leadership
     if lead is None or not partition.is_online:
         return

@@ -1,7 +1,7 @@
-"""One Kafka client: frames in, answers out, in order, with bounded memory.
+"""The receiving half of a Kafka connection: frames, dispatch to handlers, back-pressure.
 
-All connections share one receive buffer: a request that arrived whole is handled before the next read. Only what
-is left of a request that did not is kept, in a buffer of its own.
+Responses are sent in request order (responses.py). All connections share one receive buffer: a request that arrived
+whole is handled before the next read. Only a partial request is copied to its own buffer.
 """
 
 import asyncio
@@ -9,17 +9,18 @@ import logging
 import struct
 from collections.abc import Coroutine
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from penstock.broker.call import Call
-from penstock.broker.fastpath.produce_and_fetch import ExpressLane, learn
+from penstock.broker.fastpath.produce_and_fetch import AnyFastPath, learn
 from penstock.broker.handlers.api_versions import served
 from penstock.broker.large_requests import handle_large
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.descriptors import Leave
+from penstock.foundation.descriptors import Reserve
 from penstock.foundation.errors import MalformedRequest
 from penstock.network import flags
-from penstock.network.large_request import RECEIVE_BYTES, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX, LargeRequest
+from penstock.network.kafka import KafkaListener
+from penstock.network.large_request import PARTIAL_BYTES_MAX, RECEIVE_BYTES, SMALL_FRAME_BYTES_MAX, LargeRequest
 from penstock.network.listen_socket import is_scarce_for
 from penstock.network.responses import ResponseSender
 from penstock.network.wrong_port import answer_http
@@ -35,59 +36,56 @@ from penstock.wire.frames import (
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer
 
-if TYPE_CHECKING:
-    from penstock.network.kafka import KafkaListener
-
 logger = logging.getLogger(__name__)
 
 SAMPLE_MASK: Final = 31
-"""Of this many reads, less one, the express lane does not look at the clock."""
-TURN_S: Final = 0.005
-"""How long the requests that one read brought may hold the event loop; then other connections have their turn."""
-EXPRESS_REQUESTS_MAX: Final = 256
-"""Requests of one read that the express lane answers before it looks at the clock."""
+"""The fast path reads the clock only once per this many reads, plus one."""
+SLICE_S: Final = 0.005
+"""How long the requests of one read may occupy the event loop before other connections run."""
+FAST_REQUESTS_MAX: Final = 256
+"""Requests of one read that the fast path answers before it checks the clock."""
 _START: Final = struct.Struct(">iii")  # length, API key and version, correlation id
-_EXPRESS_TURN: Final = range(EXPRESS_REQUESTS_MAX)
+_FAST_REQUESTS: Final = range(FAST_REQUESTS_MAX)
 _KIND: Final = struct.Struct(">ii")
 WRITE_BYTES_HIGH: Final = 1 << 20
-"""Bytes that wait to be written to one connection before it is no longer read from."""
+"""Unsent response bytes above which a connection is no longer read from."""
 
 
 class KafkaConnection(ResponseSender):
-    """One client: the receiving half."""
+    """One client connection: the receiving half."""
 
     __slots__ = (
-        "_heard_before",
-        "_heard_s",
+        "_deferred",
         "_large",
-        "_rest",
-        "_stash",
-        "_took_s",
-        "heard",
-        "lanes",
+        "_last_read_s",
+        "_partial",
+        "_reads_before",
+        "_sampled_s",
+        "fast_paths",
+        "reads",
         "task",
     )
 
-    def __init__(self, listener: "KafkaListener") -> None:
+    def __init__(self, listener: KafkaListener) -> None:
         super().__init__(listener)
-        self.heard = self._heard_before = -1  # how often something came in, less one
-        self._heard_s = perf_counter()
-        self._took_s = 0.0
+        self.reads = self._reads_before = -1  # number of reads, less one
+        self._last_read_s = perf_counter()
+        self._sampled_s = 0.0
         self._large: LargeRequest | None = None
-        self._rest = b""  # the beginning of a small request
-        self._stash: memoryview | None = None  # requests that may not be handled yet
+        self._partial = b""  # the beginning of a small request
+        self._deferred: memoryview | None = None  # received requests that must wait
         self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
-        self.lanes: dict[int, ExpressLane] = {}
+        self.fast_paths: dict[int, AnyFastPath] = {}
 
-    # -- the transport's side
+    # -- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
+        transport = cast(asyncio.Transport, transport)  # uvloop's transport is another class
         listener = self._listener
         self._transport = transport
         self.peer = "/{}:{}".format(*transport.get_extra_info("peername") or "??")  # as Java writes addresses
         is_full = len(listener.connections) >= listener.connections_max
-        if is_full or is_scarce_for(transport, Leave.KAFKA_CONNECTIONS):
+        if is_full or is_scarce_for(transport, Reserve.KAFKA_CONNECTIONS):
             listener.probe.refused("too_many")
             transport.abort()
             return
@@ -100,35 +98,35 @@ class KafkaConnection(ResponseSender):
         if self not in self._listener.connections:
             return
         self.report()
-        self._listener.gone(self)
+        self._listener.remove(self)
         self._transport = None
-        self._state |= flags.GONE
+        self._state |= flags.CLOSED
         if self._large is not None:
             self._listener.release(self._large)
-            self._large.loan.close()
+            self._large.reservation.close()
             self._large = None
-        self._stash = None
+        self._deferred = None
         for call in self.calls:
-            call.is_gone = True
+            call.is_disconnected = True
             if call.release is not None:
                 call.release()
-            if call.on_gone is not None:
-                call.on_gone()
+            if call.on_disconnect is not None:
+                call.on_disconnect()
         self.calls.clear()
 
     def is_slow(self, now_s: float) -> bool:
-        """Whether a large request arrives too slowly."""
+        """Returns whether a large request arrives too slowly."""
         large = self._large
-        if large is None or large.frame is not None or self._state & flags.AWAITS_ROOM:
+        if large is None or large.frame is not None or self._state & flags.AWAITS_MEMORY:
             return False
         return large.is_slow(now_s)
 
-    def silent_s(self, now_s: float) -> float:
-        """For how long nothing came in, as far as those know who ask now and then."""
-        if self.heard != self._heard_before:
-            self._heard_before = self.heard
-            self._heard_s = now_s
-        return now_s - self._heard_s
+    def idle_for_s(self, now_s: float) -> float:
+        """Returns for how long nothing was received, as precisely as it is polled."""
+        if self.reads != self._reads_before:
+            self._reads_before = self.reads
+            self._last_read_s = now_s
+        return now_s - self._last_read_s
 
     def stop_reading(self) -> None:
         self._state |= flags.STOPPED
@@ -139,75 +137,75 @@ class KafkaConnection(ResponseSender):
         if not self._state:
             return shared
         if self._large is not None:
-            return self._large.room()
-        shared[: len(self._rest)] = self._rest
-        return shared[len(self._rest) :]
+            return self._large.next_buffer()
+        shared[: len(self._partial)] = self._partial
+        return shared[len(self._partial) :]
 
     def buffer_updated(self, count: int) -> None:
-        """Answer by the express lane what can be; this is the path of most requests, and short on purpose."""
-        self.heard = heard = self.heard + 1
-        if self._state or not heard & SAMPLE_MASK:
-            if self._state != flags.HAS_REST or not heard & SAMPLE_MASK:
+        """Answers requests on the fast path where possible. Most requests take this path; it is short on purpose."""
+        self.reads = reads = self.reads + 1
+        if self._state or not reads & SAMPLE_MASK:
+            if self._state != flags.HAS_PARTIAL or not reads & SAMPLE_MASK:
                 self._on_bytes(count)
                 return
-            count += self._take_rest()
-        data, lanes = self._listener.receive_buffer, self.lanes
-        lane: ExpressLane | None = None
+            count += self._take_partial()
+        data, fast_paths = self._listener.receive_buffer, self.fast_paths
+        path: AnyFastPath | None = None
         out: list[Buffer] = []
         out_bytes = at = 0
-        for _ in _EXPRESS_TURN:
+        for _ in _FAST_REQUESTS:
             size, kind, correlation_id = _START.unpack_from(data, at)
             stop = at + 4 + size
-            found = lanes.get(kind)
-            if found is None or stop > count or size < HEADER_BYTES_MIN or (lane is not None and lane is not found):
+            found = fast_paths.get(kind)
+            if found is None or stop > count or size < HEADER_BYTES_MIN or (path is not None and path is not found):
                 break
             answered = found.handle(data, at + 4, stop, correlation_id, out)
             if not answered:
                 break
-            lane = found
-            lane.count += 1
+            path = found
+            path.count += 1
             out_bytes += answered
             at = stop
             if at > count - _START.size or out_bytes > WRITE_BYTES_HIGH:
                 break
-        if lane is not None:
-            lane.bytes_in += at
-            lane.bytes_out += out_bytes
+        if path is not None:
+            path.bytes_in += at
+            path.bytes_out += out_bytes
             self._write(out, out_bytes)
         if at < count:
             self._consume(data, at, count)
 
     def _on_bytes(self, count: int) -> None:
-        """The same for who is in the middle of something, and now and then for a look at the clock."""
+        """Handles received bytes during a partial or large request, and the reads sampled for latency."""
         if self._large is not None:
             self._fill_large(self._large, count)
             return
         started_s = perf_counter()
-        count += self._take_rest()
+        count += self._take_partial()
         self._consume(self._listener.receive_buffer, 0, count)
-        self._took_s = perf_counter() - started_s
+        self._sampled_s = perf_counter() - started_s
         self.report()
 
-    def _take_rest(self) -> int:
-        """What was kept stands before what was read now; how much it is."""
-        rest, self._rest = self._rest, b""
-        self._state &= ~flags.HAS_REST
+    def _take_partial(self) -> int:
+        """Prepends the buffered partial frame; returns its length."""
+        rest, self._partial = self._partial, b""
+        self._state &= ~flags.HAS_PARTIAL
         return len(rest)
 
     def _fill_large(self, large: LargeRequest, count: int) -> None:
-        """More of a large request has arrived."""
+        """Adds received bytes to a large request; handles it when it is complete."""
         large.add(count)
-        may_go_on = large.loan.charge(count)
+        has_memory = large.reservation.charge(count)
         if large.frame is not None:
             if self._state & flags.BLOCKED:
                 self._pause()
             else:
                 self._handle_large(large, large.frame)
-        elif not may_go_on:
-            self._await_room()
+        elif not has_memory:
+            self._await_memory()
 
     def _handle_large(self, large: LargeRequest, frame: memoryview) -> None:
-        """A large request has arrived as a whole. It counts against the budget until it is answered."""
+        """Handles a complete large request, which counts against the budget until it is answered."""
         self._large = None
         self._state &= ~flags.HAS_LARGE
         before = self.calls[-1] if self.calls else None
@@ -219,33 +217,34 @@ class KafkaConnection(ResponseSender):
             self._listener.release(large)
             call = self.calls[-1] if self.calls else None
             if call is None or call is before:
-                large.loan.close()
+                large.reservation.close()
             else:
-                call.release = large.loan.close
+                call.release = large.reservation.close
         self._send()
 
     # -- requests in
 
     def _consume(self, data: memoryview, at: int, end: int) -> None:
-        """Handle the whole requests between `at` and `end`, and keep what is left."""
-        at = self._handle_whole(data, at, end)
-        while not self._state & flags.BLOCKED and self._is_whole(data, at, end):  # answers made room for more calls
-            at = self._handle_whole(data, at, end)
+        """Handles the complete requests between `at` and `end`, and buffers the remainder."""
+        at = self._handle_complete(data, at, end)
+        # Again while responses have freed slots for more calls.
+        while not self._state & flags.BLOCKED and self._is_complete(data, at, end):
+            at = self._handle_complete(data, at, end)
         if self._transport is not None and at < end:
-            self._keep(data, at, end)
+            self._buffer_rest(data, at, end)
 
-    def _is_whole(self, data: memoryview, at: int, end: int) -> bool:
-        """Whether a whole request of a legal size is at `at`."""
+    def _is_complete(self, data: memoryview, at: int, end: int) -> bool:
+        """Returns whether a complete request of a legal size starts at `at`."""
         if end - at < _START.size:
             return False
         size: int = LENGTH.unpack_from(data, at)[0]
         return HEADER_BYTES_MIN <= size <= min(self._listener.frame_bytes_max, end - at - 4)
 
-    def _handle_whole(self, data: memoryview, at: int, end: int) -> int:
-        """Handles requests until one is not whole or may not be handled; returns where that one is."""
-        until_s = perf_counter() + TURN_S
+    def _handle_complete(self, data: memoryview, at: int, end: int) -> int:
+        """Handles requests until one is incomplete or must wait; returns its position."""
+        until_s = perf_counter() + SLICE_S
         self._handling = True
-        while not self._state & flags.BLOCKED and self._is_whole(data, at, end):
+        while not self._state & flags.BLOCKED and self._is_complete(data, at, end):
             stop = at + 4 + LENGTH.unpack_from(data, at)[0]
             self._answer(data, at + 4, stop)
             at = stop
@@ -258,91 +257,91 @@ class KafkaConnection(ResponseSender):
         return at
 
     def _yield(self) -> None:
-        """Other connections have their turn before the rest of what this one has sent is handled."""
+        """Lets other connections run before the remaining requests of this one are handled."""
         self._state |= flags.YIELDED
         asyncio.get_running_loop().call_soon(self._end_yield)
 
     def _end_yield(self) -> None:
         self._state &= ~flags.YIELDED
-        self._go_on()
+        self._continue()
 
     def _answer(self, data: memoryview, at: int, stop: int) -> None:
-        """Answer the request between `at` and `stop`, by the express lane if it may take it."""
-        if not self.calls:  # else its answer would overtake theirs
+        """Handles the request between `at` and `stop`, on the fast path if possible."""
+        if not self.calls:  # else its response would overtake theirs
             kind, correlation_id = _KIND.unpack_from(data, at)
-            lane = self.lanes.get(kind)
-            if lane is not None and (answered := lane.handle(data, at, stop, correlation_id, self._out)):
-                lane.count += 1
-                lane.bytes_in += stop - at
-                lane.bytes_out += answered
+            path = self.fast_paths.get(kind)
+            if path is not None and (answered := path.handle(data, at, stop, correlation_id, self._out)):
+                path.count += 1
+                path.bytes_in += stop - at
+                path.bytes_out += answered
                 self._out_bytes += answered
                 return
         self._handle(data[at:stop])
 
     def report(self) -> None:
-        """Count what the lanes have answered, as if all had taken as long as the last that was timed."""
-        for lane in self.lanes.values():
-            if lane.count:
-                self._listener.probe.requests(lane.api_key, *lane.take_counts(self._took_s))
+        """Reports the requests answered on the fast path to the probe, with the last sampled latency for all."""
+        for path in self.fast_paths.values():
+            if path.count:
+                self._listener.probe.requests(path.api_key, *path.take_counts(self._sampled_s))
 
-    def _keep(self, data: memoryview, at: int, end: int) -> None:
-        """What is between `at` and `end` cannot be handled yet."""
+    def _buffer_rest(self, data: memoryview, at: int, end: int) -> None:
+        """Buffers the bytes between `at` and `end`, which cannot be handled yet."""
         rest = data[at:end]
         if self._state & flags.BLOCKED:
-            self._stash = memoryview(bytearray(rest)) if data is self._listener.receive_buffer else rest
+            self._deferred = memoryview(bytearray(rest)) if data is self._listener.receive_buffer else rest
             self._pause()
             return
         size = LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else HEADER_BYTES_MIN
         limit = self._listener.frame_bytes_max
         if not HEADER_BYTES_MIN <= size <= limit:
             answer = answer_http(rest, self._listener.http)
-            detail = f"{size} bytes, at least {HEADER_BYTES_MIN} and at most {limit} are read"
+            detail = f"a request of {size} bytes; expected {HEADER_BYTES_MIN} to {limit}"
             self.close("frame_size" if answer is None else "http", detail, answer)
-        elif size <= REST_BYTES_MAX:
-            self._rest = bytes(rest)
-            self._state |= flags.HAS_REST
+        elif size <= PARTIAL_BYTES_MAX:
+            self._partial = bytes(rest)
+            self._state |= flags.HAS_PARTIAL
         else:
             self._large = large = self._listener.receive_large(size, data, at + 4, end, self._resume)
             self._state |= flags.HAS_LARGE
-            if not large.loan.charge(len(rest) - 4):
-                self._await_room()
+            if not large.reservation.charge(len(rest) - 4):
+                self._await_memory()
 
-    def _await_room(self) -> None:
-        """Stop reading until the budget has room for more of a large request."""
-        self._state |= flags.AWAITS_ROOM
+    def _await_memory(self) -> None:
+        """Stops reading until the budget has memory for more of a large request."""
+        self._state |= flags.AWAITS_MEMORY
         self._pause()
 
     def _resume(self) -> None:
-        """Not at once: whoever made room is in the middle of its own request."""
-        asyncio.get_running_loop().call_soon(self._on_room)
+        """Continues in the next loop iteration: the connection that freed memory is still handling a request."""
+        asyncio.get_running_loop().call_soon(self._on_memory)
 
-    def _on_room(self) -> None:
-        self._state &= ~flags.AWAITS_ROOM
+    def _on_memory(self) -> None:
+        self._state &= ~flags.AWAITS_MEMORY
         if self._large is not None:
             self._large.restart_clock()
-        self._go_on()
+        self._continue()
 
     def _pause(self) -> None:
         if self._transport is not None:
             self._transport.pause_reading()
 
-    def _go_on(self) -> None:
-        """Something that was waited for has happened: handle what is stashed, then read on."""
+    def _continue(self) -> None:
+        """Handles deferred requests and resumes reading, after a blocking condition has ended."""
         if self._transport is None or self._state & flags.BLOCKED:
             return
         large = self._large
         if large is not None and large.frame is not None:
             self._handle_large(large, large.frame)
-        if self._stash is not None and not self._state & flags.BLOCKED:
-            stash, self._stash = self._stash, None
-            self._consume(stash, 0, len(stash))
-        # Also when no request may be handled now: what arrives meanwhile is stashed then.
-        must_wait = self._stash is not None or self._state & flags.AWAITS_ROOM
+        if self._deferred is not None and not self._state & flags.BLOCKED:
+            deferred, self._deferred = self._deferred, None
+            self._consume(deferred, 0, len(deferred))
+        # Also if no request may be handled now: received bytes are deferred then.
+        must_wait = self._deferred is not None or self._state & flags.AWAITS_MEMORY
         if self._transport is not None and not must_wait and not self._transport.is_reading():
             self._transport.resume_reading()
 
     def _handle(self, frame: memoryview) -> None:
-        """The general way: decode, find the handler, let it answer now or later."""
+        """Decodes a request and calls its handler, which answers now or later."""
         started_s = perf_counter()
         try:
             header = read_request_header(frame)
@@ -375,16 +374,16 @@ class KafkaConnection(ResponseSender):
             if not call.is_answered:
                 call.answer(result)
             self._collect()
-            # It may come again: let it take the express lane then.
-            learn(self.lanes, frame, request, self._listener.broker)
+            # A repeated request can take the fast path.
+            learn(self.fast_paths, frame, request, self._listener.broker)
 
     def _run(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Run a handler that waits; the next request of this connection is handled when it is done."""
+        """Runs a handler that waits; the next request of this connection is handled when it is done."""
         self._state |= flags.HAS_TASK
         self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Whatever the handler raises ends the connection; if the client is not to blame, it is logged, too."""
+        """Awaits the handler and sends its response. An error closes the connection, and is raised if it is ours."""
         result = None
         try:
             result = await work
@@ -398,17 +397,17 @@ class KafkaConnection(ResponseSender):
             self._state &= ~flags.HAS_TASK
         if result is not None:
             call.answer(result)
-        self._go_on()
+        self._continue()
 
     def _refuse(self, header: RequestHeader) -> None:
         if header.api_key != ApiKey.API_VERSIONS:
             self.close("unsupported", f"API {header.api_key} version {header.version} is not served")
             return
-        # A client that is newer than this broker is told what there is, in the oldest words (KIP-511).
+        # A client that is newer than this broker gets the served versions in a version 0 response (KIP-511).
         self._expect(header._replace(version=0), perf_counter(), 0).answer(served(ErrorCode.UNSUPPORTED_VERSION))
 
     def _on_answer(self, call: Call) -> None:
         if not self._handling:
             self._send()
-            if self._stash is not None or self._large is not None:
-                self._go_on()
+            if self._deferred is not None or self._large is not None:
+                self._continue()

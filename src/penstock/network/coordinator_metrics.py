@@ -1,4 +1,4 @@
-"""Coordinators that are not loaded, records that they skipped, and internal topics that are wrong, for Prometheus."""
+"""Prometheus metrics of coordinators: unloaded partitions, skipped records, wrong internal-topic settings."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -14,7 +14,7 @@ STATES: Final = ("loading", "failed", "offline", "paused")
 
 
 class CoordinatorMetrics:
-    """Looks at the state machines of each kind when it is asked."""
+    """Reads the state machines of each kind at scrape time."""
 
     def __init__(self, sets: Mapping[str, RuntimeSet[Any]], image: Callable[[], ClusterImage]) -> None:
         self._sets = sets
@@ -23,12 +23,12 @@ class CoordinatorMetrics:
     def collect(self) -> Iterator[Metric]:
         unloaded = GaugeMetricFamily(
             "penstock_coordinator_unloaded_partitions",
-            "Partitions led here whose coordinator does not decide, by what it waits for",
+            "Partitions led here whose coordinator is not available, by state",
             labels=["coordinator", "state"],
         )
         skipped = CounterMetricFamily(
             "penstock_coordinator_skipped_records",
-            "Records that could not be read and were skipped while coordinators were loaded",
+            "Unreadable records skipped while loading coordinators",
             labels=["coordinator"],
         )
         for name, runtimes in self._sets.items():
@@ -40,7 +40,7 @@ class CoordinatorMetrics:
         yield from (unloaded, skipped)
         faults = GaugeMetricFamily(
             "penstock_internal_topic_faults",
-            "Settings of an internal topic that are wrong",
+            "Wrong settings of an internal topic",
             labels=["topic"],
         )
         for name in sorted(INTERNAL_TOPICS & self._image().by_name.keys()):

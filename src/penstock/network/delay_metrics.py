@@ -1,4 +1,4 @@
-"""How delayed messages are on the partitions that this broker leads."""
+"""Prometheus metrics of delayed messages on the partitions that this broker leads."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -7,27 +7,27 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 
 from penstock.broker.delays.partitions import DelayPartitions
 from penstock.broker.delays.stats import BOUNDS_MS
-from penstock.network.exposition import PACE
+from penstock.network.exposition import ITEMS_PER_SLICE
 
 TOPICS_MAX: Final = 1000
-"""Topics that are told of one by one: a scrape stays small whatever there is."""
+"""Topics that are exported individually; bounds the size of a scrape."""
 
 
 class DelayMetrics:
-    """Looks when it is asked."""
+    """Reads the delay state machines at scrape time."""
 
     def __init__(self, delay_partitions: DelayPartitions) -> None:
         self._delay_partitions = delay_partitions
 
     def collect(self) -> Iterator[Metric | None]:
         counts: dict[str, int] = {}
-        for looked, found in enumerate(self._delay_partitions, 1):
-            if looked % PACE == 0:
+        for scanned, found in enumerate(self._delay_partitions, 1):
+            if scanned % ITEMS_PER_SLICE == 0:
                 yield None
             name = found.partition.name.topic
             counts[name] = counts.get(name, 0) + found.machine.pending_count
         pending = GaugeMetricFamily(
-            "penstock_delayed_pending", "Messages that wait for their time, on partitions led here", labels=["topic"]
+            "penstock_delayed_pending", "Delayed messages not delivered yet, on partitions led here", labels=["topic"]
         )
         for name in sorted(counts)[:TOPICS_MAX]:
             pending.add_metric([name], counts[name])

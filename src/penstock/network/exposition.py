@@ -1,7 +1,7 @@
-"""Metrics as text for Prometheus (exposition format 0.0.4), in pieces.
+"""Prometheus text format (0.0.4), written in pieces so that a large scrape does not block the event loop.
 
-A broker with 10,000 topics has more than 30,000 samples, which take long to collect and write. Collectors yield None
-wherever the event loop may serve others, and text comes in pieces of `SAMPLES_MAX` lines.
+A broker with 10,000 topics has more than 30,000 samples. Collectors yield None wherever the event loop may run other
+work, and text is produced in pieces of `SAMPLES_MAX` lines.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,13 +12,13 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
 SAMPLES_MAX: Final = 200
-"""Of one piece of text: about a millisecond."""
-PACE: Final = 200
-"""Partitions, queues or the like that a collector looks at before it yields None."""
+"""Lines per piece of text: about a millisecond."""
+ITEMS_PER_SLICE: Final = 200
+"""Partitions, queues etc. that a collector scans before it yields None."""
 
 
 class LargeGauge(NamedTuple):
-    """A family of samples that are made while they are written: thousands are never held together."""
+    """A metric family whose samples are generated while they are written: thousands are never held at once."""
 
     name: str
     documentation: str
@@ -31,7 +31,7 @@ class Collector(Protocol):
 
 
 def text_pieces(metrics: Iterable[Metric | LargeGauge | None]) -> Iterator[bytes]:
-    """Yields the text of metrics. Between two pieces the event loop may run; some are empty."""
+    """Yields the text of metrics in pieces, some of them empty. The event loop may run between two pieces."""
     for metric in metrics:
         if metric is None:
             yield b""

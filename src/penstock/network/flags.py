@@ -1,17 +1,17 @@
-"""State flags of a Kafka connection, as bits: one test tells whether it may handle requests."""
+"""State flags of a Kafka connection as bits: one test tells whether it may handle requests."""
 
 from typing import Final
 
-GONE: Final = 1
+CLOSED: Final = 1
 STOPPED: Final = 2
 WRITE_PAUSED: Final = 4
 HAS_TASK: Final = 8
-AWAITS_ROOM: Final = 16
+AWAITS_MEMORY: Final = 16
 HAS_MANY_CALLS: Final = 32
 ENCODING: Final = 64
 YIELDED: Final = 128
 BLOCKED: Final = 255
-"""Any of these: no request is handled."""
+"""If any of the flags above is set, no request is handled."""
 HAS_CALLS: Final = 256
-HAS_REST: Final = 512
+HAS_PARTIAL: Final = 512
 HAS_LARGE: Final = 1024

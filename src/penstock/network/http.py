@@ -1,9 +1,9 @@
-"""One HTTP connection: small, kept alive, bounded. What answers a request is given by node.py (http_listener.py).
+"""One HTTP/1.1 connection: keep-alive, pipelining, long polls, time slices, back-pressure.
 
-A request that can be answered at once is answered within the call that brought it, without a task. One that waits (a
-long poll) does not keep the connection from being read: a client that hangs up is noticed, and its request is
-cancelled. `HttpResponse.on_lost` is called if the client cannot have received the response (receipts.py). Pipelined
-requests are parsed and answered for at most `TURN_S` at a time, so that other connections get their turn.
+A request that can be answered at once is answered within the call that received it, without a task. A request that
+waits (a long poll) does not stop reading: a disconnect is noticed, and its request is cancelled.
+`HttpResponse.on_lost` is called if the client cannot have received the response (receipts.py). Pipelined requests are
+parsed and answered for at most `SLICE_S` at a time, so that other connections get their turn.
 """
 
 import asyncio
@@ -11,40 +11,38 @@ import logging
 from collections import deque
 from http import HTTPStatus
 from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import Final, NamedTuple, cast
 
-from penstock.foundation.descriptors import Leave
+from penstock.foundation.descriptors import Reserve
 from penstock.foundation.http import HttpRequest, HttpResponse
-from penstock.network.budget import Loan
+from penstock.network.budget import Reservation
+from penstock.network.http_listener import HttpListener
 from penstock.network.http_reader import BODY_BYTES_MAX, FEED_BYTES, LARGE_BYTES, BadRequest, RequestReader
 from penstock.network.large_body import LargeBody
 from penstock.network.large_request import RATE_MIN
 from penstock.network.listen_socket import is_scarce_for
-from penstock.network.receipts import Unreceived, has_hung_up
+from penstock.network.receipts import UnconfirmedResponses, has_disconnected
 from penstock.network.response_head import CONTINUE, connection_line, head
-
-if TYPE_CHECKING:
-    from penstock.network.http_listener import HttpListener
 
 logger = logging.getLogger(__name__)
 
-TURN_S: Final = 0.005
-"""How long one connection may parse and answer pipelined requests before others get their turn.
+SLICE_S: Final = 0.005
+"""How long one connection may parse and answer pipelined requests before others run.
 
-A request that has begun is answered, so that a turn takes as much longer as the last request of it does.
+A request that has begun is finished, so a time slice may exceed this by one request.
 """
 PIPELINED_MAX: Final = 32
-"""Requests that wait for the one before them; a client that sends more is not read from until these are answered.
+"""Pipelined requests that may wait for the one before them; then the client is not read from.
 
-Nor is one whose requests that wait have more bytes than one body may have.
+The same applies when the bodies of waiting requests exceed the largest body.
 """
 IDLE_S: Final = 75.0
-"""A connection that says nothing for this long is closed; longer than load balancers wait by default.
+"""An idle connection, or one whose request takes this long to arrive, is closed.
 
-So is one whose request takes as long to come.
+Longer than the default idle timeout of load balancers.
 """
 SURPLUS_MAX: Final = 100
-"""Connections beyond the bound that are answered one request; any more are closed without a word."""
+"""Connections beyond the limit that still get one response; any more are closed at once."""
 SURPLUS_IDLE_S: Final = 5.0
 RECEIPT_S: Final = 0.02
 RECEIPTS_MAX: Final = 100
@@ -54,74 +52,74 @@ _FAILED: Final = HttpResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"th
 _NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
 
 
-class _Asked(NamedTuple):
-    """A request, and how its answer is to be sent."""
+class _PendingRequest(NamedTuple):
+    """A request and how its response is to be sent."""
 
     request: HttpRequest
     keeps_alive: bool
     is_old: bool
-    """HTTP/1.0, where staying connected is what must be said."""
+    """HTTP/1.0, where keep-alive must be announced."""
     response: HttpResponse | None = None
-    """If it is known already: what is wrong with a request that cannot be understood."""
-    loan: Loan | None = None
-    """What a large body holds of the budget."""
+    """Set if it is already known: the error for a malformed request."""
+    reservation: Reservation | None = None
+    """The budget that a large body holds."""
 
     def release(self) -> None:
-        if self.loan is not None:
-            self.loan.close()
+        if self.reservation is not None:
+            self.reservation.close()
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client: its requests are answered one after another."""
+    """One client connection, which answers its requests in order."""
 
-    def __init__(self, listener: "HttpListener") -> None:
+    def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self._answer = listener.answer
         self._is_surplus = False
-        """It is answered one request, and closed."""
+        """Beyond the connection limit: gets one response and is closed."""
         self._idle_s = IDLE_S
         self._body: LargeBody | None = None
-        """On its way in, if it is large."""
+        """The large body that is being received."""
         self._reader = RequestReader(self, listener.kafka)
         self._unparsed: bytes | memoryview = b""
-        """Received, and left for the next turn."""
-        self._turn_ends_s = 0.0
-        self._is_turn_over = False
-        self._next_turn: asyncio.Handle | None = None
+        """Received bytes, left for the next time slice."""
+        self._slice_ends_s = 0.0
+        self._is_slice_over = False
+        self._next_slice: asyncio.Handle | None = None
         self._transport: asyncio.Transport | None = None
-        self._ready: deque[_Asked] = deque()
-        self._ready_bytes = 0
+        self._queued: deque[_PendingRequest] = deque()
+        self._queued_bytes = 0
         self._waiting: asyncio.Future[HttpResponse] | None = None
-        self._asked: _Asked | None = None
-        """What is being answered."""
+        self._current: _PendingRequest | None = None
+        """The request that is being answered."""
         self._idle: asyncio.TimerHandle | None = None
-        self._heard_s = 0.0
-        self._begun_s = 0.0
-        """When the request that is on its way began to come; 0: none is."""
-        self._is_choked = False
-        """The client takes what it was sent more slowly than it asks for it."""
+        self._last_active_s = 0.0
+        self._request_began_s = 0.0
+        """When the request that is being received began; 0 if there is none."""
+        self._is_write_paused = False
+        """The client reads responses more slowly than they are written."""
         self._is_paused = False
         self._is_ending = False
-        """Nothing more is read: what was sent last says why."""
+        """Nothing more is read; the last response tells why."""
         self._owes_continue = False
-        self._unreceived: Unreceived | None = None
+        self._unconfirmed: UnconfirmedResponses | None = None
         """Responses with `on_lost` that may not have arrived; None until there is one."""
-        self._has_hung_up = False
+        self._has_disconnected = False
 
-    # -- the transport's side
+    # -- called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop has a class of its own
-        is_scarce = is_scarce_for(self._transport, Leave.HTTP_CONNECTIONS)
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is another class
+        is_scarce = is_scarce_for(self._transport, Reserve.HTTP_CONNECTIONS)
         if is_scarce or self._listener.surplus > 0:
             self._refuse(self._transport, is_scarce)
         self._listener.connections.add(self)
         self._loop = asyncio.get_running_loop()
-        self._heard_s = self._loop.time()
-        self._idle = self._loop.call_later(self._idle_s, self._look)
+        self._last_active_s = self._loop.time()
+        self._idle = self._loop.call_later(self._idle_s, self._check_idle)
 
     def _refuse(self, transport: asyncio.Transport, is_scarce: bool) -> None:
-        """There are too many: what it asks is answered by telling it so, unless even those are too many."""
+        """Marks the connection as beyond the limit: it gets a 503, or is closed at once if there are too many."""
         self._is_surplus, self._idle_s = True, SURPLUS_IDLE_S
         self._answer = self._listener.answer_surplus
         self._listener.refused("too_many_http")
@@ -129,283 +127,283 @@ class HttpConnection(asyncio.Protocol):
             transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        self._listener.left(self)
-        if self._unreceived is not None and self._has_hung_up:
-            self._unreceived.lose()
+        self._listener.remove(self)
+        if self._unconfirmed is not None and self._has_disconnected:
+            self._unconfirmed.lose()
         self._transport = None
-        self._drop_ready()
+        self._drop_queued()
         self._drop_body()
         self._unparsed = b""
-        for timer in (self._idle, self._next_turn):
+        for timer in (self._idle, self._next_slice):
             if timer is not None:
                 timer.cancel()
         if self._waiting is not None:
             self._waiting.cancel()
 
     def eof_received(self) -> bool:
-        """Cancels the request that waits: a client that closes its side has hung up.
+        """Cancels the request that waits: a client that closes its side has disconnected.
 
-        Returns True, which keeps the transport open, while it is not known whether the last response was received: a
+        Returns True, which keeps the transport open, while it is unknown whether the last response was received: a
         client that closed its connection before the response arrived answers it with a reset.
         """
-        self._has_hung_up = True
+        self._has_disconnected = True
         if self._waiting is not None:
             self._waiting.cancel()
-        if self._unreceived is None or self._unreceived.is_settled:
+        if self._unconfirmed is None or self._unconfirmed.is_resolved:
             return False
-        self._drop_ready()
+        self._drop_queued()
         self._await_receipt(RECEIPTS_MAX)
         return True
 
     def _await_receipt(self, times: int) -> None:
-        unreceived = self._unreceived
-        if self._transport is None or unreceived is None:
+        unconfirmed = self._unconfirmed
+        if self._transport is None or unconfirmed is None:
             return
-        if not times or unreceived.is_settled:
+        if not times or unconfirmed.is_resolved:
             self.close()
         else:
             self._loop.call_later(RECEIPT_S, self._await_receipt, times - 1)
 
-    def _look(self) -> None:
-        """Close a connection that has said nothing for long. One timer: it is set again, not with every request."""
-        left_s = (self._begun_s or self._heard_s) + self._idle_s - self._loop.time()
-        if left_s <= 0 and self._is_choked and self._transport is not None:
-            self._has_hung_up = True  # it does not read the rest of its response
+    def _check_idle(self) -> None:
+        """Closes the connection if it is idle. One timer is rescheduled, rather than one per request."""
+        left_s = (self._request_began_s or self._last_active_s) + self._idle_s - self._loop.time()
+        if left_s <= 0 and self._is_write_paused and self._transport is not None:
+            self._has_disconnected = True  # it does not read the rest of its response
             self._transport.abort()
-        elif left_s <= 0 and self._asked is None and not self._awaits_room:
+        elif left_s <= 0 and self._current is None and not self._awaits_memory:
             self.close()
         else:
-            self._idle = self._loop.call_later(max(left_s, 1.0), self._look)
+            self._idle = self._loop.call_later(max(left_s, 1.0), self._check_idle)
 
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
 
     def stop(self) -> None:
-        """Close it, unless there is something to be answered first."""
-        if self._asked is None and not self._ready and not self._begun_s and not self._unparsed:
+        """Closes the connection, unless a request is still to be answered."""
+        if self._current is None and not self._queued and not self._request_began_s and not self._unparsed:
             self.close()
 
     def pause_writing(self) -> None:
-        self._is_choked = True
-        self._read_or_rest()
+        self._is_write_paused = True
+        self._update_reading()
 
     def resume_writing(self) -> None:
-        self._is_choked = False
-        self._take_turn()
+        self._is_write_paused = False
+        self._run_slice()
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
             return
-        self._heard_s = self._loop.time()
-        if len(data) <= FEED_BYTES and not self._unparsed:  # what comes is mostly one request
-            self._turn_ends_s = self._heard_s + TURN_S
-            self._is_turn_over = False
+        self._last_active_s = self._loop.time()
+        if len(data) <= FEED_BYTES and not self._unparsed:  # mostly one whole request
+            self._slice_ends_s = self._last_active_s + SLICE_S
+            self._is_slice_over = False
             self._parse(data)
             return
         self._unparsed = memoryview(bytes(self._unparsed) + data if self._unparsed else data)
-        self._take_turn()
+        self._run_slice()
 
-    # -- turns: what is left to do is done later if there is much of it
+    # -- time slices
 
-    def _take_turn(self) -> None:
-        """Answer and parse what is there, for as long as a turn may take."""
-        if self._next_turn is not None:
-            self._next_turn.cancel()
-            self._next_turn = None
-        self._turn_ends_s, self._is_turn_over = monotonic() + TURN_S, False
-        self._work()
-        while self._unparsed and not self._ready and not self._awaits_room:
-            if self._is_turn_over:
+    def _run_slice(self) -> None:
+        """Parses and answers received bytes for at most one time slice."""
+        if self._next_slice is not None:
+            self._next_slice.cancel()
+            self._next_slice = None
+        self._slice_ends_s, self._is_slice_over = monotonic() + SLICE_S, False
+        self._answer_queued()
+        while self._unparsed and not self._queued and not self._awaits_memory:
+            if self._is_slice_over:
                 self._yield()
                 break
             count = self._reader.feed_bytes_max
             data, self._unparsed = self._unparsed[:count], self._unparsed[count:]
             self._parse(data)
-            self._is_turn_over = monotonic() >= self._turn_ends_s
-        self._ask_for_body()
-        self._read_or_rest()
+            self._is_slice_over = monotonic() >= self._slice_ends_s
+        self._send_continue()
+        self._update_reading()
 
     def _yield(self) -> None:
-        """Lets others have their turn; the rest follows then."""
-        if self._next_turn is None and self._transport is not None:
-            self._next_turn = self._loop.call_soon(self._take_turn)
+        """Schedules the next time slice after other connections have run."""
+        if self._next_slice is None and self._transport is not None:
+            self._next_slice = self._loop.call_soon(self._run_slice)
 
     def _parse(self, data: bytes | memoryview) -> None:
         try:
             self._reader.feed(data)
         except BadRequest as error:
             self._fail(error.status, error.reason)
-        if self._reader.is_reading and not self._begun_s:
-            self._begun_s = self._heard_s
+        if self._reader.is_reading and not self._request_began_s:
+            self._request_began_s = self._last_active_s
         if self._body is not None:
             self._body.receive(self._reader.body_bytes_received)
-            if self._body.awaits_room:
-                self._read_or_rest()
+            if self._body.awaits_memory:
+                self._update_reading()
 
-    def _read_or_rest(self) -> None:
-        """Read on, unless the client is too far ahead of its answers."""
+    def _update_reading(self) -> None:
+        """Pauses reading while the client is too far ahead of its responses, and resumes it afterwards."""
         if self._transport is None or self._transport.is_closing():
             return
-        is_ahead = len(self._ready) >= PIPELINED_MAX or self._ready_bytes >= BODY_BYTES_MAX or bool(self._unparsed)
-        rests = self._is_choked or is_ahead or self._awaits_room
-        if rests != self._is_paused:
-            self._is_paused = rests
-            if rests:
+        is_ahead = len(self._queued) >= PIPELINED_MAX or self._queued_bytes >= BODY_BYTES_MAX or bool(self._unparsed)
+        must_pause = self._is_write_paused or is_ahead or self._awaits_memory
+        if must_pause != self._is_paused:
+            self._is_paused = must_pause
+            if must_pause:
                 self._transport.pause_reading()
             else:
-                self._excuse()
+                self._restart_rate()
                 self._transport.resume_reading()
 
     def _fail(self, status: HTTPStatus, reason: str) -> None:
-        """Say what is wrong with what has come, after all that was asked before; then hang up."""
+        """Answers with an error after all earlier requests, then closes the connection."""
         if not self._is_ending:
             self._is_ending, self._unparsed = True, b""
             self._drop_body()
             refusal = HttpResponse(status=status, body=reason.encode() + b"\n")
-            self._take(_Asked(_NO_REQUEST, keeps_alive=False, is_old=False, response=refusal))
+            self._enqueue(_PendingRequest(_NO_REQUEST, keeps_alive=False, is_old=False, response=refusal))
 
-    # -- the parser's side
+    # -- called by the parser
 
     def head_read(self, body_bytes: int, expects_continue: bool) -> None:
         if self._is_ending:
             return
         if body_bytes > LARGE_BYTES:
-            self._body = LargeBody(self._listener.budget, self._on_room, self._on_slow)
-            self._read_or_rest()
+            self._body = LargeBody(self._listener.budget, self._on_memory, self._on_slow)
+            self._update_reading()
         if expects_continue:
             self._owes_continue = True
-            self._ask_for_body()
+            self._send_continue()
 
     @property
-    def _awaits_room(self) -> bool:
-        return self._body is not None and self._body.awaits_room
+    def _awaits_memory(self) -> bool:
+        return self._body is not None and self._body.awaits_memory
 
-    def _on_room(self) -> None:
-        """There is room for more of this connection's body."""
-        self._begun_s = self._heard_s = self._loop.time()
-        self._ask_for_body()
+    def _on_memory(self) -> None:
+        """Continues receiving the body: the budget has memory again."""
+        self._request_began_s = self._last_active_s = self._loop.time()
+        self._send_continue()
         if self._unparsed:
-            self._yield()  # not now: it is another connection's turn
+            self._yield()  # not now: another connection is in its time slice
         else:
-            self._read_or_rest()
+            self._update_reading()
 
     def _on_slow(self) -> None:
-        """The body arrives too slowly, unless it is this side that keeps it waiting."""
+        """Refuses a body that arrives too slowly, unless this side is not reading."""
         if self._owes_continue or self._is_paused:
             return
         self._listener.refused("slow_http")
-        self._fail(HTTPStatus.REQUEST_TIMEOUT, f"a body arrives at {RATE_MIN} bytes per second at least")
+        self._fail(HTTPStatus.REQUEST_TIMEOUT, f"a body must arrive at {RATE_MIN} bytes per second at least")
 
-    def _excuse(self) -> None:
+    def _restart_rate(self) -> None:
         if self._body is not None:
-            self._body.excuse()
+            self._body.restart_rate()
 
     def _drop_body(self) -> None:
         if self._body is not None:
             self._body.drop()
             self._body = None
 
-    def _ask_for_body(self) -> None:
-        """Tell a client to go on, when everything that it asked before is answered and there is room for more."""
-        is_busy = self._asked is not None or self._ready or self._awaits_room
+    def _send_continue(self) -> None:
+        """Sends 100 Continue when all earlier requests are answered and the budget has memory."""
+        is_busy = self._current is not None or self._queued or self._awaits_memory
         if self._owes_continue and not is_busy and self._transport is not None:
             self._owes_continue = False
-            self._excuse()
+            self._restart_rate()
             self._transport.write(CONTINUE)
-            if self._unreceived is not None:
-                self._unreceived.add(len(CONTINUE), None)
+            if self._unconfirmed is not None:
+                self._unconfirmed.add(len(CONTINUE), None)
 
     def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
         if self._is_ending:
             return
         body, self._body = self._body, None
-        loan = None if body is None else body.complete(len(request.body))
-        self._owes_continue, self._begun_s = False, 0.0
-        self._take(_Asked(request, keeps_alive, is_old, None, loan))
+        reservation = None if body is None else body.complete(len(request.body))
+        self._owes_continue, self._request_began_s = False, 0.0
+        self._enqueue(_PendingRequest(request, keeps_alive, is_old, None, reservation))
 
     # -- answering
 
-    def _take(self, asked: _Asked) -> None:
-        self._ready.append(asked)
-        self._ready_bytes += len(asked.request.body)
-        self._work()
-        if self._ready:
-            self._read_or_rest()
+    def _enqueue(self, pending: _PendingRequest) -> None:
+        self._queued.append(pending)
+        self._queued_bytes += len(pending.request.body)
+        self._answer_queued()
+        if self._queued:
+            self._update_reading()
 
-    def _work(self) -> None:
-        """Answer what can be answered now, in the order in which it was asked."""
-        while self._ready and self._asked is None and not self._is_choked:
-            if self._is_turn_over:
+    def _answer_queued(self) -> None:
+        """Answers requests in order until one has to wait or the time slice ends."""
+        while self._queued and self._current is None and not self._is_write_paused:
+            if self._is_slice_over:
                 self._yield()
                 break
-            asked = self._ready.popleft()
-            self._ready_bytes -= len(asked.request.body)
+            pending = self._queued.popleft()
+            self._queued_bytes -= len(pending.request.body)
             try:
-                found = asked.response or self._answer(asked.request)
+                found = pending.response or self._answer(pending.request)
             except Exception:
-                logger.exception("http_failed path=%r", asked.request.path)
+                logger.exception("http_failed path=%r", pending.request.path)
                 found = _FAILED
             if isinstance(found, HttpResponse):
-                self._write(asked, found)
-                asked.release()
-                self._is_turn_over = monotonic() >= self._turn_ends_s
+                self._write(pending, found)
+                pending.release()
+                self._is_slice_over = monotonic() >= self._slice_ends_s
                 continue
-            self._asked = asked
+            self._current = pending
             self._waiting = asyncio.ensure_future(found)
             self._waiting.add_done_callback(self._answered)
 
     def _answered(self, waiting: "asyncio.Future[HttpResponse]") -> None:
-        asked, self._asked, self._waiting = self._asked, None, None
-        if asked is not None:
-            asked.release()
-        if waiting.cancelled():  # the client has hung up, or the broker stops
+        pending, self._current, self._waiting = self._current, None, None
+        if pending is not None:
+            pending.release()
+        if waiting.cancelled():  # the client has disconnected, or the broker stops
             self.close()
             return
         error = waiting.exception()
         response = _FAILED if error is not None else waiting.result()
-        if asked is None or self._transport is None:
+        if pending is None or self._transport is None:
             response.lose()
             return
         if error is not None:
-            logger.error("http_failed path=%r", asked.request.path, exc_info=error)
-        self._heard_s = self._loop.time()
-        self._write(asked, response)
-        self._take_turn()
+            logger.error("http_failed path=%r", pending.request.path, exc_info=error)
+        self._last_active_s = self._loop.time()
+        self._write(pending, response)
+        self._run_slice()
 
-    def _write(self, asked: _Asked, response: HttpResponse) -> None:
+    def _write(self, pending: _PendingRequest, response: HttpResponse) -> None:
         transport = self._transport
-        if transport is None or transport.is_closing() or self._has_hung_up:
+        if transport is None or transport.is_closing() or self._has_disconnected:
             response.lose()
             return
         if response.on_lost is not None:
-            if has_hung_up(transport):
+            if has_disconnected(transport):
                 response.lose()
                 self.close()
                 return
-            self._unreceived = self._unreceived or Unreceived(transport)
-        is_head = asked.request.method == b"HEAD"
+            self._unconfirmed = self._unconfirmed or UnconfirmedResponses(transport)
+        is_head = pending.request.method == b"HEAD"
         if is_head and response.on_lost is not None:
             response.lose()
             response = response._replace(on_lost=None)
-        keeps_alive = asked.keeps_alive and not self._listener.is_stopping and not self._is_surplus
-        start = head(response, connection_line(keeps_alive=keeps_alive, is_old=asked.is_old))
+        keeps_alive = pending.keeps_alive and not self._listener.is_stopping and not self._is_surplus
+        start = head(response, connection_line(keeps_alive=keeps_alive, is_old=pending.is_old))
         body = b"" if is_head else response.body
         if len(body) < 1 << 16:
             transport.write(start + body)
         else:
             transport.writelines((start, body))
-        if self._unreceived is not None:
-            self._unreceived.add(len(start) + len(body), response.on_lost)
+        if self._unconfirmed is not None:
+            self._unconfirmed.add(len(start) + len(body), response.on_lost)
         if not keeps_alive:
             self._is_ending, self._unparsed = True, b""
             self._drop_body()
-            self._drop_ready()
+            self._drop_queued()
             transport.close()
 
-    def _drop_ready(self) -> None:
-        """Nobody will read the answers."""
-        for asked in self._ready:
-            asked.release()
-        self._ready.clear()
-        self._ready_bytes = 0
+    def _drop_queued(self) -> None:
+        """Drops requests whose responses can no longer be sent."""
+        for pending in self._queued:
+            pending.release()
+        self._queued.clear()
+        self._queued_bytes = 0

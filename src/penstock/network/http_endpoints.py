@@ -1,6 +1,6 @@
-"""Health, readiness and metrics endpoints of the HTTP port; every other request is one of the SQS API.
+"""Health, readiness and metrics endpoints of the HTTP port; every other request goes to the SQS API.
 
-A browser that asks for a page gets a hint of what there is.
+A browser gets a hint of the available paths.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavaila
 from penstock.foundation.steps import Steps
 from penstock.foundation.time_slices import TimeSlices
 
-_NOTHING: Final = HttpResponse(
+_NOT_FOUND: Final = HttpResponse(
     status=HTTPStatus.NOT_FOUND,
     body=b"nothing here; try /healthz, /readyz or /metrics, or a request of the SQS API\n",
 )
-_WATCHED: Final = frozenset(("/healthz", "/readyz", "/metrics", "/_localstack/health"))
+_MONITORING_PATHS: Final = frozenset(("/healthz", "/readyz", "/metrics", "/_localstack/health"))
 _OK: Final = HttpResponse(body=b"ok\n")
 _READY: Final = HttpResponse(body=b"ready\n")
 _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"not ready\n")
 
 
-class Site:
-    """Answers every HTTP request of a broker; those of the SQS API by way of `queues`."""
+class HttpEndpoints:
+    """Routes every HTTP request of a broker; requests of the SQS API go to `queues`."""
 
     def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], Iterator[bytes]]) -> None:
         """`metrics` yields the text of /metrics in pieces."""
@@ -50,14 +50,14 @@ class Site:
                 return self._scrape()
             case "/_localstack/health" if request.method in (b"GET", b"HEAD"):
                 return self._localstack_health()
-        # The Query protocol names its action among the parameters: those of the URL, or of a form.
+        # The Query protocol has its action in the parameters of the URL or of a form.
         is_page = request.method != b"POST" and "Action=" not in request.query and _is_browser(request)
         if is_page and not request.path.startswith("/_aws/"):
-            return _NOTHING
+            return _NOT_FOUND
         return self._to_queues(request)
 
     def _localstack_health(self) -> HttpResponse:
-        """What scripts look for that wait for LocalStack: `"sqs": "running"`, with this space."""
+        """Returns the health response that LocalStack wait scripts match: `"sqs": "running"`, with this space."""
         is_ready = self._is_ready()
         services = {"sqs": "running" if is_ready else "starting"}
         found = {"services": services, "edition": "penstock", "version": penstock.__version__}
@@ -65,7 +65,7 @@ class Site:
         return HttpResponse(status=status, body=json.dumps(found).encode(), content_type="application/json")
 
     async def _scrape(self) -> HttpResponse:
-        """Writes the metrics, once at a time: all who ask while they are written share the next text."""
+        """Writes the metrics, one scrape at a time: requests that arrive meanwhile share the next text."""
         before = self._scrapes
         async with self._scraping:
             if self._scrapes > before and self._scraped is not None:
@@ -84,12 +84,13 @@ class Site:
         return b"".join(pieces)
 
     def answer_surplus(self, request: HttpRequest, refusal: HttpResponse) -> HttpResponse | Awaitable[HttpResponse]:
-        """To those for whom there is no room. Whoever watches over the broker must not take it for dead."""
-        is_watcher = request.method == b"GET" and request.path in _WATCHED
-        return self.answer(request) if is_watcher else refusal
+        """Answers a connection beyond the limit. Monitoring paths still work, so that the broker is not taken for
+        dead."""
+        is_monitoring = request.method == b"GET" and request.path in _MONITORING_PATHS
+        return self.answer(request) if is_monitoring else refusal
 
     def _to_queues(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        # One that is on its way up or down is to be asked again, or another one: SDKs do so on a 503.
+        # While the broker starts or stops, SDKs retry on a 503, here or at another broker.
         if self.queues is None or not self._is_ready():
             return unavailable("this broker is not ready; try again")
         return self.queues(request)

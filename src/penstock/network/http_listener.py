@@ -1,23 +1,30 @@
-"""The HTTP listener: makes connections, bounds their number, and ends them when the broker stops."""
+"""The HTTP listener: shared state of connections; limits their number, and drains them on shutdown."""
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Final, Protocol
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavailable
 from penstock.network.budget import ReceiveBudget
-from penstock.network.http import HttpConnection
 
 BUDGET_BYTES: Final = 256 << 20
-"""Of what has arrived of large bodies whose requests are not answered yet; beyond it most are not read from."""
+"""Memory for large bodies of unanswered requests; beyond it most are not read from."""
 CONNECTIONS_MAX: Final = 10_000
 
 AnswerSurplus = Callable[[HttpRequest, HttpResponse], HttpResponse | Awaitable[HttpResponse]]
 
 
+class ListenedConnection(Protocol):
+    """A connection, as its listener uses it: see http.py."""
+
+    def stop(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 class HttpListener:
-    """Makes connections, and has what they share: who answers, and a bound on what is held for them."""
+    """The shared state of all HTTP connections: request handler, memory budget, connection limit."""
 
     def __init__(
         self,
@@ -27,39 +34,36 @@ class HttpListener:
         connections_max: int = CONNECTIONS_MAX,
         answer_surplus: AnswerSurplus = lambda request, refusal: refusal,
     ) -> None:
-        """`answer_surplus`: what those are answered that are beyond the bound; if it is nothing else, the refusal."""
+        """`answer_surplus` answers connections beyond the limit; by default with the refusal it is given."""
         self.answer: Final = answer
         self._answer_surplus = answer_surplus
         self.budget: Final = ReceiveBudget(budget_bytes)
         self.connections_max = connections_max
-        self.connections: Final[set[HttpConnection]] = set()
+        self.connections: Final[set[ListenedConnection]] = set()
         self.refused: Callable[[str], None] = lambda kind: None
         self.kafka = ""
-        """Where Kafka clients are told to go."""
+        """The Kafka address to name to a Kafka client that connects to this port."""
         self.is_stopping = False
         self._emptied = asyncio.Event()
 
-    def __call__(self) -> "HttpConnection":
-        return HttpConnection(self)
-
     @property
     def surplus(self) -> int:
-        """How many connections there are beyond the bound, with one that comes now."""
+        """How many connections exceed the limit, counting a new one."""
         return len(self.connections) + 1 - self.connections_max
 
     def answer_surplus(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        """SDKs try again on a 503, and load balancers ask another broker."""
+        """Answers with 503, on which SDKs retry and load balancers try another broker."""
         count = self.connections_max
-        reason = f"this broker has {count} HTTP connections and takes no more (http.max.connections); try again"
+        reason = f"this broker has its maximum of {count} HTTP connections (http.max.connections); try again"
         return self._answer_surplus(request, unavailable(reason, b"retry-after: 1\r\n"))
 
-    def left(self, connection: "HttpConnection") -> None:
+    def remove(self, connection: ListenedConnection) -> None:
         self.connections.discard(connection)
         if not self.connections:
             self._emptied.set()
 
     async def drain(self, seconds: float) -> None:
-        """Have everyone leave: with the answer to what is under way, or without one that takes longer than this."""
+        """Closes all connections: after their current response, or after `seconds` at the latest."""
         self.is_stopping = True
         for connection in list(self.connections):
             connection.stop()

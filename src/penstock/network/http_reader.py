@@ -1,6 +1,6 @@
-"""Incremental parser of HTTP/1 requests, with a bound on everything that a client can send. No I/O.
+"""Incremental parser of HTTP/1 requests, with a bound on everything that a client can send.
 
-Trailers of a chunked body are dropped (RFC 9110, 6.5.1): merged into the headers, they could replace what was signed.
+No I/O. Trailers of a chunked body are dropped (RFC 9110, 6.5.1): they could replace headers that were signed.
 """
 
 from http import HTTPStatus
@@ -15,24 +15,24 @@ from penstock.network.wrong_port import explain_bytes
 
 BODY_BYTES_MAX: Final = 4 << 20
 LARGE_BYTES: Final = 64 << 10
-"""Of a body; larger ones count against the listener's budget."""
+"""Bodies larger than this count against the listener's budget."""
 HEADER_BYTES_MAX: Final = 64 << 10
-"""Of all headers together, each with `HEADER_OVERHEAD_BYTES`; and of the URL."""
+"""Limit of all headers together, each with `HEADER_OVERHEAD_BYTES`; and of the URL."""
 HEADER_OVERHEAD_BYTES: Final = 32
 """Counted for each header besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): it bounds their number."""
 FEED_BYTES: Final = 16 << 10
-"""Parsed at a time: at most some 900 requests, or 2,700 chunks."""
+"""Bytes parsed at a time: at most about 900 requests or 2,700 chunks."""
 HEAD_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX + FEED_BYTES
-"""Of a request line and headers as they are sent. The parser below holds a header until it is complete."""
+"""Limit of request line and headers as sent; the parser holds an incomplete header in memory."""
 FRAMING_BYTES_MAX: Final = 1 << 20
-"""Of all that is sent with a body and is not part of it: the head, sizes and extensions of chunks, trailers."""
+"""Limit of everything that is sent around a body: the head, chunk sizes and extensions, trailers."""
 
 _NO_HEAD: Final = -1
 _BODY_TOO_LARGE: Final = f"a body has at most {BODY_BYTES_MAX} bytes"
 
 
 class BadRequest(PenstockError):
-    """The bytes are not a request, or exceed a bound; the connection is closed after an answer with this status."""
+    """The bytes are not a request or exceed a limit; the connection is closed after a response with this status."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -43,27 +43,27 @@ class BadRequest(PenstockError):
 
 
 class RequestHandler(Protocol):
-    """Who is told of requests; called from within `feed`."""
+    """Receives parsed requests; called from within `feed`."""
 
     def head_read(self, body_bytes: int, expects_continue: bool) -> None:
-        """A head is complete whose body has this many bytes, at most; not called for small bodies."""
+        """Called when the head of a larger body is complete. `body_bytes`: its length, or the limit if chunked."""
 
     def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
-        """A request is complete. `is_old`: HTTP/1.0, and it said something about the connection."""
+        """Called when a request is complete. `is_old`: HTTP/1.0 with a Connection header."""
 
 
 class RequestReader:
-    """Turns the bytes of one connection into requests."""
+    """Parses the bytes of one connection into requests."""
 
     def __init__(self, handler: RequestHandler, kafka: str) -> None:
-        """`kafka`: where Kafka clients are told to go."""
+        """`kafka`: the address to name to a Kafka client."""
         self._handler = handler
         self._kafka = kafka
         self._parser = httptools.HttpRequestParser(self)
         self.is_reading = False
         """A request has begun and is not complete."""
         self._repeated: dict[bytes, list[bytes]] = {}
-        """Values of headers that came more than once."""
+        """Values of headers that occurred more than once."""
         self._begin()
 
     def _begin(self) -> None:
@@ -72,22 +72,22 @@ class RequestReader:
         self._header_bytes = 0
         self._body: bytes | bytearray = b""
         self._body_bytes = _NO_HEAD
-        """Of the whole body, if it is known; 0 for one in chunks."""
+        """Length of the whole body, if known; 0 for a chunked one."""
         self._fed_bytes = 0
-        """Of a request that is not complete."""
+        """Bytes fed for the incomplete request."""
 
     @property
     def feed_bytes_max(self) -> int:
-        """How much may be fed next: a piece of a body whose length is known costs little, however long it is."""
+        """How much may be fed next: the rest of a body of known length is cheap, however long it is."""
         return max(FEED_BYTES, self._body_bytes - len(self._body))
 
     @property
     def body_bytes_received(self) -> int:
-        """Of the request that is not complete."""
+        """Body bytes received of the incomplete request."""
         return len(self._body)
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Parses up to `feed_bytes_max` bytes. Raises BadRequest; nothing can be read after that."""
+        """Parses up to `feed_bytes_max` bytes. Raises BadRequest, after which nothing more can be parsed."""
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserCallbackError as error:
@@ -95,10 +95,10 @@ class RequestReader:
                 raise error.__context__ from None
             raise
         except httptools.HttpParserUpgrade:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "this server has nothing to upgrade to") from None
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "protocol upgrades are not supported") from None
         except httptools.HttpParserError as error:
             what = explain_bytes(data, self._kafka) or error.__context__ or error
-            reason = f"this port speaks HTTP, and that is not a request of it: {what}"
+            reason = f"this port speaks HTTP, and this is not an HTTP request: {what}"
             raise BadRequest(HTTPStatus.BAD_REQUEST, reason) from None
         if self.is_reading:
             self._fed_bytes += len(data)
@@ -118,7 +118,7 @@ class RequestReader:
         self.is_reading = True
 
     def on_url(self, url: bytes) -> None:
-        self._url += url  # comes in pieces only if packets do
+        self._url += url  # in pieces only if it spans packets
         if len(self._url) > HEADER_BYTES_MAX:
             raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a URL has at most {HEADER_BYTES_MAX} bytes")
 
@@ -152,7 +152,7 @@ class RequestReader:
 
     def on_body(self, body: bytes) -> None:
         if not self._body:
-            self._body = body  # most come in one piece
+            self._body = body  # most arrive in one piece
             return
         if len(self._body) + len(body) > BODY_BYTES_MAX:
             raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _BODY_TOO_LARGE)

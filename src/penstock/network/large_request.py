@@ -1,55 +1,55 @@
-"""Memory for requests that are too large for the shared receive buffer, while they arrive; buffers used again."""
+"""Buffers for Kafka requests that are larger than a partial read, their pool, and their minimum rate."""
 
 import mmap
 from typing import Final
 
-from penstock.network.budget import Loan
+from penstock.network.budget import Reservation
 
-REST_BYTES_MAX: Final = 32 << 10
-"""Of a request up to this size, what was read is kept and put before the next read; a larger one gets a buffer."""
+PARTIAL_BYTES_MAX: Final = 32 << 10
+"""A partial request up to this size is copied in front of the next read; a larger one gets a buffer."""
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20
-"""For every API but Produce, whose bytes are mostly records: decoding costs by the field, on the event loop."""
+"""Limit for every API but Produce, whose bytes are mostly records: decoding costs per field, on the event loop."""
 RECEIVE_BYTES: Final = 1 << 20
 RATE_MIN: Final = 4 << 10
-"""Bytes per second at which a large request must arrive, over RATE_S: else its connection is closed."""
+"""Bytes per second at which a large request must arrive, over RATE_S; else its connection is closed."""
 RATE_S: Final = 30.0
 BUFFERS_MAX: Final = 16
-"""Beside the shared one; then requests get memory of their own."""
+"""Pooled buffers beside the shared one; further requests get their own memory."""
 
 
-class Buffers:
-    """Receive buffers. A few are kept: fresh memory costs more than what is read into it."""
+class BufferPool:
+    """A pool of receive buffers: page faults of fresh memory cost more than reading into it."""
 
     def __init__(self) -> None:
         self._spares: list[memoryview] = []
         self._made = 0
-        self._unneeded = 0
-        """How many of the spares nobody has taken since `shrink` last looked."""
+        self._unused = 0
+        """Spare buffers not used since the last `shrink`."""
 
     def take(self) -> memoryview | None:
-        """A buffer of RECEIVE_BYTES, unless too many are out."""
+        """Returns a buffer of RECEIVE_BYTES, or None if too many are in use."""
         if self._spares:
-            self._unneeded = min(self._unneeded, len(self._spares) - 1)
+            self._unused = min(self._unused, len(self._spares) - 1)
             return self._spares.pop()
         return self.make() if self._made <= BUFFERS_MAX else None
 
     def make(self) -> memoryview:
         self._made += 1
-        # Of its own, not of the heap, which would keep what is freed in its middle.
+        # Its own mapping, not from the heap, which may not return memory that is freed in its middle.
         return memoryview(mmap.mmap(-1, RECEIVE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
-    def give(self, buffer: memoryview) -> None:
+    def put_back(self, buffer: memoryview) -> None:
         self._spares.append(buffer)
 
     def shrink(self) -> None:
-        """Let go of what nobody has needed since the last time."""
-        del self._spares[: self._unneeded]
-        self._made -= self._unneeded
-        self._unneeded = len(self._spares)
+        """Frees the buffers that were not used since the last call."""
+        del self._spares[: self._unused]
+        self._made -= self._unused
+        self._unused = len(self._spares)
 
 
 class ReceiveRate:
-    """Whether a large request arrives at RATE_MIN at least."""
+    """Measures whether a large request arrives at RATE_MIN or faster."""
 
     __slots__ = ("_checked_bytes", "_checked_s")
 
@@ -58,11 +58,11 @@ class ReceiveRate:
         self._checked_bytes = 0
 
     def restart(self) -> None:
-        """The broker did not read for a while: the sender is not to blame."""
+        """Restarts the measurement after the broker paused reading."""
         self._checked_s = 0.0
 
     def is_slow(self, now_s: float, received_bytes: int) -> bool:
-        """Whether less than RATE_MIN arrived for RATE_S; to be asked now and then."""
+        """Returns whether less than RATE_MIN arrived over RATE_S. Call it periodically."""
         if not self._checked_s:
             self._checked_s, self._checked_bytes = now_s, received_bytes
         elapsed_s = now_s - self._checked_s
@@ -76,49 +76,51 @@ class ReceiveRate:
 class LargeRequest:
     """A request that arrives in pieces. Its memory is mapped, not filled: an announced length costs nothing."""
 
-    __slots__ = ("_buffer", "_have", "_rate", "borrowed", "loan", "size")
+    __slots__ = ("_buffer", "_rate", "_received", "borrowed", "reservation", "size")
 
-    def __init__(self, size: int, buffer: memoryview, have: int, loan: Loan) -> None:
+    def __init__(self, size: int, buffer: memoryview, received: int, reservation: Reservation) -> None:
         self.size = size
         self._buffer = buffer
-        self._have = have
+        self._received = received
         self._rate = ReceiveRate()
-        self.loan = loan
+        self.reservation = reservation
         self.borrowed: memoryview | None = None
-        """A receive buffer to be given back when the request is done."""
+        """The pool buffer to return when the request is done."""
 
     @classmethod
-    def alone(cls, size: int, start: memoryview, loan: Loan) -> "LargeRequest":
-        """In memory of its own."""
+    def allocate(cls, size: int, start: memoryview, reservation: Reservation) -> "LargeRequest":
+        """Creates a request in its own memory."""
         # Not a bytearray, which is filled with zeros first, and copied when it grows.
         buffer = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         buffer[: len(start)] = start
-        return cls(size, buffer, len(start), loan)
+        return cls(size, buffer, len(start), reservation)
 
     @classmethod
-    def within(cls, buffer: memoryview, at: int, size: int, have: int, loan: Loan) -> "LargeRequest":
-        """In place: all of the request fits where its beginning was read."""
-        self = cls(size, buffer[at : at + size], have, loan)
+    def within(
+        cls, buffer: memoryview, at: int, size: int, received: int, reservation: Reservation
+    ) -> "LargeRequest":
+        """Creates a request in place: all of it fits into the buffer its first bytes were read into."""
+        self = cls(size, buffer[at : at + size], received, reservation)
         self.borrowed = buffer
         return self
 
-    def room(self) -> memoryview:
-        """Where the next bytes go."""
-        return self._buffer[self._have : self._have + RECEIVE_BYTES]
+    def next_buffer(self) -> memoryview:
+        """Returns the memory for the next bytes."""
+        return self._buffer[self._received : self._received + RECEIVE_BYTES]
 
     def add(self, count: int) -> None:
-        """`count` bytes were put there."""
-        self._have += count
+        """Counts `count` bytes that were received."""
+        self._received += count
 
     @property
     def frame(self) -> memoryview | None:
-        """The whole request, once it has arrived."""
-        return self._buffer if self._have == self.size else None
+        """The whole request, or None until it has arrived."""
+        return self._buffer if self._received == self.size else None
 
     def restart_clock(self) -> None:
-        """The broker did not read for a while: the sender is not to blame."""
+        """Restarts the rate measurement after the broker paused reading."""
         self._rate.restart()
 
     def is_slow(self, now_s: float) -> bool:
-        """Whether it arrives too slowly; to be asked now and then."""
-        return self._rate.is_slow(now_s, self._have)
+        """Returns whether it arrives too slowly. Call it periodically."""
+        return self._rate.is_slow(now_s, self._received)

@@ -1,4 +1,4 @@
-"""Binding a listener to its address, what to do if that cannot be done, and whether there is room to accept."""
+"""Binds listen sockets, explains bind errors, and checks for free file descriptors."""
 
 import asyncio
 import errno
@@ -8,18 +8,18 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.foundation.address import Address
-from penstock.foundation.descriptors import Leave, is_scarce
+from penstock.foundation.descriptors import Reserve, is_scarce
 from penstock.foundation.errors import PenstockError
 
 BACKLOG: Final = 1024
 
 
 class CannotListen(PenstockError):
-    """The address is taken, or is not one of this machine."""
+    """The address is in use, or is not an address of this machine."""
 
 
 async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, option: str) -> asyncio.Server:
-    """Returns a server that is bound and does not accept yet. `option`: where the address was given."""
+    """Returns a server that is bound but does not accept yet. `option`: the option that set the address."""
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(factory, address.host, address.port, backlog=BACKLOG, start_serving=False)
@@ -27,8 +27,8 @@ async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, op
         raise CannotListen(f"cannot listen on {address}: {_reason(error, option)}") from error
 
 
-def is_scarce_for(transport: asyncio.BaseTransport, leave: Leave) -> bool:
-    """Whether a connection that was just accepted has taken one of the last file descriptors."""
+def is_scarce_for(transport: asyncio.BaseTransport, leave: Reserve) -> bool:
+    """Returns whether an accepted connection took one of the last file descriptors."""
     sock = transport.get_extra_info("socket")
     return sock is not None and is_scarce(sock.fileno(), leave)
 

@@ -1,4 +1,4 @@
-"""Metrics of the event loop: how long callbacks wait for others to end."""
+"""Prometheus metrics of event-loop stalls."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from penstock.foundation.loop_monitor import Histogram, LoopMonitor
 
 
 class LoopMetrics:
-    """Exposes the stall monitor's histograms."""
+    """Exports the histograms of the stall monitor."""
 
     def __init__(self, monitor: LoopMonitor) -> None:
         self._monitor = monitor

@@ -1,4 +1,4 @@
-"""Counters that cost next to nothing to keep, and their text for Prometheus."""
+"""Prometheus metrics of a broker: connections, requests per API, log sizes; collects all other collectors."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -9,12 +9,12 @@ from prometheus_client.samples import Sample
 
 from penstock.log.log import Log
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.exposition import PACE, Collector, LargeGauge, text_pieces
+from penstock.network.exposition import ITEMS_PER_SLICE, Collector, LargeGauge, text_pieces
 from penstock.replication.partitions import Partitions
 from penstock.wire.keys import ApiKey
 
 BUCKETS: Final = 27
-"""Latencies are counted by powers of two of a microsecond, up to about a minute."""
+"""Latency buckets are powers of two of a microsecond, up to about a minute."""
 
 
 class ApiMetrics:
@@ -29,13 +29,13 @@ class ApiMetrics:
 
 
 class Metrics:
-    """What the broker counts. It is the listener's probe, and a collector for Prometheus."""
+    """Counters of the broker: the Kafka listener's probe and the root Prometheus collector."""
 
     def __init__(self, partitions: Partitions, cluster: ClusterMetrics) -> None:
         self._partitions = partitions
         self._cluster = cluster
-        self.more: list[Collector] = []
-        """Whoever else has something to tell."""
+        self.collectors: list[Collector] = []
+        """Further collectors of the same scrape."""
         self._apis: defaultdict[int, ApiMetrics] = defaultdict(ApiMetrics)
         self._connections = 0
         self._connected = 0
@@ -54,7 +54,7 @@ class Metrics:
         self._refused[kind] += 1
 
     def requests(self, api_key: int, count: int, seconds: float, bytes_in: int, bytes_out: int) -> None:
-        """`count` requests were answered, each after `seconds`."""
+        """Counts `count` requests, each answered after `seconds`."""
         api = self._apis[api_key]
         api.count += count
         api.seconds += seconds * count
@@ -62,19 +62,19 @@ class Metrics:
         api.bytes_out += bytes_out
         api.buckets[min(int(seconds * 1e6).bit_length(), BUCKETS)] += count
 
-    # -- Prometheus's side
+    # -- called by a scrape
 
     def text(self) -> Iterator[bytes]:
-        """Yields the text of all metrics, in pieces that each take about a millisecond to make."""
+        """Yields the text of all metrics, in pieces of about a millisecond."""
         return text_pieces(self.collect())
 
     def collect(self) -> Iterator[Metric | LargeGauge | None]:
         yield GaugeMetricFamily("penstock_connections", "Kafka connections that are open", value=self._connections)
         yield CounterMetricFamily(
-            "penstock_connections_accepted", "Kafka connections ever accepted", value=self._connected
+            "penstock_connections_accepted", "Kafka connections accepted", value=self._connected
         )
         refused = CounterMetricFamily(
-            "penstock_refused", "Connections that were closed, by reason", labels=["reason"]
+            "penstock_refused", "Connections closed by the broker, by reason", labels=["reason"]
         )
         for reason, number in self._refused.items():
             refused.add_metric([reason], number)
@@ -82,12 +82,12 @@ class Metrics:
         yield from self._collect_apis()
         yield from self._collect_logs()
         yield from self._cluster.collect()
-        for other in self.more:
-            yield from other.collect()
+        for collector in self.collectors:
+            yield from collector.collect()
 
     def _collect_apis(self) -> Iterator[Metric]:
         latency = HistogramMetricFamily(
-            "penstock_request_seconds", "From a request's last byte to its answer", labels=["api"]
+            "penstock_request_seconds", "Time from a request's last byte to its response", labels=["api"]
         )
         bytes_in = CounterMetricFamily("penstock_request_bytes", "Bytes of requests", labels=["api"])
         bytes_out = CounterMetricFamily("penstock_response_bytes", "Bytes of responses", labels=["api"])
@@ -107,16 +107,16 @@ class Metrics:
         yield self._by_topic("penstock_log_end_offset", "Sum of a topic's end offsets", lambda log: log.end_offset)
         yield self._by_topic("penstock_log_segments", "Segments of a topic's logs", lambda log: len(log.segments))
         offline = 0
-        for looked, table in enumerate(list(self._partitions.by_name.values()), 1):
+        for scanned, table in enumerate(list(self._partitions.by_name.values()), 1):
             offline += sum(not partition.is_online for partition in table.values())
-            if looked % PACE == 0:
+            if scanned % ITEMS_PER_SLICE == 0:
                 yield None
         yield GaugeMetricFamily("penstock_offline_partitions", "Partitions that cannot be served", value=offline)
 
     def _by_topic(self, name: str, documentation: str, measure: Callable[[Log], int]) -> LargeGauge:
         def samples() -> Iterator[Sample]:
             for topic in list(self._partitions.by_name):
-                table = self._partitions.by_name.get(topic, {})  # it may have been deleted meanwhile
+                table = self._partitions.by_name.get(topic, {})  # it may have just been deleted
                 sizes = [measure(partition.log) for partition in table.values() if partition.is_online]
                 yield Sample(name, {"topic": topic}, sum(sizes))
 

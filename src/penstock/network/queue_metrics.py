@@ -1,4 +1,4 @@
-"""How the queues are on the partitions that this broker leads; the sum over all brokers tells of all."""
+"""Prometheus metrics of queues on the partitions that this broker leads: message counts and oldest age."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,13 +10,13 @@ from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 
 QUEUES_MAX: Final = 1000
-"""Queues that are told of one by one: a scrape stays small whatever there is."""
-QUEUE_PACE: Final = 20
-"""Partitions of queues that are looked at before others are served: each is a look at its log, too."""
+"""Queues that are exported individually; bounds the size of a scrape."""
+QUEUE_PARTITIONS_PER_SLICE: Final = 20
+"""Queue partitions scanned before the event loop may run: each also reads its log."""
 
 
 class QueueMetrics:
-    """Looks when it is asked."""
+    """Reads the queues at scrape time."""
 
     def __init__(self, service: QueueService, clock: Clock) -> None:
         self._service = service
@@ -25,32 +25,32 @@ class QueueMetrics:
     def collect(self) -> Iterator[Metric | None]:
         messages = GaugeMetricFamily(
             "penstock_queue_messages",
-            "Messages of a queue on partitions led here, by what they wait for",
+            "Messages of a queue on partitions led here, by state",
             labels=["queue", "state"],
         )
         ages = GaugeMetricFamily(
             "penstock_queue_oldest_seconds",
-            "Age of the oldest message of a queue that is not finished, on partitions led here",
+            "Age of the oldest message of a queue that is not deleted, on partitions led here",
             labels=["queue"],
         )
         queues = self._service.queues()
-        looked = 0
+        scanned = 0
         for name in sorted(queues)[:QUEUES_MAX]:
             partitions = self._service.queue_partitions.of_topic(queues[name].topic_id)
-            looked += len(partitions)
-            if looked >= QUEUE_PACE:
-                looked = 0
+            scanned += len(partitions)
+            if scanned >= QUEUE_PARTITIONS_PER_SLICE:
+                scanned = 0
                 yield None
             if not partitions:
                 continue
-            counts = sum_counts(self._service.counting.estimate(partition, name) for partition in partitions)
+            counts = sum_counts(self._service.counter.estimate(partition, name) for partition in partitions)
             for state, number in counts._asdict().items():
                 messages.add_metric([name, state], number)
             sent_ms = [time for partition in partitions if (time := oldest_ms(partition, name)) is not None]
             ages.add_metric([name], max(0, self._clock.now_ms() - min(sent_ms)) / 1000 if sent_ms else 0)
         yield messages
         yield ages
-        yield GaugeMetricFamily("penstock_queues", "Queues that this broker knows of", value=len(queues))
+        yield GaugeMetricFamily("penstock_queues", "Queues that this broker knows", value=len(queues))
         yield GaugeMetricFamily(
             "penstock_queue_receivers", "Receives that wait at this broker", value=len(self._service.receivers)
         )

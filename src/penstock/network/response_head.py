@@ -1,4 +1,4 @@
-"""The head of an HTTP response: lines that are the same for many are made once."""
+"""The head of an HTTP response, with cached status, date and content-type lines."""
 
 import time
 from email.utils import formatdate
@@ -12,7 +12,7 @@ CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 def head(response: HttpResponse, connection: bytes) -> bytes:
-    """All that stands before the body. `connection`: see `connection_line`."""
+    """Returns everything before the body. `connection`: see `connection_line`."""
     return b"%s%s%s%s%scontent-length: %d\r\n\r\n" % (
         _status_line(response.status),
         _date_line(int(time.time())),
@@ -24,7 +24,8 @@ def head(response: HttpResponse, connection: bytes) -> bytes:
 
 
 def connection_line(*, keeps_alive: bool, is_old: bool) -> bytes:
-    """What must be said of staying connected. `is_old`: HTTP/1.0, where nobody does without a word."""
+    """Returns the Connection header, or nothing if it is the default. `is_old`: HTTP/1.0, where the default is
+    close."""
     if keeps_alive:
         return b"connection: keep-alive\r\n" if is_old else b""
     return b"connection: close\r\n"

@@ -5,30 +5,28 @@ import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from penstock.broker.call import Call
 from penstock.broker.fastpath.produce_and_fetch import JOIN_BYTES_MAX
 from penstock.network import flags
+from penstock.network.kafka import KafkaListener
 from penstock.wire.frames import RequestHeader, response_frame_steps
 from penstock.wire.schema import Buffer
-
-if TYPE_CHECKING:
-    from penstock.network.kafka import KafkaListener
 
 logger = logging.getLogger(__name__)
 
 CALLS_MAX: Final = 128
-"""Requests of one connection that may wait for their answers; then it is not read from."""
+"""Unanswered requests of one connection; with more, it is not read from."""
 
 
 class ResponseSender(asyncio.BufferedProtocol, ABC):
-    """Collects the answers of one connection's calls and writes those whose turn it is."""
+    """Collects the responses of one connection's calls and writes them in request order."""
 
     __slots__ = (
+        "_closes_after_write",
         "_encoding",
         "_handling",
-        "_hang_up",
         "_listener",
         "_out",
         "_out_bytes",
@@ -38,26 +36,26 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         "peer",
     )
 
-    def __init__(self, listener: "KafkaListener") -> None:
+    def __init__(self, listener: KafkaListener) -> None:
         self._listener = listener
         self._transport: asyncio.Transport | None = None
-        self._state = flags.GONE
+        self._state = flags.CLOSED
         self.peer = ""
         self.calls: deque[Call] = deque()
         self._handling = False
-        """Whether requests are being handled: what is answered meanwhile is written in one go after that."""
+        """While requests are being handled, their responses are collected and written together afterwards."""
         self._encoding = 0
         """Responses that are being encoded in time slices."""
-        self._hang_up = False
+        self._closes_after_write = False
         self._out: list[Buffer] = []
         self._out_bytes = 0
 
     def close(self, kind: str, detail: str = "", answer: bytes | None = None) -> None:
-        """Close: what the peer sent or does cannot be answered, except by `answer`. `kind` is for counting."""
+        """Closes the connection with `answer` if given, else aborts it. `kind` is the reason that metrics count."""
         if self._transport is not None:
             logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
             self._listener.probe.refused(kind)
-            self._state |= flags.STOPPED  # what else it sent is not handled any more
+            self._state |= flags.STOPPED  # further requests are not handled
             if answer is None:
                 self._transport.abort()
             else:
@@ -65,7 +63,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
                 self._transport.close()
 
     def finish(self) -> None:
-        """Close once everything that was answered is written."""
+        """Closes the connection after the pending responses are written."""
         if self._transport is not None:
             self._transport.close()
 
@@ -74,18 +72,18 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
 
     def resume_writing(self) -> None:
         self._state &= ~flags.WRITE_PAUSED
-        self._go_on()
+        self._continue()
 
     @abstractmethod
     def _on_answer(self, call: Call) -> None:
-        """Write the answers whose turn it is, and handle what waited for them."""
+        """Writes the responses whose turn it is, and handles requests that waited for them."""
 
     @abstractmethod
-    def _go_on(self) -> None:
-        """Handle and read the requests that had to wait."""
+    def _continue(self) -> None:
+        """Handles and reads the requests that had to wait."""
 
     def _expect(self, header: RequestHeader, started_s: float, frame_bytes: int) -> Call:
-        """Makes the call of a request; its answer is sent after those of all calls before it."""
+        """Creates the call of a request; its response is sent after those of all earlier calls."""
         api_key, version, correlation_id, client_id, _ = header
         call = Call(
             api_key,
@@ -103,7 +101,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         return call
 
     def _encode_later(self, call: Call, response: Any) -> None:
-        """A response has too many elements to be encoded without a break."""
+        """Encodes a response with many elements in time slices."""
         steps = response_frame_steps(response, call.version, call.correlation_id)
 
         def encoded(parts: list[Buffer]) -> None:
@@ -112,14 +110,14 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
                 self._state &= ~flags.ENCODING
             call.parts = parts
             self._send()
-            self._go_on()
+            self._continue()
 
         self._encoding += 1
         self._state |= flags.ENCODING
         self._listener.broker.run(self._listener.broker.slices.run(steps), encoded)
 
     def _collect(self) -> None:
-        """Queue every answer whose turn it is."""
+        """Moves every response whose turn it is to the output queue."""
         calls = self.calls
         now_s = perf_counter()
         while calls and calls[0].parts is not None:
@@ -129,7 +127,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             if call.release is not None:
                 call.release()
             self._out += parts
-            self._hang_up = self._hang_up or call.hang_up
+            self._closes_after_write = self._closes_after_write or call.hang_up
             size = sum(map(len, parts))
             self._out_bytes += size
             self._listener.probe.requests(call.api_key, 1, now_s - call.started_s, call.frame_bytes, size)
@@ -137,7 +135,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._state &= ~flags.HAS_MANY_CALLS if calls else ~(flags.HAS_MANY_CALLS | flags.HAS_CALLS)
 
     def _send(self) -> None:
-        """Write everything that is queued, in one go."""
+        """Writes all queued output at once."""
         if self.calls:
             self._collect()
         if self._transport is None:
@@ -146,7 +144,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             out, self._out = self._out, []
             self._write(out, self._out_bytes)
             self._out_bytes = 0
-        if self._hang_up:
+        if self._closes_after_write:
             self._transport.close()
 
     def _write(self, out: list[Buffer], size: int) -> None:

@@ -1,4 +1,4 @@
-"""Metrics that clients have pushed to this broker (KIP-714), and how many did."""
+"""Prometheus metrics of client telemetry (KIP-714): pushed values, clients and push results."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -21,7 +21,7 @@ class TelemetryMetrics:
     def collect(self) -> Iterator[Metric | LargeGauge | None]:
         telemetry = self._telemetry
         pushes = CounterMetricFamily(
-            "penstock_telemetry_pushes", "Pushes of metrics by clients, by result", labels=["result"]
+            "penstock_telemetry_pushes", "Metric pushes of clients, by result", labels=["result"]
         )
         for result, number in telemetry.pushes.items():
             pushes.add_metric([result], number)
@@ -31,7 +31,7 @@ class TelemetryMetrics:
         )
         yield CounterMetricFamily(
             "penstock_telemetry_dropped",
-            "Values in pushes that are not shown: too many, or of a kind that is not read",
+            "Pushed values that are not exported: over a limit, or of an unsupported type",
             value=telemetry.collected.dropped + telemetry.skipped,
         )
         yield LargeGauge(_INFO, "Clients that push metrics", self._clients())
@@ -44,9 +44,9 @@ class TelemetryMetrics:
 
     def _clients(self) -> Iterator[Sample]:
         for client, resource in self._telemetry.instances():
-            said = dict(shown_labels(tuple(resource.items())))
+            resource_labels = dict(shown_labels(tuple(resource.items())))
             known = {name: (value or "")[:255] for name, value in client._asdict().items()}
-            yield Sample(_INFO, {**said, **known}, 1)
+            yield Sample(_INFO, {**resource_labels, **known}, 1)
 
     def _samples(self, family: Family) -> Iterator[Sample]:
         for client, labels, value in family.samples():

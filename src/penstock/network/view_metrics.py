@@ -1,4 +1,4 @@
-"""What views cost and give at this broker; the sum over all brokers tells of all."""
+"""Prometheus metrics of views: records scanned and matched on this broker."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -8,21 +8,21 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from penstock.broker.views.service import ViewService
 
 VIEWS_MAX: Final = 1000
-"""Views that are told of one by one: a scrape stays small whatever there is."""
+"""Views that are exported individually; bounds the size of a scrape."""
 COUNTERS: Final = (
-    ("scanned", "penstock_view_scanned_records", "Records that were looked at for readers of a view"),
-    ("scanned_bytes", "penstock_view_scanned_bytes", "Bytes of batches that were looked at for readers of a view"),
-    ("matched", "penstock_view_matched_records", "Records that readers of a view were sent"),
+    ("scanned", "penstock_view_scanned_records", "Records scanned for readers of a view"),
+    ("scanned_bytes", "penstock_view_scanned_bytes", "Bytes of record batches scanned for readers of a view"),
+    ("matched", "penstock_view_matched_records", "Records sent to readers of a view"),
     (
         "unknown",
         "penstock_view_unknown_records",
-        "Records that a view's condition could not be put to: no such header, no JSON, no number",
+        "Records whose match with a view's condition is unknown: no such header, not JSON, not a number",
     ),
 )
 
 
 class ViewMetrics:
-    """Looks when it is asked."""
+    """Reads the counters of views at scrape time."""
 
     def __init__(self, service: ViewService) -> None:
         self._service = service

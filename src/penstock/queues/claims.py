@@ -43,7 +43,7 @@ class _Claims:
         self._now_ms = now_ms
         self._due_ms = now_ms + command.visibility_ms
         self._room = command.settings.in_flight_max - delivery.in_flight
-        self._ours: dict[str, bool] = {}
+        self._open_groups: dict[str, bool] = {}
         """By message group: whether no other holder has messages of it in flight."""
         self.taken: list[Acquired] = []
 
@@ -78,7 +78,7 @@ class _Claims:
             return None
         if group is not None and not self._is_open(group):
             return None
-        if not (is_ours and due_ms > self._now_ms):  # what is in flight counts already
+        if not (is_ours and due_ms > self._now_ms):  # messages in flight are counted already
             last = min(last, first + self._room - 1)
             if last < first:
                 return None
@@ -91,11 +91,11 @@ class _Claims:
 
     def _is_open(self, group: str) -> bool:
         """Whether no other holder has messages of a message group in flight."""
-        known = self._ours.get(group)
+        known = self._open_groups.get(group)
         if known is None:
             chain = self._delivery.chains.get(group)
             ranges = self._delivery.ranges
-            known = self._ours[group] = (
+            known = self._open_groups[group] = (
                 chain is None
                 or not chain.held
                 or all(
@@ -121,23 +121,23 @@ class _Claims:
         starts = [first for first, _ in command.ranges]
         wanted_to = command.ranges[-1][1]
         is_fifo = command.settings.is_fifo
-        looked = [one for one in fresh if one.offset <= wanted_to]
+        processed = [one for one in fresh if one.offset <= wanted_to]
         if is_fifo:
-            looked = looked[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
+            processed = processed[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
         left: DeliveryRange | None = None
-        for one in looked:
+        for one in processed:
             at = bisect_right(starts, one.offset) - 1
             is_wanted = at >= 0 and one.offset <= command.ranges[at][1]
-            delivery_range = self._look(one, is_wanted, is_fifo)
+            delivery_range = self._fresh_range(one, is_wanted, is_fifo)
             left = self._keep(left, delivery_range)
         if left is not None:
             self._draft.put(delivery, left)
-        end = self._end(looked, fresh)
+        end = self._end(processed, fresh)
         if end != delivery.end:
             self._draft.position(delivery, end)
         return end - 1
 
-    def _look(self, one: Fresh, is_wanted: bool, is_fifo: bool) -> DeliveryRange:
+    def _fresh_range(self, one: Fresh, is_wanted: bool, is_fifo: bool) -> DeliveryRange:
         """Returns the range of one fresh message: held, delayed or available."""
         due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
         delivery_range = DeliveryRange(one.offset, one.offset, 0, due_ms, "", 0, one.group if is_fifo else None)
@@ -154,10 +154,10 @@ class _Claims:
         self._draft.put(self._delivery, left)
         return delivery_range
 
-    def _end(self, looked: Sequence[Fresh], fresh: Sequence[Fresh]) -> int:
+    def _end(self, processed: Sequence[Fresh], fresh: Sequence[Fresh]) -> int:
         """Returns the group's new end: after the last processed message, or `fresh_end` if all were processed."""
-        end = looked[-1].offset + 1 if looked else self._delivery.end
-        return max(end, self._command.fresh_end) if len(looked) == len(fresh) else end
+        end = processed[-1].offset + 1 if processed else self._delivery.end
+        return max(end, self._command.fresh_end) if len(processed) == len(fresh) else end
 
 
 def _singles(fresh: Fresh) -> Iterator[Fresh]:

@@ -71,7 +71,7 @@ class Acquire(NamedTuple):
 class Reschedule(NamedTuple):
     """Shifts the deadlines that have not expired, after the clock was set. The reply is the next command, or None.
 
-    If the clock was set back, submit it when the machine already gets the new time.
+    If the clock was set back, submit it when the state machine already gets the new time.
     """
 
     by_ms: int

@@ -108,7 +108,7 @@ class DeliveryState:
     # -- changes
 
     def advance(self, now_ms: int) -> None:
-        """Expires visibility timeouts and delays due by `now_ms`. Ignores a time that goes back."""
+        """Expires visibility timeouts and delays due by `now_ms`. Ignores an earlier time than before."""
         if now_ms <= self._now_ms:
             return
         self._now_ms = now_ms

@@ -6,7 +6,7 @@ from penstock.client.partitioner import partition_of_key
 from penstock.foundation.decision import StateRecord
 from penstock.queues.commands import Destination
 from penstock.queues.delivery_state import DeliveryState
-from penstock.queues.moves import Moves, after_abandoned, copy_effect, numbered
+from penstock.queues.moves import Moves, after_abandoned, copy_effect, next_move
 from penstock.queues.records import (
     KEY_ERRORS,
     NO_SEQUENCE,
@@ -25,13 +25,13 @@ from penstock.queues.settings import DeadLetter, DeliverySettings
 class Draft:
     """Collects the records and effects of one decision."""
 
-    __slots__ = ("_moves", "_set_out", "effects", "records")
+    __slots__ = ("_moves", "_started", "effects", "records")
 
     def __init__(self, moves: Moves) -> None:
         self.records: list[StateRecord] = []
         self.effects: list[Any] = []
         self._moves = moves
-        self._set_out: set[Destination] | None = None
+        self._started: set[Destination] | None = None
         """Destinations of the moves that this decision starts."""
 
     def put(self, delivery: DeliveryState, delivery_range: DeliveryRange) -> None:
@@ -67,8 +67,8 @@ class Draft:
             Move(destination),
         )
         moves = self._moves
-        is_free = destination not in moves.under_way and moves.next_to(destination) is None
-        if is_free and moves.producer_id is not None and not (self._set_out and destination in self._set_out):
+        is_free = destination not in moves.in_progress and moves.next_to(destination) is None
+        if is_free and moves.producer_id is not None and not (self._started and destination in self._started):
             self.start_move(delivery, delivery_range)
         else:
             self.put(delivery, delivery_range)
@@ -79,7 +79,7 @@ class Draft:
         assert wanted is not None
         assert producer_id is not None
         destination = wanted.destination
-        move, route = numbered(destination, producer_id, self._moves.routes.get(destination))
+        move, route = next_move(destination, producer_id, self._moves.routes.get(destination))
         first, last, count, due_ms, holder, received_ms, group, _ = delivery_range
         leaving = DeliveryRange(first, first, count, due_ms, holder, received_ms, group, move)
         self.put(delivery, leaving)
@@ -87,9 +87,9 @@ class Draft:
             self.put(delivery, delivery_range.part(first + 1, last))
         self.records.append(route_record(destination, route))
         self.effects.append(copy_effect(delivery.name, leaving))
-        if self._set_out is None:
-            self._set_out = set()
-        self._set_out.add(destination)
+        if self._started is None:
+            self._started = set()
+        self._started.add(destination)
 
     def abandon_move(self, delivery_range: DeliveryRange) -> None:
         """Retires the epoch of a move that has started: its sequence may or may not have been written."""

@@ -80,8 +80,8 @@ class _FifoAcquisition:
         """Acquires messages group by group: first groups with messages below the end, by their first message."""
         delivery, command = self._delivery, self._command
         fresh = fresh_of(delivery, command)
-        looked = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
-        near = _by_group(looked[: window_of(self._want)])
+        processed = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
+        near = _by_group(processed[: window_of(self._want)])
         for first in delivery.ready:
             if self._want <= 0:
                 break
@@ -91,9 +91,9 @@ class _FifoAcquisition:
                 self._choose(near.get(group, ()))
         self._choose_groups(near)
         if not self._chosen and self._want > 0:
-            self._choose_groups(_by_group(looked))
+            self._choose_groups(_by_group(processed))
         if fresh is not None:
-            self._look(fresh, list(looked))
+            self._put_waiting(fresh, list(processed))
 
     def _take_chain(self, offsets: Sequence[int]) -> bool:
         """Acquires messages from the front of a group. Returns whether none is left."""
@@ -138,20 +138,20 @@ class _FifoAcquisition:
             self._chosen.add(one.offset)
             self._hold(one.offset, 1, self._now_ms, one.group)
 
-    def _look(self, fresh: Sequence[Fresh], looked: list[Fresh]) -> None:
+    def _put_waiting(self, fresh: Sequence[Fresh], processed: list[Fresh]) -> None:
         """Makes ranges of the fresh messages up to the last one acquired; of all if none is."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
-            while looked[-1].offset not in chosen:
-                looked.pop()
-        elif self._want <= 0 or self._is_early(looked):
-            looked = []
-        for one in looked:
+            while processed[-1].offset not in chosen:
+                processed.pop()
+        elif self._want <= 0 or self._is_early(processed):
+            processed = []
+        for one in processed:
             if one.offset not in chosen:
                 due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
                 self._draft.put(delivery, DeliveryRange(one.offset, one.offset, 0, due_ms, "", 0, one.group))
-        end = looked[-1].offset + 1 if looked else delivery.end
-        if len(looked) == len(fresh):
+        end = processed[-1].offset + 1 if processed else delivery.end
+        if len(processed) == len(fresh):
             end = max(end, command.fresh_end)
         if end != delivery.end:
             self._draft.position(delivery, end)

@@ -57,7 +57,7 @@ from penstock.queues.records import (
 )
 from penstock.queues.settings import GROUPS_MAX
 
-AGAIN_MS: Final = 1000
+RETRY_MS: Final = 1000
 """Interval of retries: of requests for a producer id, and of moves."""
 HOLDER_CHARS_MAX: Final = 1024
 """Limit of the holder's name, which is in every record of a range that it holds."""
@@ -74,7 +74,7 @@ class QueueMachine:
         self._moves = Moves()
         self._loaded_ms: int | None = None
         """Set after loading, until the moves that had started are resumed."""
-        self._again_ms = 0
+        self._retry_at_ms = 0
         self._deciders: Final[dict[type, Callable[[Draft, Any, int], Any]]] = {
             Acquire: self._acquire,
             Claim: self._claim,
@@ -128,7 +128,7 @@ class QueueMachine:
             for delivery_range in delivery.ranges.values():
                 if delivery_range.move is None:
                     yield range_record(delivery.prefix, delivery.name, delivery_range)
-        for key in self._moves.in_turn():
+        for key in self._moves.in_order():
             delivery = self._deliveries[key.group]
             yield range_record(delivery.prefix, delivery.name, delivery.ranges[key.first])
 
@@ -137,7 +137,7 @@ class QueueMachine:
     def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
         decider = self._deciders.get(type(command))
         if decider is None:
-            raise InvalidRequest(f"delivery state takes no {type(command).__name__}")
+            raise InvalidRequest(f"{type(command).__name__} is not a command of the delivery state machine")
         draft = Draft(self._moves)
         value = decider(draft, command, now_ms)
         return Decision(
@@ -146,7 +146,7 @@ class QueueMachine:
             effects=tuple(draft.effects),
             is_whole=type(command) not in _IN_PARTS,
             # "Already finished" must be the answer of the current leader: a deposed one may miss the latest state.
-            must_lead=not draft.records and type(command) in _TOLD_BY_LEADERS,
+            must_lead=not draft.records and type(command) in _CONFIRMED_BY_LEADER,
         )
 
     def _acquire(self, draft: Draft, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
@@ -175,7 +175,7 @@ class QueueMachine:
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
         """Starts a group without state at the offset where fresh messages were read."""
-        self._check_room()
+        self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
         )
@@ -201,9 +201,9 @@ class QueueMachine:
             raise InvalidRequest(f"a group cannot begin at offset {command.end}")
         delivery = self._deliveries.get(command.group)
         if delivery is None:
-            self._check_room()
+            self._check_group_limit()
             delivery = DeliveryState(command.group)
-        self._again_ms = now_ms  # other moves may start now
+        self._retry_at_ms = now_ms  # other moves may start now
         if command.end < self.purged_to(command.group):
             # Other messages will have these offsets.
             draft.records.append(purge_record(command.group, command.end))
@@ -212,7 +212,7 @@ class QueueMachine:
     def _purge(self, draft: Draft, command: Purge, now_ms: int) -> None:
         delivery = self._deliveries.get(command.group)
         if delivery is None:
-            self._check_room()
+            self._check_group_limit()
             delivery = DeliveryState(command.group, command.end)
             draft.position(delivery, command.end)
         positions.purge(draft, delivery, command.end)
@@ -223,13 +223,13 @@ class QueueMachine:
     def _trim(self, draft: Draft, command: Trimmed, now_ms: int) -> None:
         delivery = self._deliveries.get(command.group)
         if delivery is not None:
-            self._again_ms = now_ms
+            self._retry_at_ms = now_ms
             positions.trim(draft, delivery, command.start)
 
     def _forget(self, draft: Draft, command: DeleteGroup, now_ms: int) -> None:
         delivery = self._deliveries.get(command.group)
         if delivery is not None:
-            self._again_ms = now_ms
+            self._retry_at_ms = now_ms
             if self.purged_to(command.group):
                 draft.records.append(purge_record(command.group, None))
             positions.forget(draft, delivery)
@@ -237,7 +237,7 @@ class QueueMachine:
     def _reschedule(self, draft: Draft, command: Reschedule, now_ms: int) -> Reschedule | None:
         return reschedule(draft, self._deliveries, command, now_ms)
 
-    def _check_room(self) -> None:
+    def _check_group_limit(self) -> None:
         if len(self._deliveries) >= GROUPS_MAX:
             raise TooManyGroups(
                 f"{len(self._deliveries)} groups share this partition, at most {GROUPS_MAX}; delete those not needed"
@@ -270,14 +270,14 @@ class QueueMachine:
         found = self._moving(command)
         if found is None:
             return
-        self._again_ms = now_ms
+        self._retry_at_ms = now_ms
         delivery, (first, last, count, _, _, received_ms, group, _) = found
         draft.abandon_move(found[1])
         draft.put(delivery, DeliveryRange(first, last, count, command.due_ms, "", received_ms, group))
 
     def _set_producer(self, draft: Draft, command: SetProducer, now_ms: int) -> None:
         if self._moves.producer_id is None:
-            self._again_ms = now_ms
+            self._retry_at_ms = now_ms
             draft.records.append(producer_record(command.producer_id))
 
     # -- waking
@@ -286,14 +286,14 @@ class QueueMachine:
     def wake_at_ms(self) -> int | None:
         if self._loaded_ms is not None:
             return self._loaded_ms
-        return self._again_ms if self._moves.is_idle_somewhere else None
+        return self._retry_at_ms if self._moves.can_start else None
 
     def wake(self, now_ms: int) -> Decision:
         if self._loaded_ms is not None:
             return self._resume()
-        self._again_ms = now_ms + AGAIN_MS
+        self._retry_at_ms = now_ms + RETRY_MS
         draft = Draft(self._moves)
-        for destination in self._moves.idle:
+        for destination in self._moves.idle_destinations:
             if self._moves.producer_id is None:
                 return Decision(effects=(NeedProducer(),))
             key = self._moves.next_to(destination)
@@ -305,9 +305,9 @@ class QueueMachine:
     def _resume(self) -> Decision:
         """Repeats the copies that the previous leader may or may not have written. Persists nothing: cannot fail."""
         self._loaded_ms = None
-        under_way = self._moves.under_way.values()
+        moving = self._moves.in_progress.values()
         return Decision(
-            effects=tuple(copy_effect(key.group, self._deliveries[key.group].ranges[key.first]) for key in under_way)
+            effects=tuple(copy_effect(key.group, self._deliveries[key.group].ranges[key.first]) for key in moving)
         )
 
     # -- applying
@@ -363,12 +363,12 @@ class QueueMachine:
 
     def loaded(self, now_ms: int) -> None:
         self._loaded_ms = now_ms
-        self._again_ms = now_ms
+        self._retry_at_ms = now_ms
 
 
 _IN_PARTS: Final = frozenset((SetPosition, Purge, Trimmed, DeleteGroup))
 """Commands whose decisions may be larger than a batch, and may be persisted in part; see positions.py."""
-_TOLD_BY_LEADERS: Final = frozenset((Acknowledge, SetPosition, Purge, DeleteGroup))
+_CONFIRMED_BY_LEADER: Final = frozenset((Acknowledge, SetPosition, Purge, DeleteGroup))
 """Commands whose empty decision must be confirmed by the current leader: a deposed one may miss the latest state."""
 
 

@@ -23,7 +23,7 @@ TRACE: Final = "penstock-trace"
 GROUP_BYTES_MAX: Final = 1024
 RECEIPT_VERSION: Final = 1
 _RECEIPT: Final = struct.Struct(">B16siq")  # version, topic id, partition, offset; the rest is the holder
-_PLACE: Final = struct.Struct(">16siq")
+_ID_FIELDS: Final = struct.Struct(">16siq")
 _TO_URL: Final = bytes.maketrans(b"+/", b"-_")
 _FROM_URL: Final = bytes.maketrans(b"-_", b"+/")
 
@@ -34,7 +34,7 @@ def message_id(topic_id: bytes, partition: int, offset: int) -> str:
     >>> message_id(bytes(16), 0, 0) == message_id(bytes(16), 0, 0) != message_id(bytes(16), 0, 1)
     True
     """
-    text = blake2b(_PLACE.pack(topic_id, partition, offset), digest_size=16).hexdigest()
+    text = blake2b(_ID_FIELDS.pack(topic_id, partition, offset), digest_size=16).hexdigest()
     # Version 8 is for custom ids (RFC 9562).
     return f"{text[:8]}-{text[8:12]}-8{text[13:16]}-{'89ab'[int(text[16], 16) & 3]}{text[17:20]}-{text[20:]}"
 
@@ -47,7 +47,7 @@ def message_group(key: bytes | None) -> str:
     """
     if not key:
         return ""
-    if len(key) > GROUP_BYTES_MAX:  # SQS's have 128 characters at most; Kafka's keys, any
+    if len(key) > GROUP_BYTES_MAX:  # SQS allows 128 characters; keys of Kafka records have no limit
         key = key[: GROUP_BYTES_MAX - 32] + blake2b(key, digest_size=16).hexdigest().encode()
     return key.decode(errors=KEY_ERRORS)
 

@@ -26,47 +26,47 @@ class Moves:
     def __init__(self) -> None:
         self.producer_id: int | None = None
         self.routes: dict[Destination, Route] = {}
-        self.under_way: dict[Destination, DeliveryRangeKey] = {}
-        self._wanted: dict[Destination, dict[DeliveryRangeKey, None]] = {}
+        self.in_progress: dict[Destination, DeliveryRangeKey] = {}
+        self._pending: dict[Destination, dict[DeliveryRangeKey, None]] = {}
         """Moves that have not started, in order."""
 
     def next_to(self, destination: Destination) -> DeliveryRangeKey | None:
         """Returns the next move to a destination that has not started."""
-        return next(iter(self._wanted.get(destination, ())), None)
+        return next(iter(self._pending.get(destination, ())), None)
 
     @property
-    def is_idle_somewhere(self) -> bool:
+    def can_start(self) -> bool:
         """Whether a move can start: one is pending to a destination, and none is in progress."""
-        return bool(self._wanted) and any(destination not in self.under_way for destination in self._wanted)
+        return bool(self._pending) and any(destination not in self.in_progress for destination in self._pending)
 
     @property
-    def idle(self) -> list[Destination]:
-        return [destination for destination in self._wanted if destination not in self.under_way]
+    def idle_destinations(self) -> list[Destination]:
+        return [destination for destination in self._pending if destination not in self.in_progress]
 
-    def in_turn(self) -> Iterator[DeliveryRangeKey]:
+    def in_order(self) -> Iterator[DeliveryRangeKey]:
         """Yields all moves: those in progress, then pending ones in order."""
-        yield from self.under_way.values()
-        for wanted in self._wanted.values():
-            yield from wanted
+        yield from self.in_progress.values()
+        for pending in self._pending.values():
+            yield from pending
 
     def enter(self, key: DeliveryRangeKey, move: Move) -> None:
         if move.sequence == NO_SEQUENCE:
-            self._wanted.setdefault(move.destination, {})[key] = None
+            self._pending.setdefault(move.destination, {})[key] = None
         else:
-            self.under_way[move.destination] = key
+            self.in_progress[move.destination] = key
 
     def leave(self, key: DeliveryRangeKey, move: Move) -> None:
         if move.sequence != NO_SEQUENCE:
-            if self.under_way.get(move.destination) == key:
-                del self.under_way[move.destination]
+            if self.in_progress.get(move.destination) == key:
+                del self.in_progress[move.destination]
             return
-        wanted = self._wanted[move.destination]
-        del wanted[key]
-        if not wanted:
-            del self._wanted[move.destination]
+        pending = self._pending[move.destination]
+        del pending[key]
+        if not pending:
+            del self._pending[move.destination]
 
 
-def numbered(destination: Destination, producer_id: int, route: Route | None) -> tuple[Move, Route]:
+def next_move(destination: Destination, producer_id: int, route: Route | None) -> tuple[Move, Route]:
     """Returns the next move to a destination, and the route after it."""
     if route is None or route.producer_id != producer_id:
         route = Route(producer_id, 0, 0)

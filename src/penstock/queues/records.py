@@ -31,14 +31,14 @@ EPOCH_MAX: Final = 2**15 - 1
 
 _NAMED: Final = struct.Struct(">BH")  # kind, length of the group's name
 _FIRST: Final = struct.Struct(">q")
-_PLACE: Final = struct.Struct(">16si")
+_DESTINATION: Final = struct.Struct(">16si")
 _POSITION: Final = struct.Struct(">Bq")
 _RANGE: Final = struct.Struct(">BBqIqqHH")  # version, flags, last, count, due, first received, holder, message group
 _NUMBERED: Final = struct.Struct(">qhi")  # producer id, epoch, sequence
 _ROUTE: Final = struct.Struct(">Bqhi")
 _GROUPED: Final = 1
 _MOVING: Final = 2
-_UNDER_WAY: Final = 4
+_STARTED: Final = 4
 
 
 class Move(NamedTuple):
@@ -93,7 +93,7 @@ class DeliveryRangeKey(NamedTuple):
     first: int
 
 
-# -- written
+# -- encode
 
 
 def range_prefix(group: str) -> bytes:
@@ -122,9 +122,9 @@ def _special_range(delivery_range: DeliveryRange, held: bytes) -> bytes:
     if delivery_range.move is not None:
         destination, producer_id, epoch, sequence = delivery_range.move
         flags |= _MOVING
-        tail = _PLACE.pack(*destination)
+        tail = _DESTINATION.pack(*destination)
         if sequence != NO_SEQUENCE:
-            flags |= _UNDER_WAY
+            flags |= _STARTED
             tail += _NUMBERED.pack(producer_id, epoch, sequence)
     head = _RANGE.pack(
         VERSION,
@@ -156,7 +156,7 @@ def position_record(key: bytes, group: str, end: int | None) -> StateRecord:
 
 def route_record(destination: Destination, route: Route | None) -> StateRecord:
     return StateRecord(
-        key=bytes((ROUTE,)) + _PLACE.pack(*destination),
+        key=bytes((ROUTE,)) + _DESTINATION.pack(*destination),
         value=None if route is None else _ROUTE.pack(VERSION, *route),
         parsed=(destination, route),
     )
@@ -182,7 +182,7 @@ def producer_record(producer_id: int | None) -> StateRecord:
     return StateRecord(key=bytes((PRODUCER,)), value=value, parsed=(None, producer_id))
 
 
-# -- read back
+# -- decode
 
 
 def read_position(record: StateRecord) -> tuple[str, int | None]:
@@ -214,9 +214,9 @@ def _read_range(first: int, value: bytes) -> DeliveryRange:
     version, flags, last, count, due_ms, received_ms, held, grouped = _RANGE.unpack_from(value)
     if version != VERSION:
         raise ValueError(f"version {version}, expected {VERSION}")
-    if flags & ~(_GROUPED | _MOVING | _UNDER_WAY) or flags & (_MOVING | _UNDER_WAY) == _UNDER_WAY:
+    if flags & ~(_GROUPED | _MOVING | _STARTED) or flags & (_MOVING | _STARTED) == _STARTED:
         raise ValueError(f"flags {flags:#x}")
-    if not 0 <= first <= last or (flags & (_GROUPED | _UNDER_WAY) and first != last):
+    if not 0 <= first <= last or (flags & (_GROUPED | _STARTED) and first != last):
         raise ValueError(f"offsets {first} to {last}")
     if not flags & _GROUPED and grouped:
         raise ValueError("a message group without its flag")
@@ -227,9 +227,9 @@ def _read_range(first: int, value: bytes) -> DeliveryRange:
     at += grouped
     move = None
     if flags & _MOVING:
-        move = Move(Destination(*_PLACE.unpack_from(value, at)))
-        at += _PLACE.size
-        if flags & _UNDER_WAY:
+        move = Move(Destination(*_DESTINATION.unpack_from(value, at)))
+        at += _DESTINATION.size
+        if flags & _STARTED:
             move = Move(move.destination, *_NUMBERED.unpack_from(value, at))
             at += _NUMBERED.size
     if at != len(value):
@@ -240,9 +240,9 @@ def _read_range(first: int, value: bytes) -> DeliveryRange:
 def read_route(record: StateRecord) -> tuple[Destination, Route | None]:
     if record.parsed is not None:
         return record.parsed
-    if len(record.key) != 1 + _PLACE.size:
+    if len(record.key) != 1 + _DESTINATION.size:
         raise _damaged(record, "its key names no destination")
-    destination = Destination(*_PLACE.unpack_from(record.key, 1))
+    destination = Destination(*_DESTINATION.unpack_from(record.key, 1))
     if record.value is None:
         return destination, None
     if len(record.value) != _ROUTE.size or record.value[0] != VERSION:
@@ -278,7 +278,7 @@ def _read_number(record: StateRecord) -> int | None:
         raise _damaged(record, f"its value is not of version {VERSION}")
     number: int = _POSITION.unpack(record.value)[1]
     if number < 0:
-        raise _damaged(record, f"it says {number}")
+        raise _damaged(record, f"its value is {number}")
     return number
 
 

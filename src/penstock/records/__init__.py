@@ -1,1 +1,1 @@
-"""Record batches, format v2: read, build, compress, filter, to columns and Arrow. No IO."""
+"""Record batches, format v2: read, build, compress, filter, convert to columns and Arrow. No IO."""

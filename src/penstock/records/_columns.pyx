@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The per-record work, compiled: the twin of `_columns_pure.py`, described by `kernel.Kernel`.
+"""The per-record loops, compiled: the counterpart of `_columns_pure.py`, documented in `kernel.Kernel`.
 
-It reads bytes that strangers sent. Every read goes through a Cursor, which never passes its end, or follows a
-range that was checked against its buffer just before.
+It reads untrusted bytes. Every read goes through a Cursor, which never passes its end, or uses a range that was
+checked against its buffer just before.
 """
 
 cimport cython
@@ -33,12 +33,12 @@ cdef enum:
     VARLONG_LAST_SHIFT = 63
     VARLONG_LAST_BYTE_MAX = 0x01
 
-cdef int64_t ARROW_BYTES_MAX = 2147483647  # what int32 offsets reach
-cdef int64_t BODY_BYTES_MAX = 2147483647 - 49  # a batch's length, less the header fields that it counts
+cdef int64_t ARROW_BYTES_MAX = 2147483647  # the range of int32 offsets
+cdef int64_t BODY_BYTES_MAX = 2147483647 - 49  # a batch's length field, less the header fields that it counts
 
 
 cdef class View:
-    """Holds on to an object's bytes for as long as it lives itself."""
+    """A buffer view that keeps its owner's bytes alive."""
 
     cdef Py_buffer buffer
     cdef const uint8_t* start
@@ -80,7 +80,7 @@ cdef struct Header:
 
 
 cdef inline int32_t varint(Cursor* cursor) noexcept nogil:
-    """A zigzag number of 32 bits; those of one and two bytes, which are most, here and the rest below."""
+    """Reads a 32-bit zigzag varint; one and two bytes (most of them) here, longer ones below."""
     cdef uint32_t raw
     if cursor.end - cursor.at < 2:
         return <int32_t>long_varint(cursor, VARINT_LAST_SHIFT, VARINT_LAST_BYTE_MAX)
@@ -96,7 +96,7 @@ cdef inline int32_t varint(Cursor* cursor) noexcept nogil:
 
 
 cdef int64_t long_varint(Cursor* cursor, int last_shift, uint64_t last_byte_max) noexcept nogil:
-    """A zigzag number whose last possible byte, the one at `last_shift`, is at most `last_byte_max`."""
+    """Reads a zigzag varint whose last possible byte, at `last_shift`, is at most `last_byte_max`."""
     cdef uint64_t raw = 0, byte
     cdef int shift = 0
     while cursor.at < cursor.end:
@@ -113,7 +113,7 @@ cdef int64_t long_varint(Cursor* cursor, int last_shift, uint64_t last_byte_max)
 
 
 cdef inline const uint8_t* take(Cursor* cursor, int32_t length) noexcept nogil:
-    """Where `length` bytes lie, which the cursor passes over; -1 is null and takes none."""
+    """Returns the start of the next `length` bytes and advances the cursor; -1 is null and takes none."""
     cdef const uint8_t* taken = cursor.at
     if length < NULL_LENGTH or length > cursor.end - cursor.at:
         cursor.bad = True
@@ -123,9 +123,9 @@ cdef inline const uint8_t* take(Cursor* cursor, int32_t length) noexcept nogil:
 
 
 cdef inline void read_record(Cursor* cursor, Record* record) noexcept nogil:
-    """All of the record after its length; the cursor ends where the record does."""
+    """Reads the record after its length; the cursor ends where the record does."""
     cdef Header header
-    cursor.at += 1  # attributes, unused; RECORD_BYTES_MIN bytes are known to be there
+    cursor.at += 1  # attributes, unused; the record has at least RECORD_BYTES_MIN bytes
     if cursor.at < cursor.end and cursor.at[0] < 0x80:
         record.timestamp_delta = varint(cursor)
     else:
@@ -250,7 +250,7 @@ def decode(
     bint same_timestamp,
 ):
     cdef View view = View(body)
-    # The count is the sender's word: no more rows than the body could hold records.
+    # The count comes from the sender: allocate no more rows than the body can contain.
     if count < 0 or count > view.size // (1 + RECORD_BYTES_MIN):
         raise CorruptMessage(f"{count} records cannot be in {view.size} bytes")
     block = PyBytes_FromStringAndSize(NULL, count * ROW_BYTES)
@@ -289,7 +289,7 @@ cdef Py_ssize_t fill_columns(
     int64_t base_timestamp,
     bint same_timestamp,
 ) noexcept nogil:
-    """How many records were good before the first bad one; -1 if all were but something follows them."""
+    """Returns the number of valid records before the first invalid one; -1 if all are but more bytes follow."""
     cdef int64_t* offsets = <int64_t*>block
     cdef int64_t* timestamps = offsets + count
     cdef int32_t* key_at = <int32_t*>(timestamps + count)
@@ -345,7 +345,7 @@ cdef inline bint overflows(int64_t a, int64_t b) noexcept nogil:
 # ---- headers ----
 
 cdef class HeaderRows:
-    """Where each record's headers are: positions that may be anyone's, and so are checked again."""
+    """Positions of each record's headers; they come from untrusted callers, so they are checked again."""
 
     cdef View body, at, count
     cdef Py_ssize_t rows
@@ -357,7 +357,7 @@ cdef class HeaderRows:
             raise ValueError(f"{self.at.size} bytes of positions, {self.count.size} of counts")
 
     cdef int32_t open(self, Py_ssize_t row, Cursor* cursor) except -1:
-        """Puts the cursor on the row's first header; how many there are."""
+        """Sets the cursor to the row's first header; returns the number of headers."""
         cdef int32_t at = (<const int32_t*>self.at.start)[row]
         cdef int32_t count = (<const int32_t*>self.count.start)[row]
         if at < 0 or at > self.body.size or count < 0 or count > (self.body.size - at) // 2:

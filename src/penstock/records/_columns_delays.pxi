@@ -1,8 +1,8 @@
-# ---- messages that wait for their time: see delays/entries.py for what an entry is ----
+# ---- delayed messages: see delays/entries.py for the layout of an entry ----
 
 cdef enum:
     ENTRY_BYTES = 32
-    ENTRY_KEY_BYTES = 10  # of a record that an entry is made of: its kind, and an offset
+    ENTRY_KEY_BYTES = 10  # key of a record that becomes an entry: its kind, and an offset
     ENTRY_VALUE_BYTES = 24
 
 
@@ -50,7 +50,7 @@ def pack_entries(batch, kind):
         cursor.end = end
         if record.key_len == ENTRY_KEY_BYTES and memcmp(record.key, wanted.start, 2) == 0:
             if record.value_len < ENTRY_VALUE_BYTES:
-                continue  # it is gone
+                continue  # a tombstone
             memcpy(out, record.value + 1, 8)
             memcpy(out + 8, record.key + 2, 8)
             out[16] = record.value[0]

@@ -1,7 +1,7 @@
-# Part of _columns.pyx: comparisons of columns with values, for filters; the twin of `_columns_filter_pure.py`.
+# Part of _columns.pyx: filters of columns; the counterpart of `_columns_filter_pure.py`.
 #
-# Each gives a byte for each record: FALSE, TRUE, or UNKNOWN where there is nothing to compare, as in SQL. Records that
-# nobody needs to know about (whose byte in `live` is 0) are FALSE, unread.
+# Each returns a byte per record: FALSE, TRUE, or UNKNOWN for null, as in SQL. Records whose byte in `live` is 0 are
+# not read and get FALSE.
 
 cdef extern from "string.h":
     void* memmem(const void* haystack, size_t haystack_len, const void* needle, size_t needle_len) nogil
@@ -21,11 +21,11 @@ cdef enum:
     GT = 4
     GE = 5
     NUMBER_BYTES_MAX = 64
-    LINEAR_MAX = 8  # so many values are looked through one by one; more are hashed
+    LINEAR_MAX = 8  # up to this many values are compared one by one; more are hashed
 
 
 cdef inline uint8_t holds(int op, int order) noexcept nogil:
-    """Whether a comparison holds between things of which the first comes before (-1), with or after (1) the second."""
+    """Returns whether the operator holds for operands that compare as `order` (-1, 0 or 1)."""
     if op == EQ:
         return order == 0
     if op == NE:
@@ -41,7 +41,7 @@ cdef inline uint8_t holds(int op, int order) noexcept nogil:
 
 @cython.final
 cdef class Cells:
-    """A column of bytes, the rows of it that are wanted, and the answers."""
+    """A column of bytes, the rows to examine, and the results."""
 
     cdef Slices cells
     cdef View live
@@ -59,7 +59,7 @@ cdef class Cells:
         self.state = <uint8_t*>PyBytes_AS_STRING(self.states)
 
     cdef inline const uint8_t* open(self, Py_ssize_t row, int32_t* length) except? NULL:
-        """Where a row's bytes lie. Its state is set already if there are none, or none are wanted."""
+        """Returns the start of a row's bytes; for a null or skipped row sets its state and the length -1."""
         length[0] = -1
         if self.live is not None and not self.live.start[row]:
             self.state[row] = FALSE
@@ -97,7 +97,7 @@ def match_text(body, at, length, live, int op, value):
 
 
 cdef inline uint32_t hash_of(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    """FNV-1a. Who chooses the values that a filter has can only make that filter slow, and it has few of them."""
+    """FNV-1a, unkeyed: collisions could only slow down the filter whose author chose the values."""
     cdef uint32_t value = 2166136261
     cdef Py_ssize_t at
     for at in range(size):
@@ -107,7 +107,7 @@ cdef inline uint32_t hash_of(const uint8_t* data, Py_ssize_t size) noexcept nogi
 
 @cython.final
 cdef class TextSet:
-    """Values to look up bytes among."""
+    """A set of byte values."""
 
     cdef list views
     cdef int32_t* slots
@@ -191,7 +191,7 @@ def match_flag(body, at, length, live, bint wanted):
 
 
 cdef inline bint spells(const uint8_t* data, const char* word, int size) noexcept nogil:
-    """Whether these letters are that word, in capitals or not."""
+    """Returns whether the bytes are that word, ignoring case."""
     cdef int at
     for at in range(size):
         if data[at] | 0x20 != <uint8_t>word[at]:
@@ -206,14 +206,14 @@ cdef struct Number:
 
 
 cdef inline Py_ssize_t digits(const uint8_t* data, Py_ssize_t at, Py_ssize_t size) noexcept nogil:
-    """Where the digits that begin at `at` end."""
+    """Returns the end of the digits that begin at `at`."""
     while at < size and 48 <= data[at] <= 57:
         at += 1
     return at
 
 
 cdef bint is_number(const uint8_t* data, Py_ssize_t size, bint* is_whole) noexcept nogil:
-    """Whether all of it is a decimal number, as people and programs write them."""
+    """Returns whether all of it is a decimal number, with optional sign, fraction and exponent."""
     cdef Py_ssize_t at = 0, first, end
     is_whole[0] = True
     if size == 0 or size > NUMBER_BYTES_MAX:
@@ -243,7 +243,7 @@ cdef bint is_number(const uint8_t* data, Py_ssize_t size, bint* is_whole) noexce
 
 
 cdef bint read_number(const uint8_t* data, Py_ssize_t size, Number* number) except -1:
-    """False if the bytes are no number. One that is whole and fits 64 bits is kept as it is."""
+    """Parses a number; returns False if it is none. An integer that fits 64 bits stays exact."""
     cdef char text[NUMBER_BYTES_MAX + 1]
     cdef bint is_whole
     cdef uint64_t value = 0, limit
@@ -271,7 +271,7 @@ cdef bint read_number(const uint8_t* data, Py_ssize_t size, Number* number) exce
 
 
 cdef inline int order_of_numbers(Number* a, Number* b) noexcept nogil:
-    """Whole ones exactly, others as far as doubles go."""
+    """Compares integers exactly, others as doubles."""
     if a.is_whole and b.is_whole:
         return (a.whole > b.whole) - (a.whole < b.whole)
     return (a.real > b.real) - (a.real < b.real)
@@ -377,7 +377,7 @@ def match_null(length):
 
 
 def both(a, b):
-    """AND: false where either is, else unknown where either is."""
+    """AND: false where either is false, else unknown where either is unknown."""
     cdef View left = View(a), right = View(b)
     cdef Py_ssize_t row
     if left.size != right.size:
@@ -390,7 +390,7 @@ def both(a, b):
 
 
 def either(a, b):
-    """OR: true where either is, else unknown where either is."""
+    """OR: true where either is true, else unknown where either is unknown."""
     cdef View left = View(a), right = View(b)
     cdef Py_ssize_t row
     if left.size != right.size:

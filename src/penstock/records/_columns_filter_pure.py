@@ -1,4 +1,4 @@
-"""Comparisons of columns with values in pure Python: the twin of `_columns_filter.pxi`; see `kernel.Kernel`."""
+"""Filters of columns in pure Python: the counterpart of `_columns_filter.pxi`; see `kernel.Kernel`."""
 
 import operator
 import re
@@ -55,7 +55,7 @@ def match_flag(body: Buffer, at: Ints, length: Ints, live: Buffer | None, wanted
 
 
 def read_number(cell: bytes) -> int | float | None:
-    """None if the bytes are no number. One that is whole and fits 64 bits is kept as it is."""
+    """Returns None if the bytes are not a number. An integer that fits 64 bits stays exact."""
     if len(cell) > NUMBER_BYTES_MAX or _NUMBER.fullmatch(cell) is None:
         return None
     if _WHOLE.fullmatch(cell) is not None:
@@ -137,16 +137,16 @@ _EITHER: Final = array("B", [0, 1, 2, 1, 1, 1, 2, 1, 2])
 
 
 def both(a: Buffer, b: Buffer) -> bytes:
-    """AND: false where either is, else unknown where either is."""
-    return _put_together(a, b, _BOTH)
+    """AND: false where either is false, else unknown where either is unknown."""
+    return _combine(a, b, _BOTH)
 
 
 def either(a: Buffer, b: Buffer) -> bytes:
-    """OR: true where either is, else unknown where either is."""
-    return _put_together(a, b, _EITHER)
+    """OR: true where either is true, else unknown where either is unknown."""
+    return _combine(a, b, _EITHER)
 
 
-def _put_together(a: Buffer, b: Buffer, table: "array[int]") -> bytes:
+def _combine(a: Buffer, b: Buffer, table: "array[int]") -> bytes:
     if len(a) != len(b):
         raise ValueError(f"{len(a)} and {len(b)} records cannot be put together")
     return bytes(table[3 * left + right] for left, right in zip(a, b, strict=True))

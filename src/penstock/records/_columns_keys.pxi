@@ -1,4 +1,4 @@
-# ---- the last offset of every key, for compaction ----
+# ---- the log cleaner's offset map: the last offset of every key ----
 
 cdef struct Digest:
     uint64_t high
@@ -28,7 +28,7 @@ cdef inline void sip_round(uint64_t* v) noexcept nogil:
 
 
 cdef inline Digest sip_hash(const uint8_t* data, Py_ssize_t size, uint64_t key0, uint64_t key1) noexcept nogil:
-    """SipHash-2-4 of 128 bits: who does not know the key cannot make two keys meet."""
+    """128-bit SipHash-2-4: without the secret, clients cannot create collisions."""
     cdef uint64_t v[4]
     cdef uint64_t word
     cdef Py_ssize_t at = 0
@@ -64,7 +64,7 @@ cdef inline Digest sip_hash(const uint8_t* data, Py_ssize_t size, uint64_t key0,
 
 
 cdef class KeyTable:
-    """Open addressing in one block, which doubles when it is three quarters full: 24 bytes a slot."""
+    """A hash table with open addressing in one block, doubled at three quarters full: 24 bytes per slot."""
 
     cdef Slot* slots
     cdef Py_ssize_t size
@@ -117,7 +117,7 @@ cdef class KeyTable:
         return out
 
     cdef Slot* find(self, Digest digest) noexcept:
-        """The slot that holds this digest, or the empty one where it would go."""
+        """Returns the slot of this digest, or the empty one to insert it into."""
         cdef Py_ssize_t at = <Py_ssize_t>(digest.high & <uint64_t>(self.size - 1))
         cdef Slot* slot = &self.slots[at]
         while slot.offset >= 0 and (slot.digest.high != digest.high or slot.digest.low != digest.low):
@@ -149,7 +149,7 @@ cdef class KeyTable:
 
 
 cdef class KeyRows:
-    """Columns of keys and offsets, with every key known to lie inside the body."""
+    """Columns of keys and offsets; every key is checked to lie within the body."""
 
     cdef View body
     cdef View at

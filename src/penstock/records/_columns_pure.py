@@ -1,4 +1,4 @@
-"""The per-record work in pure Python: the twin of `_columns.pyx`, described by `kernel.Kernel`."""
+"""The per-record loops in pure Python: the counterpart of `_columns.pyx`, documented in `kernel.Kernel`."""
 
 from array import array
 from collections.abc import Iterator, Sequence
@@ -58,10 +58,10 @@ __all__ = [
 ]
 
 RECORD_BYTES_MIN = 6  # attributes, two deltas, two lengths and the number of headers
-ARROW_BYTES_MAX = 2**31 - 1  # what int32 offsets reach
+ARROW_BYTES_MAX = 2**31 - 1  # the range of int32 offsets
 INT64_MIN = -(2**63)
 INT32_MAX = 2**31 - 1
-ENTRY_BYTES = 32  # of a message that waits for its time: see delays/entries.py
+ENTRY_BYTES = 32  # of a delayed message: see delays/entries.py
 ENTRY_KEY_BYTES = 10
 ENTRY_VALUE_BYTES = 24
 
@@ -113,7 +113,7 @@ def decode(
     base_timestamp: int,
     same_timestamp: bool,
 ) -> tuple[Ints, ...]:
-    # The count is the sender's word: no more rows than the body could hold records.
+    # The count comes from the sender: allocate no more rows than the body can contain.
     if not 0 <= count <= len(body) // (1 + RECORD_BYTES_MIN):
         raise CorruptMessage(f"{count} records cannot be in {len(body)} bytes")
     data = bytes(body)
@@ -183,7 +183,7 @@ def _header(data: bytes, at: int) -> tuple[int, int, int, int]:
 
 
 def _headers(data: bytes, at: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-    """One record's headers, each bound to lie in `data`: the positions may be anyone's."""
+    """Yields one record's headers, each checked to lie in `data`: the positions come from untrusted callers."""
     if not 0 <= at <= len(data) or not 0 <= count <= (len(data) - at) // 2:
         raise CorruptMessage(f"{count} headers at byte {at} of {len(data)}")
     try:
@@ -282,7 +282,7 @@ def pack_entries(batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, b
 
 
 class KeyTable:
-    """The last offset of every key, each known by a keyed digest of 128 bits."""
+    """The last offset of every key, stored by a keyed digest of 128 bits."""
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != 16:

@@ -1,4 +1,4 @@
-# Rows of Arrow columns shared out among partitions, and those of one partition made into records, a piece at a time.
+# Part of _columns.pyx: groups rows of Arrow columns by partition, and encodes the rows of one partition step by step.
 
 cdef uint32_t MURMUR_M = 0x5BD1E995
 cdef uint32_t MURMUR_SEED = 0x9747B28C
@@ -27,7 +27,7 @@ cdef uint32_t murmur2(const uint8_t* data, int32_t length) noexcept nogil:
 
 @cython.final
 cdef class Numbers:
-    """A nullable column of int32 in Arrow's layout; made of None, a column of nulls."""
+    """A nullable column of int32 in Arrow's layout; None makes a column of nulls."""
 
     cdef View data, validity
     cdef Py_ssize_t first
@@ -39,7 +39,7 @@ cdef class Numbers:
             self.first = column.offset
 
     cdef inline int read(self, Py_ssize_t row, int32_t* value) except -1:
-        """Whether there is a value, which it is then."""
+        """Reads the value of a row; returns 0 if it is null."""
         if self.data is None:
             return 0
         row += self.first

@@ -1,9 +1,9 @@
-# Records copied out of a body, and records made of columns: the other half of `_columns.pyx`.
+# Part of _columns.pyx: copies records out of a body, and encodes records from Arrow columns.
 
 
 @cython.final
 cdef class Slices:
-    """Positions and lengths in a body; a length below zero is a null."""
+    """Positions and lengths in a body; a negative length is null."""
 
     cdef View body, at, length
     cdef const int32_t* starts
@@ -91,7 +91,7 @@ cdef struct Span:
 
 @cython.final
 cdef class Rows:
-    """A nullable column of spans in Arrow's layout; made of None, a column of nulls."""
+    """A nullable column of spans in Arrow's layout; None makes a column of nulls."""
 
     cdef View offsets, validity, data
     cdef Py_ssize_t first, rows
@@ -146,7 +146,7 @@ cdef inline uint8_t* put_varint(uint8_t* out, int64_t value) noexcept nogil:
 
 @cython.final
 cdef class Encoder:
-    """Writes rows as records: first measures them all, then writes into just the room they need."""
+    """Encodes rows as records: first measures them all, then writes into a buffer of that size."""
 
     cdef Rows keys, values, headers, names, header_values
     cdef View times

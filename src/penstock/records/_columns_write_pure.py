@@ -1,4 +1,4 @@
-"""Records made of rows of Arrow columns, in pure Python: the twin of `_columns_write.pxi` and `_columns_rows.pxi`."""
+"""Encodes rows of Arrow columns as records, in pure Python: see `_columns_write.pxi` and `_columns_rows.pxi`."""
 
 from array import array
 from collections.abc import Sequence
@@ -8,13 +8,13 @@ from penstock.foundation.errors import InvalidRecord, MessageTooLarge
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 from penstock.records.varint import NULL_LENGTH, encode_varint
 
-ARROW_BYTES_MAX = 2**31 - 1  # what int32 offsets reach
-BODY_BYTES_MAX = 2**31 - 1 - 49  # what a batch's length can say, less the header fields that it counts
+ARROW_BYTES_MAX = 2**31 - 1  # the range of int32 offsets
+BODY_BYTES_MAX = 2**31 - 1 - 49  # a batch's length field, less the header fields that it counts
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def piece(view: memoryview, start: int, size: int) -> memoryview:
-    """Those bytes, if they are there."""
+    """Returns a slice. Raises ValueError if it is out of range."""
     if start < 0 or size < 0 or size > len(view) - start:
         raise ValueError(f"{size} bytes at {start} lie outside of {len(view)}")
     return view[start : start + size]
@@ -44,7 +44,7 @@ def encode(
 
 
 class _Columns:
-    """All that makes a record."""
+    """The columns that records are encoded from."""
 
     def __init__(
         self,
@@ -54,12 +54,12 @@ class _Columns:
         base_timestamp: int,
         headers: HeadersColumn | None,
     ) -> None:
-        self._keys, self._values, self._entries = _Cells(key), _Cells(value), _Entries(headers)
+        self._keys, self._values, self._entries = _Cells(key), _Cells(value), _Headers(headers)
         self._times = times
         self._base_timestamp = base_timestamp
 
     def record(self, row: int, offset_delta: int) -> bytes:
-        """A record, without its length."""
+        """Returns a record, without its length."""
         delta = 0 if self._times is None else self._times[row] - self._base_timestamp
         if not INT64_MIN <= delta <= INT64_MAX:
             raise InvalidRecord(f"row {row} has a timestamp too far from {self._base_timestamp}")
@@ -76,7 +76,7 @@ class _Columns:
 
 
 class _Rows:
-    """A column of offsets and validity, in Arrow's layout; None is a column of nulls."""
+    """An Arrow column of offsets and validity; None is a column of nulls."""
 
     def __init__(self, column: BinaryColumn | HeadersColumn | None) -> None:
         self._offsets = None if column is None else _items(column.offsets, "i")
@@ -84,7 +84,7 @@ class _Rows:
         self._first = 0 if column is None else column.offset
 
     def span(self, row: int) -> tuple[int, int] | None:
-        """What offsets[row] and offsets[row + 1] say; None if the row is null."""
+        """Returns offsets[row] and offsets[row + 1]; None if the row is null."""
         if self._offsets is None:
             return None
         row += self._first
@@ -108,7 +108,7 @@ class _Cells(_Rows):
         return None if span is None else piece(self._data, span[0], span[1] - span[0])
 
 
-class _Entries(_Rows):
+class _Headers(_Rows):
     def __init__(self, headers: HeadersColumn | None) -> None:
         super().__init__(headers)
         self._names = _Cells(None if headers is None else headers.names)
@@ -138,7 +138,7 @@ def _items(buf: Buffer, item: Literal["B", "i", "q"]) -> memoryview:
     return view[: len(view) // size * size].cast(item)
 
 
-# -- rows of partitions
+# -- rows by partition
 
 
 def murmur2(data: memoryview) -> int:
@@ -171,18 +171,18 @@ def spread(
     keys, numbers = _Cells(key), _Numbers(wanted)
     found: list[list[int]] = [[] for _ in range(partitions)]
     for row in chosen:
-        place = numbers.at(row)
-        if place is None:
+        partition = numbers.at(row)
+        if partition is None:
             cell = keys.at(row)
-            place = keyless if cell is None else (murmur2(cell) & 0x7FFFFFFF) % partitions
-        elif not 0 <= place < partitions:
-            raise InvalidRecord(f"a row asks for partition {place} of {partitions}")
-        found[place].append(row)
-    placed, ends = array("i"), array("i")
+            partition = keyless if cell is None else (murmur2(cell) & 0x7FFFFFFF) % partitions
+        elif not 0 <= partition < partitions:
+            raise InvalidRecord(f"a row asks for partition {partition} of {partitions}")
+        found[partition].append(row)
+    sorted_rows, ends = array("i"), array("i")
     for each in found:
-        placed.extend(each)
-        ends.append(len(placed))
-    return memoryview(placed), memoryview(ends)
+        sorted_rows.extend(each)
+        ends.append(len(sorted_rows))
+    return memoryview(sorted_rows), memoryview(ends)
 
 
 class _Numbers:

@@ -1,4 +1,4 @@
-"""Batches to and from Arrow record batches, a column at a time. pyarrow comes with `penstock[spark]`."""
+"""Converts record batches to and from Arrow, a column at a time. pyarrow comes with `penstock[spark]`."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def to_arrow(
     end_offset: int = OFFSET_MAX,
     max_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> pa.RecordBatch:
-    """The records at [start_offset, end_offset) of whole batches, in the columns of Spark's Kafka source.
+    """Returns the records at [start_offset, end_offset) of whole batches, in the columns of Spark's Kafka source.
 
-    Control batches are left out; `max_bytes` bounds each batch, and Arrow's 2 GiB a column the sum.
+    Leaves out control batches; `max_bytes` bounds each batch, and Arrow's 2 GiB per column the sum.
     """
     import pyarrow as pa
 
@@ -50,13 +50,13 @@ def to_arrow(
 
 
 class ArrowRows:
-    """Decoded rows of several batches, of which Arrow columns are made one by one: only those that are wanted."""
+    """Decoded rows of several batches; Arrow columns are built one by one, only those that are needed."""
 
     def __init__(self) -> None:
         self._chosen: list[_Rows] = []
         self.count = 0
         self.body_bytes = 0
-        """What the batches take when they are decompressed."""
+        """Size of the decompressed batches."""
 
     def add(
         self,
@@ -67,14 +67,14 @@ class ArrowRows:
         end_offset: int = OFFSET_MAX,
         max_bytes: int = DECOMPRESSED_BYTES_MAX,
     ) -> None:
-        """The records of a whole batch at [start_offset, end_offset)."""
+        """Adds the records of a whole batch at [start_offset, end_offset)."""
         rows = _Rows(decode_columns(batch, max_bytes), header.is_log_append_time, start_offset, end_offset)
         self._chosen.append(rows)
         self.count += rows.count
         self.body_bytes += len(rows.columns.body)
 
     def column(self, name: str) -> pa.Array:
-        """One of `key`, `value`, `offset`, `timestamp` (ms), `timestamp_type` and `headers`."""
+        """Returns one of `key`, `value`, `offset`, `timestamp` (ms), `timestamp_type` and `headers`."""
         import pyarrow as pa
 
         chosen = self._chosen
@@ -95,7 +95,7 @@ class ArrowRows:
 
 
 class _Rows:
-    """The part of a batch's columns that lies within the offsets asked for."""
+    """The part of a batch's columns within the requested offsets."""
 
     __slots__ = ("columns", "first", "last", "log_append_time")
 
@@ -149,7 +149,7 @@ def _headers(chosen: list[_Rows]) -> pa.Array:
 
 
 def _text(names: pa.Array) -> pa.Array:
-    """Header names as strings; what is not UTF-8 is replaced, as Java clients do, so that it can be read."""
+    """Returns header names as strings; replaces invalid UTF-8, as Java clients do."""
     import pyarrow as pa
 
     try:
@@ -171,10 +171,9 @@ def from_arrow(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytearray:
-    """A batch of the rows [start, end): columns `value`, and if they are there `key`, `timestamp`, `headers`.
+    """Builds a batch from the rows [start, end): columns `value`, and if present `key`, `timestamp`, `headers`.
 
-    Key and value may be binary or string. A timestamp is milliseconds or Arrow's own; where there is none the
-    record has `timestamp_ms`.
+    Key and value may be binary or string. A timestamp is milliseconds or Arrow's type; null becomes `timestamp_ms`.
     """
     columns = _columns(rows, _times(rows, timestamp_ms), timestamp_ms)
     return encode_columns(
@@ -195,9 +194,9 @@ def from_arrow(
 
 
 def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
-    """What batches are made of a few rows at a time, from the same columns as in `from_arrow`.
+    """Returns the columns for a BatchDraft, from the same columns as in `from_arrow`.
 
-    A timestamp may also be a number of seconds. One before 1970 is refused: InvalidTimestamp.
+    A timestamp may also be a number of seconds. Raises InvalidTimestamp for one before 1970.
     """
     import pyarrow.compute as pc
 
@@ -211,7 +210,7 @@ def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
 
 
 def int_column(column: pa.Array) -> IntColumn:
-    """A column of int32, as partitions are."""
+    """Converts a column of int32 (partition numbers)."""
     validity, data = column.buffers()
     return IntColumn(
         data=_view(data), validity=None if validity is None else memoryview(validity), offset=column.offset
@@ -235,7 +234,7 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _times(rows: pa.RecordBatch, timestamp_ms: int) -> pa.Array | None:
-    """The column of timestamps in milliseconds, without nulls."""
+    """Returns the column of timestamps in milliseconds, without nulls; None if there is no such column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -267,7 +266,7 @@ def _headers_column(column: pa.Array) -> HeadersColumn:
 
     column = column.cast(pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())])))
     validity, offsets = column.buffers()[:2]
-    # All entries, whatever slice the lists are; flattened, a null entry is one whose name is null.
+    # All entries, even if the lists are sliced; flattened, a null entry has a null name.
     names, values = column.values.flatten()
     return HeadersColumn(
         offsets=_view(offsets),

@@ -1,7 +1,7 @@
-"""The record batch, format v2 (KIP-98): its header, its checks, and what a broker patches in place.
+"""The record batch, format v2 (KIP-98): header, validation, and the fields that a broker patches in place.
 
-A batch is a header of 61 bytes and a body of records, compressed as a whole or not at all. The CRC covers
-everything from the attributes on, so that base offset and leader epoch can be set without touching it.
+A batch is a header of 61 bytes and a body of records, compressed as a whole or not at all. The CRC covers everything
+from the attributes on, so base offset and leader epoch can be set without updating it.
 """
 
 import struct
@@ -37,7 +37,7 @@ ATTRIBUTES_AT: Final = 21  # the CRC covers from here to the end
 MAX_TIMESTAMP_AT: Final = 35
 
 _INT64: Final = struct.Struct(">q")
-_PLACE: Final = struct.Struct(">qii")  # base offset, length, leader epoch
+_OFFSET_FIELDS: Final = struct.Struct(">qii")  # base offset, length, leader epoch
 _UINT32: Final = struct.Struct(">I")
 _INT16: Final = struct.Struct(">h")
 
@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop this batch's tombstones, if it has said so (KIP-534)."""
+        """When compaction may drop this batch's tombstones, or None if it has not set that (KIP-534)."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
@@ -98,7 +98,7 @@ _new_header = tuple.__new__  # half the time of NamedTuple's own constructor
 
 
 def read_header(buf: Buffer, at: int = 0) -> BatchHeader:
-    """The header of the batch that starts at `at`, unchecked: see `check_batch`."""
+    """Returns the header of the batch that starts at `at`, unchecked: see `check_batch`."""
     try:
         return _new_header(BatchHeader, _unpack_header(buf, at))
     except struct.error as error:
@@ -106,15 +106,15 @@ def read_header(buf: Buffer, at: int = 0) -> BatchHeader:
 
 
 def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Where each whole batch starts, and its header. A batch cut off at the end of `buf` is left out.
+    """Yields position and header of each whole batch. Leaves out a batch truncated at the end of `buf`.
 
-    A fetch or a torn write may end anywhere; a length or magic that cannot be raises CorruptMessage.
+    A fetch or a torn write may end anywhere; an impossible length or magic raises CorruptMessage.
     """
     at = 0
     size = len(buf)
     while size - at > MAGIC_AT:
         if size - at < HEADER_BYTES:
-            _check_magic(buf[at + MAGIC_AT], at)  # a message of an old format may be shorter than a header
+            _check_magic(buf[at + MAGIC_AT], at)  # a message of format v0 or v1 may be shorter than a header
             return
         header = read_header(buf, at)
         _check_magic(header.magic, at)
@@ -128,7 +128,7 @@ def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def check_shape(buf: Buffer, at: int, header: BatchHeader) -> None:
-    """Refuse a batch that is not all there, or whose header makes no sense."""
+    """Raises CorruptMessage if a batch is incomplete or its header is inconsistent."""
     _, length, _, magic, _, _, last_offset_delta, _, _, _, _, _, count = header
     if magic != MAGIC:
         _check_magic(magic, at)
@@ -139,7 +139,7 @@ def check_shape(buf: Buffer, at: int, header: BatchHeader) -> None:
 
 
 def check_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
-    """`check_shape`, and refuse a batch whose bytes are not those it was sealed with."""
+    """Does `check_shape`, and raises CorruptMessage if the CRC is wrong."""
     check_shape(buf, at, header)
     found = crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + LENGTH_END + header.length])
     if found != header.crc:
@@ -147,25 +147,24 @@ def check_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
 
 
 def read_client_batch(buf: Buffer) -> BatchHeader:
-    """The header of the one batch that a producer sent, after `check_batch` and what only producers must keep to.
+    """Returns the header of a producer's batch, after `check_batch` and the rules that only producers must follow.
 
-    Records are counted if they are not compressed; compressed ones stay closed.
+    Counts the records if they are not compressed; compressed ones are not decompressed.
     """
     return _new_header(BatchHeader, client_fields(buf))
 
 
 def client_fields(buf: Buffer) -> tuple[int, ...]:
-    """The fields of `read_client_batch`, for the hot path: one question, and only who answers it with no is asked
-    which part it was."""
+    """Returns the fields of `read_client_batch`, for the hot path: one check, and a diagnosis only if that fails."""
     view = buf if type(buf) is memoryview else memoryview(buf)
     fields = kernel.active.client_header(view)
     if fields is not None and crc32c(view[ATTRIBUTES_AT:]) == fields[4]:
         return fields
-    raise _why_not(view)
+    raise _diagnose(view)
 
 
-def _why_not(buf: memoryview) -> PenstockError:
-    """What is wrong with a producer's batch."""
+def _diagnose(buf: memoryview) -> PenstockError:
+    """Returns the error that describes what is wrong with a producer's batch."""
     try:
         header = read_header(buf)
         check_batch(buf, 0, header)
@@ -173,11 +172,11 @@ def _why_not(buf: memoryview) -> PenstockError:
     except PenstockError as error:
         return error
     if header.size_bytes != len(buf):
-        return InvalidRecord("a produce request carries exactly one record batch a partition")
+        return InvalidRecord("a produce request must have exactly one record batch per partition")
     if header.last_offset_delta != header.count - 1:
         return CorruptMessage(f"batch of {header.count} records has last offset delta {header.last_offset_delta}")
     if header.attributes & BROKER_ONLY:
-        return InvalidRecord(f"attributes {header.attributes:#x}: {BROKER_ONLY:#x} are the broker's to set")
+        return InvalidRecord(f"attributes {header.attributes:#x}: only brokers may set {BROKER_ONLY:#x}")
     if header.producer_id < -1 or (header.producer_id == -1 and header.is_transactional):
         return InvalidRecord(f"producer id {header.producer_id} with attributes {header.attributes:#x}")
     if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
@@ -187,19 +186,19 @@ def _why_not(buf: memoryview) -> PenstockError:
     return CorruptMessage(f"batch of {header.count} records does not hold just that many")
 
 
-patch_offsets = _PLACE.pack_into
-"""`patch_offsets(buf, at, base_offset, length, leader_epoch)` gives a batch its place in the log.
+patch_offsets = _OFFSET_FIELDS.pack_into
+"""`patch_offsets(buf, at, base_offset, length, leader_epoch)` assigns offsets and leader epoch to a batch.
 
-The length is written as it was; the CRC covers none of the three.
+The length is rewritten unchanged; the CRC covers none of the three.
 """
 
 
 def patch_log_append_time(buf: bytearray | memoryview, at: int, timestamp_ms: int) -> None:
-    """Stamp the whole batch with the broker's time (`message.timestamp.type=LogAppendTime`)."""
+    """Sets the timestamp of the whole batch to the broker's time (`message.timestamp.type=LogAppendTime`)."""
     header = read_header(buf, at)
     _INT16.pack_into(buf, at + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
     _INT64.pack_into(buf, at + MAX_TIMESTAMP_AT, timestamp_ms)
-    _seal(buf, at, header.size_bytes)
+    _write_crc(buf, at, header.size_bytes)
 
 
 def assemble(
@@ -216,11 +215,11 @@ def assemble(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray:
-    """A whole batch of this body, compressed already as `attributes` say; length and CRC are computed."""
+    """Builds a batch from a body that is already compressed as in `attributes`; computes length and CRC."""
     size = HEADER_BYTES + len(body)
     length = size - LENGTH_END
     if length > LENGTH_MAX:
-        raise MessageTooLarge(f"a batch of {size} bytes is more than its length field can say")
+        raise MessageTooLarge(f"a batch of {size} bytes exceeds its length field")
     batch = bytearray(
         HEADER.pack(
             base_offset,
@@ -239,11 +238,11 @@ def assemble(
         )
     )
     batch += body
-    _seal(batch, 0, size)
+    _write_crc(batch, 0, size)
     return batch
 
 
-def _seal(buf: bytearray | memoryview, at: int, size_bytes: int) -> None:
+def _write_crc(buf: bytearray | memoryview, at: int, size_bytes: int) -> None:
     _UINT32.pack_into(buf, at + CRC_AT, crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + size_bytes]))
 
 

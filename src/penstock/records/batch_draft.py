@@ -1,4 +1,4 @@
-"""A batch that is filled with rows of Arrow columns, a piece at a time: a partition's rows come in many pieces."""
+"""A batch that is filled step by step with rows of Arrow columns."""
 
 import sys
 from typing import NamedTuple
@@ -10,11 +10,11 @@ from penstock.records.compression import Codec, compress
 from penstock.records.layout import HEADER_BYTES, TRANSACTIONAL, BinaryColumn, Buffer, HeadersColumn, Ints
 
 BODY_BYTES_MAX = 2**31 - 1 - 49
-"""What a batch's length can say, less the header fields that it counts."""
+"""The maximum of a batch's length field, less the header fields that it counts."""
 
 
 class RowColumns(NamedTuple):
-    """What records are made of, by row; a column that is None is all nulls."""
+    """The columns of records, by row; a column that is None is all nulls."""
 
     key: BinaryColumn | None
     value: BinaryColumn | None
@@ -31,7 +31,7 @@ class RowColumns(NamedTuple):
 
 
 class BatchDraft:
-    """Records of one partition that will be one batch."""
+    """Records of one partition that will become one batch."""
 
     __slots__ = ("_base_timestamp", "_max_timestamp", "_pieces", "count", "size_bytes")
 
@@ -41,10 +41,10 @@ class BatchDraft:
         self._max_timestamp = -1
         self.count = 0
         self.size_bytes = HEADER_BYTES
-        """Of the batch, not compressed."""
+        """Size of the uncompressed batch."""
 
     def take(self, columns: RowColumns, rows: Ints, start: int, end: int, bytes_max: int) -> int:
-        """Take of rows[start:end] what there is room for in `bytes_max`; how many. The first row has room always."""
+        """Adds as many of rows[start:end] as fit into `bytes_max`; returns how many. The first row always fits."""
         if not self.count:
             self._base_timestamp = self._max_timestamp = columns.timestamp(rows[start])
         taken = self._encode(columns, rows, start, end, bytes_max - self.size_bytes)
@@ -84,7 +84,7 @@ class BatchDraft:
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytearray:
-        """The batch. The draft has at least one record, and is not used again."""
+        """Returns the batch. The draft must have at least one record, and is not used again."""
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         return assemble(
             compress(codec, body, level),

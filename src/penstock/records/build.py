@@ -1,4 +1,4 @@
-"""Batches from records and records from batches, one Python object a record: for people and small batches."""
+"""Builds batches from Record objects and reads them back, one Python object per record: for small batches."""
 
 import struct
 from array import array
@@ -24,7 +24,7 @@ from penstock.records.layout import (
 from penstock.records.varint import NULL_LENGTH, encode_varint
 
 KERNEL_PAIRS_MIN: Final = 64
-"""From so many on, making columns for the compiled loop pays."""
+"""From this many pairs on, columns and the compiled loop are faster."""
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_VERSION: Final = 0
@@ -34,7 +34,7 @@ _COMMIT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A message as a person sees it; `offset` is for reading, and for `build_batch(keep_offsets=True)`."""
+    """A message; `offset` is set by reading, and used by `build_batch(keep_offsets=True)`."""
 
     key: bytes | None
     value: bytes | None
@@ -60,11 +60,10 @@ def build_batch(
     delete_horizon_ms: int | None = None,
     last_offset_delta: int | None = None,
 ) -> bytearray:
-    """A batch of one or more records, at consecutive offsets from `base_offset` on.
+    """Builds a batch of one or more records, at consecutive offsets from `base_offset` on.
 
-    With `keep_offsets` they stay at their own, which must rise: what compaction leaves has gaps, and after its
-    last record too, which `last_offset_delta` keeps.
-    `delete_horizon_ms` is when compaction may drop the tombstones in it (KIP-534).
+    With `keep_offsets` they keep their own, which must increase: a compacted batch has gaps, also after its last
+    record, which `last_offset_delta` preserves. `delete_horizon_ms`: when compaction may drop tombstones (KIP-534).
     """
     rows = list(records)
     if not rows:
@@ -114,7 +113,7 @@ def build_pairs(
     producer_epoch: int = -1,
     attributes: int = 0,
 ) -> bytearray:
-    """As `build_batch`, for keys and values of one time and nothing else: what brokers write of their own, often."""
+    """Like `build_batch`, for keys and values with one timestamp: the records that brokers write themselves."""
     pairs = list(pairs)
     count = len(pairs)
     if not count:
@@ -147,7 +146,7 @@ def _pair_parts(pairs: Iterable[tuple[bytes, bytes | None]]) -> Iterator[bytes]:
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
-    """Values as an Arrow column."""
+    """Returns values as an Arrow column."""
     present = [value or b"" for value in values]
     offsets = array("i", accumulate(map(len, present), initial=0))
     validity: bytearray | None = None
@@ -171,7 +170,7 @@ def build_rows(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """As `build_pairs`, with headers: messages that a broker appends in somebody's name."""
+    """Like `build_pairs`, with headers: messages that a broker appends for a producer."""
     parts: list[bytes] = []
     count = 0
     for key, value, headers in rows:
@@ -210,7 +209,7 @@ def build_row_steps(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> Steps[bytearray]:
-    """As `build_rows` of one record, which may have hundreds of thousands of headers; interruptible."""
+    """Like `build_rows` for one record, which may have hundreds of thousands of headers; interruptible."""
     key, value, headers = row
     chunks: list[bytes] = []
     parts: list[bytes] = []
@@ -269,7 +268,7 @@ def _nullable(data: bytes | None) -> tuple[bytes, bytes]:
 
 
 def read_records(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> list[Record]:
-    """All records of a batch. Header names that are not UTF-8 are shown with replacement characters."""
+    """Returns all records of a batch. Header names with invalid UTF-8 get replacement characters."""
     columns = decode_columns(batch, max_bytes)
     body = columns.body
     entries = zip(*kernel.active.list_headers(body, columns.headers_at, columns.headers_count), strict=True)
@@ -304,7 +303,7 @@ def control_marker(
     timestamp_ms: int,
     base_offset: int = 0,
 ) -> bytearray:
-    """The end of a transaction, as it stands in the log of each partition it wrote to (KIP-98)."""
+    """Builds a transaction marker (commit or abort), as appended to each partition of the transaction (KIP-98)."""
     return build_pairs(
         [_control_pair(_COMMIT if commit else _ABORT, coordinator_epoch)],
         timestamp_ms,
@@ -316,14 +315,14 @@ def control_marker(
 
 
 class Marker(NamedTuple):
-    """What a control batch says about its producer's transaction."""
+    """The content of a transaction marker."""
 
     committed: bool
     coordinator_epoch: int
 
 
 def read_marker(batch: Buffer) -> Marker | None:
-    """What a control batch says; None if it is of a kind that does not end transactions."""
+    """Returns the content of a transaction marker; None for other control batches."""
     for record in read_records(batch):
         if record.key is None or record.value is None or len(record.key) < _CONTROL_KEY.size:
             continue
@@ -334,7 +333,7 @@ def read_marker(batch: Buffer) -> Marker | None:
 
 
 def skip_marker(offset: int, timestamp_ms: int, leader_epoch: int = -1) -> bytearray:
-    """A batch that moves consumers past `offset` and shows them nothing: a commit marker of no transaction.
+    """Builds a batch that moves consumers past `offset` and delivers nothing: a commit marker without a transaction.
 
     An empty batch would not do: some clients do not count it as progress, others loop on it.
     """

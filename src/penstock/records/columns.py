@@ -1,7 +1,6 @@
-"""A batch as columns: where each record's parts lie in the decompressed body. Decoding copies no payload.
+"""A record batch as columns: positions of each record's parts in the decompressed body, without copying payloads.
 
-The loops over records are in `_columns.pyx` or its pure twin (see `kernel.py`); no Python object is made for
-a record here.
+The loops over records are in `_columns.pyx` or pure Python (see `kernel.py`); no Python object is created per record.
 """
 
 import sys
@@ -24,13 +23,13 @@ from penstock.records.layout import (
 COMPILED: Final = kernel.COMPILED is not None
 
 INLINE_BODY_BYTES: Final = 256 << 10
-"""Batches whose decompressed records are larger are decoded on a thread: it would take the event loop too long."""
+"""Batches whose decompressed records are larger are decoded on a thread, not on the event loop."""
 NULL_LENGTH: Final = -1
 ABSENT_LENGTH: Final = -2
 
 
 class Columns:
-    """One column for each part of the records of a batch; positions are into `body`.
+    """The records of a batch, one column per part; positions are into `body`.
 
     The key of record r is `body[key_at[r] : key_at[r] + key_len[r]]`, or null if `key_len[r]` is -1.
     """
@@ -61,13 +60,13 @@ class Columns:
             self.value_len,
             self.headers_at,
             self.headers_count,
-            self.record_at,  # with its length in front
+            self.record_at,  # including its length field
             self.record_len,
         ) = columns
         self.count = len(self.offsets)
 
     def part(self, start: int, end: int) -> "Columns":
-        """The rows [start, end); positions stay those into `body`."""
+        """Returns the rows [start, end); positions are still into `body`."""
         columns = (
             self.offsets,
             self.timestamps,
@@ -93,27 +92,27 @@ class Columns:
 
 
 def decode_columns(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Columns:
-    """The columns of a whole batch, header and all. The CRC is not checked here: see `check_batch`.
+    """Returns the columns of a whole batch, including its header. Does not check the CRC: see `check_batch`.
 
     An uncompressed body is a view into `batch`, which must not change while the columns are in use. Raises
-    MessageTooLarge if decompressed records take more than `max_bytes`, or if there are more than fit into so many.
+    MessageTooLarge if decompressed records take more than `max_bytes`, or if their count cannot fit into it.
     """
     header = read_header(batch)
     check_shape(batch, 0, header)
     if max_bytes < header.count * RECORD_BYTES_MIN <= header.size_bytes:
         raise MessageTooLarge(f"{header.count} records take more than the {max_bytes} bytes allowed")
-    return columns_of(header, open_body(batch, header, max_bytes))
+    return columns_of(header, decompress_body(batch, header, max_bytes))
 
 
-def open_body(batch: Buffer, header: BatchHeader, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """The records of a batch, decompressed."""
+def decompress_body(batch: Buffer, header: BatchHeader, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
+    """Returns the decompressed records of a batch."""
     body: Buffer = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     codec = header.codec
     return body if codec is Codec.NONE else decompress(codec, body, min(max_bytes, LENGTH_MAX))  # positions are int32
 
 
 def columns_of(header: BatchHeader, body: Buffer) -> Columns:
-    """As `decode_columns`, of a body that is open already."""
+    """Like `decode_columns`, for a body that is decompressed already."""
     same_timestamp = header.is_log_append_time
     columns = kernel.active.decode(
         body,
@@ -127,20 +126,20 @@ def columns_of(header: BatchHeader, body: Buffer) -> Columns:
 
 
 def header_column(columns: Columns, name: bytes) -> tuple[Ints, Ints]:
-    """Position and length of the value of each record's first header of that name; -1 is null, -2 absent."""
+    """Returns position and length of the value of each record's first header of that name; -1 is null, -2 absent."""
     return kernel.active.find_header(columns.body, columns.headers_at, columns.headers_count, name)
 
 
 def gather(body: Buffer, at: Ints, length: Ints) -> tuple[bytes, bytes, bytes, int]:
-    """Those parts of `body` as an Arrow binary column: int32 offsets, data, validity bitmap, null count."""
+    """Returns those parts of `body` as an Arrow binary column: int32 offsets, data, validity bitmap, null count."""
     return kernel.active.gather([(body, at, length)])
 
 
 def select_records(batch: Buffer, columns: Columns, mask: Buffer, *, keep_last_offset: bool) -> bytes | None:
-    """The batch with only the records whose byte in `mask` is not zero; None if there are none.
+    """Returns the batch with only the records whose byte in `mask` is not zero; None if there are none.
 
-    Offsets, timestamps and producer fields stay as they are. Compaction keeps the last offset, on which the
-    producer's last sequence hangs; a view ends at its last match.
+    Offsets, timestamps and producer fields do not change. Compaction keeps the last offset, which determines the
+    producer's last sequence; a view ends at its last match.
     """
     records, count, last, max_timestamp = kernel.active.select(
         columns.body, columns.record_at, columns.record_len, columns.timestamps, mask
@@ -185,9 +184,9 @@ def encode_columns(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytearray:
-    """A batch of the rows [start, end) of Arrow columns; a column that is None is all nulls.
+    """Builds a batch from the rows [start, end) of Arrow columns; a column that is None is all nulls.
 
-    `timestamps` are int64 milliseconds, one a row; without them every record has `timestamp_ms`.
+    `timestamps` are int64 milliseconds, one per row; without them every record has `timestamp_ms`.
     """
     base_timestamp = timestamp_ms
     if timestamps is not None:

@@ -1,4 +1,4 @@
-"""The five codecs of record batches. Decompression is bounded: a small batch may hold a huge body."""
+"""The five codecs of record batches. Decompression is bounded: a small batch may expand to a huge body."""
 
 import zlib
 from collections.abc import Callable
@@ -16,7 +16,7 @@ DECOMPRESSED_BYTES_MAX: Final = 128 << 20
 GZIP_WBITS = 31  # zlib's number for "with a gzip header and trailer"
 
 # Java's snappy stream: this header, then blocks, each a big-endian int32 length and raw snappy. No raw block
-# starts like the header (it would begin with a copy of bytes that are not there yet): both can be told apart.
+# starts like the header (it would begin with a copy of bytes that do not exist yet), so both can be distinguished.
 XERIAL_MAGIC = b"\x82SNAPPY\x00"
 XERIAL_HEADER = XERIAL_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 XERIAL_BLOCK_BYTES = 32 << 10
@@ -26,11 +26,11 @@ _ZSTD_FRAME_BYTES_MIN: Final = 8
 _ZSTD_RLE: Final = 1
 CHUNK_BYTES: Final = 16 << 10
 STEP_BYTES: Final = 1 << 20
-"""What one call of a decompressor gives at most: memory grows with what is there, not with what is allowed."""
+"""Maximum output of one decompressor call: memory grows with the actual size, not with the allowed one."""
 
 
 class Codec(IntEnum):
-    """What the lowest three bits of a batch's attributes say."""
+    """The codec number in the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -43,7 +43,7 @@ _BY_BITS: Final = tuple(Codec)
 
 
 def codec_of(attributes: int) -> Codec:
-    """The codec that a batch's attributes name, e.g. `codec_of(0x14) is Codec.ZSTD`."""
+    """Returns the codec of a batch's attributes, e.g. `codec_of(0x14) is Codec.ZSTD`."""
     bits = attributes & CODEC_MASK
     if bits >= len(_BY_BITS):
         raise UnsupportedCompression(f"compression type {bits} is unknown: 0 to {_BY_BITS[-1]} are supported")
@@ -51,7 +51,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Compress the records of a batch; `level` is the codec's own (snappy has none), its default if None."""
+    """Compresses the records of a batch; `level` is specific to the codec (snappy has none), None is its default."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -68,7 +68,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 
 
 def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """The records of a batch. More than `max_bytes` of them: MessageTooLarge; damaged: CorruptMessage."""
+    """Decompresses the records of a batch. Raises MessageTooLarge above `max_bytes`, CorruptMessage if damaged."""
     match codec:
         case Codec.NONE:
             if len(data) > max_bytes:
@@ -84,19 +84,19 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_M
             return _decompress_zstd(data, max_bytes)
 
 
-def unzstd_into(data: Buffer, room: memoryview) -> int | None:
-    """How many bytes of `room` the records of a batch have filled; None if they do not fit or are damaged.
+def decompress_zstd_into(data: Buffer, target: memoryview) -> int | None:
+    """Decompresses into `target`; returns the number of bytes, or None if they do not fit or are damaged.
 
-    Much faster than `decompress`, which says what is wrong: it is bounded by the room, not by small steps.
+    Much faster than `decompress`, which reports what is wrong: it is bounded by the target, not by small steps.
     """
     try:
-        return int(cramjam.zstd.decompress_into(data, room))
+        return int(cramjam.zstd.decompress_into(data, target))
     except cramjam.DecompressionError:
         return None
 
 
 class _Stream(Protocol):
-    """Reads one gzip member or LZ4 frame."""
+    """Decompresses one gzip member or LZ4 frame."""
 
     def decompress(self, data: Buffer, max_length: int) -> bytes: ...
     @property
@@ -106,7 +106,7 @@ class _Stream(Protocol):
 
 
 class _GzipStream:
-    """zlib's object, with what it did not get to kept for the next call, as LZ4's does."""
+    """zlib's decompressor, which buffers unconsumed input for the next call, as LZ4's does."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(GZIP_WBITS)
@@ -132,7 +132,7 @@ def _inflate(new_stream: Callable[[], _Stream], data: Buffer, max_bytes: int) ->
     total = 0
     stream = new_stream()
     try:
-        # In small chunks: what is left of one behind a member is copied, and members may be tiny.
+        # In small chunks: the rest of a chunk after each member is copied, and members may be tiny.
         for at in range(0, len(view), CHUNK_BYTES):
             left: Buffer = view[at : at + CHUNK_BYTES]
             while True:
@@ -173,7 +173,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _ends_with_a_frame(data: memoryview) -> bool:
-    """Whether the last zstd frame is whole: a reader of the stream takes the end of its input for the frame's."""
+    """Returns whether the last zstd frame is complete: the stream reader does not report a truncated one."""
     at = 0
     while len(data) - at >= _ZSTD_FRAME_BYTES_MIN:
         if int.from_bytes(data[at : at + 4], "little") & ~0xF == _ZSTD_SKIPPABLE:

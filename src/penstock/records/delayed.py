@@ -1,7 +1,7 @@
-"""Delayed records in batches: found by their headers, taken out whole, and made into what is delivered in the end.
+"""Delayed records in batches: found by their headers, extracted, and rebuilt for delivery.
 
-A record is delayed if it has one of the headers of `foundation/delays.py`: that is all there is to know, whoever asks
-and whenever. So every replica hides the same records.
+A record is delayed if it has one of the headers of `foundation/delays.py`. The rule depends on nothing else, so every
+replica hides the same records.
 """
 
 from array import array
@@ -30,7 +30,7 @@ from penstock.records.layout import Ints
 from penstock.records.varint import decode_varint, decode_varlong
 
 DELIVERED_SEQUENCE: Final = -2
-"""The sequence of batches that brokers made of messages that were due; clients cannot send it to such topics."""
+"""The base sequence of batches of delivered messages that brokers append; clients cannot send it to such topics."""
 _ABSENT_RUN: Final = array("i", [ABSENT_LENGTH] * 1024).tobytes()
 _NAMES: Final = tuple((name, name.encode()) for name in DELAY_HEADERS)
 _ROWS_AT_A_TIME: Final = 4096
@@ -38,17 +38,17 @@ _DROPPED: Final = frozenset((*DELAY_HEADERS, *BROKER_HEADERS))
 
 
 def is_delivery(header: BatchHeader) -> bool:
-    """Whether a batch is of delayed messages that were due."""
+    """Returns whether a batch contains delayed messages that were delivered."""
     return header.producer_id == -1 and header.base_sequence == DELIVERED_SEQUENCE
 
 
 def may_have_delays(columns: Columns) -> bool:
-    """False if no record can be delayed; costs no more than one look at the bytes."""
+    """Returns False if no record can be delayed; costs one scan of the bytes."""
     return COMMON_PREFIX in (columns.body if isinstance(columns.body, bytes) else bytes(columns.body))
 
 
 def delayed_mask(columns: Columns) -> bytearray:
-    """A byte for each record: 1 if it is delayed."""
+    """Returns a byte per record: 1 if it is delayed."""
     mask = bytearray(columns.count)
     if may_have_delays(columns):
         for _, name in _NAMES:
@@ -59,7 +59,7 @@ def delayed_mask(columns: Columns) -> bytearray:
 
 
 def _rows_with(lengths: Ints) -> Iterator[int]:
-    """The rows that have a header at all. Where many in a row have none, they are passed over together."""
+    """Yields the rows that have the header. Skips long runs of rows without it at once."""
     data = bytes(lengths)
     at = 0
     while at < len(data):
@@ -74,7 +74,7 @@ def _rows_with(lengths: Ints) -> Iterator[int]:
 
 
 def delivery_times(columns: Columns) -> dict[int, DeliveryTime | BadDelay]:
-    """What the delayed records of a batch say, by row; what cannot be understood, as an error."""
+    """Returns the delivery times of the delayed records of a batch, by row; an error for those that are invalid."""
     found: dict[int, DeliveryTime | BadDelay] = {}
     if not may_have_delays(columns):
         return found
@@ -83,7 +83,7 @@ def delivery_times(columns: Columns) -> dict[int, DeliveryTime | BadDelay]:
         for row in _rows_with(lengths):
             length = lengths[row]
             if row in found:
-                found[row] = BadDelay(f"a record has two of {', '.join(DELAY_HEADERS)}; give one")
+                found[row] = BadDelay(f"a record has two of {', '.join(DELAY_HEADERS)}; set only one")
                 continue
             value = None if length < 0 else bytes(columns.body[at[row] : at[row] + length])
             try:
@@ -93,8 +93,8 @@ def delivery_times(columns: Columns) -> dict[int, DeliveryTime | BadDelay]:
     return found
 
 
-def bad_rows(columns: Columns, now_ms: int) -> dict[int, str]:
-    """The rows whose delay cannot be granted, and why."""
+def find_bad_rows(columns: Columns, now_ms: int) -> dict[int, str]:
+    """Returns the rows whose delay is invalid, with error messages."""
     bad: dict[int, str] = {}
     for row, delivery_time in delivery_times(columns).items():
         try:
@@ -107,28 +107,28 @@ def bad_rows(columns: Columns, now_ms: int) -> dict[int, str]:
 
 
 class Delayed(NamedTuple):
-    """A delayed record as it was found in a batch."""
+    """A delayed record as found in a batch."""
 
     offset: int
     delivery_time: DeliveryTime
     timestamp_ms: int
     key: bytes | None
     raw: bytes
-    """All of it as it stands in the batch, after its length: see `read_raw`."""
+    """The encoded record, including its length: see `read_raw`."""
 
 
-AT_ONCE: Final = DeliveryTime(0, 0)
+DUE_NOW: Final = DeliveryTime(0, 0)
 
 
 def find_delayed(columns: Columns, from_offset: int) -> Iterator[Delayed]:
-    """The delayed records from an offset on. One that cannot be understood would have been refused: it is due now."""
+    """Yields the delayed records from an offset on. An invalid one, which a check would have rejected, is due now."""
     first = bisect_left(columns.offsets, from_offset)
     for start in range(first, columns.count, _ROWS_AT_A_TIME):
         part = columns.part(start, start + _ROWS_AT_A_TIME)
         for row, delivery_time in sorted(delivery_times(part).items()):
             yield Delayed(
                 part.offsets[row],
-                AT_ONCE if isinstance(delivery_time, BadDelay) else delivery_time,
+                DUE_NOW if isinstance(delivery_time, BadDelay) else delivery_time,
                 part.timestamps[row],
                 part.key(row),
                 bytes(part.body[part.record_at[row] : part.record_at[row] + part.record_len[row]]),
@@ -136,9 +136,9 @@ def find_delayed(columns: Columns, from_offset: int) -> Iterator[Delayed]:
 
 
 def read_raw(raw: bytes) -> Row:
-    """Key, value and headers of a record that was taken out whole."""
+    """Returns key, value and headers of an encoded record."""
     _, at = decode_varint(raw, 0)  # its length
-    _, at = decode_varlong(raw, at + 1)  # after the attributes: its time, then its place in the batch
+    _, at = decode_varlong(raw, at + 1)  # after the attributes: timestamp delta, then offset delta
     _, at = decode_varint(raw, at)
     key, at = _cell(raw, at)
     value, at = _cell(raw, at)
@@ -156,24 +156,26 @@ def _cell(raw: bytes, at: int) -> tuple[bytes | None, int]:
     if length < 0:
         return None, at
     if at + length > len(raw):
-        raise CorruptMessage(f"a kept record of {len(raw)} bytes is cut off at {at}")
+        raise CorruptMessage(f"a stored record of {len(raw)} bytes is cut off at {at}")
     return bytes(raw[at : at + length]), at + length
 
 
-def to_deliver(raw: bytes, *, topic_id: bytes, partition: int, offset: int, timestamp_ms: int, due_ms: int) -> Row:
-    """The record that is appended when a delayed one is due: its own, under headers that say where it comes from."""
+def make_delivery_row(
+    raw: bytes, *, topic_id: bytes, partition: int, offset: int, timestamp_ms: int, due_ms: int
+) -> Row:
+    """Returns the record to append when a delayed one is due: the same, with headers that name its origin."""
     key, value, headers = read_raw(raw)
     kept: Iterable[tuple[str, bytes | None]] = (pair for pair in headers if pair[0] not in _DROPPED)
-    told = (
+    added = (
         (ORIGINAL_TIMESTAMP, b"%d" % timestamp_ms),
         (DELAYED_FROM, f"{uuid_text(topic_id)}/{partition}/{offset}".encode()),
         (DUE_AT, b"%d" % due_ms),
     )
-    return key, value, (*kept, *told)
+    return key, value, (*kept, *added)
 
 
 def delivered_offsets(columns: Columns) -> list[int]:
-    """The offsets that the messages of a batch of deliveries came from."""
+    """Returns the original offsets of the messages in a batch of deliveries."""
     at, lengths = header_column(columns, DELAYED_FROM.encode())
     return [
         int(bytes(columns.body[at[row] : at[row] + lengths[row]]).rpartition(b"/")[2]) for row in range(columns.count)

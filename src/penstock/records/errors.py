@@ -1,10 +1,10 @@
-"""Errors of record batches, beyond those that every room shares."""
+"""Errors of record batches that no other package shares."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 
 class UnsupportedMessageFormat(PenstockError):
-    """A message set of format v0 or v1; only record batches of format v2 are kept."""
+    """A message set of format v0 or v1; only record batches of format v2 are accepted."""
 
     code = ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT

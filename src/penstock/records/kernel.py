@@ -1,6 +1,6 @@
-"""The per-record work, done by one of two twins: compiled if the extension was built, else pure Python.
+"""The interface of the per-record loops, and the choice between the compiled extension and pure Python.
 
-Both do the same and pass the same tests; tests choose one with `kernel.active = kernel.PURE`.
+Both implementations behave the same and pass the same tests; tests choose one with `kernel.active = kernel.PURE`.
 """
 
 from collections.abc import Sequence
@@ -10,38 +10,39 @@ from penstock.records import _columns_pure
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
 REVISION: Final = 4
-"""Counted up with every change of what the twins offer."""
+"""Incremented with every change of the interface."""
 
 try:
     import penstock.records._columns as _columns
 except ImportError:
     _columns = None
 if _columns is not None and getattr(_columns, "REVISION", 0) != REVISION:
-    _columns = None  # it was built from older sources: install again to have it
+    _columns = None  # built from older sources: reinstall to use it
 
 
 class KeyTable(Protocol):
-    """The last offset of every key that was noted. Keys are known by a keyed digest, whatever their length."""
+    """The last offset of every key, by a keyed digest of fixed size (the log cleaner's offset map)."""
 
     def __len__(self) -> int: ...
 
     def note(self, body: Buffer, key_at: Ints, key_len: Ints, offsets: Ints) -> None:
-        """These records come after all that were noted before; those without a key are passed over."""
+        """Records the offsets of records that come after all earlier ones; ignores those without a key."""
 
     def mask(
         self, body: Buffer, key_at: Ints, key_len: Ints, value_len: Ints, offsets: Ints, drop_tombstones: bool
     ) -> bytearray:
-        """A byte for each record: 1 if it has a key and, as far as this table knows, no later one has the same."""
+        """Returns a byte per record: 1 if it has a key and this table knows no later record with the same key."""
 
 
 class Kernel(Protocol):
-    """What both twins do. Positions are into a decompressed body; bad ones raise, they are never followed."""
+    """The functions of both implementations. Positions are into a decompressed body; out of range they raise."""
 
     def count_records(self, buf: Buffer, start: int, end: int) -> int:
-        """How many records fill [start, end) exactly, going by their lengths; -1 if they do not."""
+        """Returns how many records fill [start, end) exactly, by their length fields; -1 if they do not."""
 
     def client_header(self, buf: Buffer) -> tuple[int, ...] | None:
-        """The fields of a BatchHeader, if `buf` is one batch as producers may send it; its CRC is not looked at."""
+        """Returns the fields of a BatchHeader; None if `buf` is not one valid batch of a producer. Ignores the
+        CRC."""
 
     def decode(
         self,
@@ -52,21 +53,21 @@ class Kernel(Protocol):
         base_timestamp: int,
         same_timestamp: bool,
     ) -> tuple[Ints, ...]:
-        """The columns of `Columns`, in its order from `offsets` on."""
+        """Returns the columns of `Columns`, in its order from `offsets` on."""
 
     def find_header(self, body: Buffer, at: Ints, count: Ints, name: Buffer) -> tuple[Ints, Ints]:
-        """Position and length of the value of each record's first such header (-1 null, -2 absent)."""
+        """Returns position and length of the value of each record's first such header (-1 null, -2 absent)."""
 
     def list_headers(self, body: Buffer, at: Ints, count: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Name position, name length, value position, value length of all headers of all records in turn."""
+        """Returns name position, name length, value position, value length of all headers of all records in order."""
 
     def gather(self, parts: Sequence[tuple[Buffer, Ints, Ints]]) -> tuple[bytes, bytes, bytes, int]:
-        """The bytes at (body, positions, lengths) as one Arrow column: offsets, data, validity, nulls."""
+        """Returns the bytes at (body, positions, lengths) as one Arrow column: offsets, data, validity, nulls."""
 
     def select(
         self, body: Buffer, at: Ints, length: Ints, timestamps: Ints, mask: Buffer
     ) -> tuple[bytes, int, int, int]:
-        """The records chosen by `mask`, their number, the last one's index, their greatest timestamp."""
+        """Returns the records chosen by `mask`, their number, the last one's index, their greatest timestamp."""
 
     def encode(
         self,
@@ -78,7 +79,7 @@ class Kernel(Protocol):
         base_timestamp: int,
         headers: HeadersColumn | None,
     ) -> tuple[bytes, int]:
-        """Rows [start, end) as records with offset deltas from 0 on, and their greatest timestamp."""
+        """Encodes rows [start, end) as records, offset deltas from 0; returns them and their greatest timestamp."""
 
     def spread(
         self,
@@ -89,9 +90,9 @@ class Kernel(Protocol):
         partitions: int,
         keyless: int,
     ) -> tuple[Ints, Ints]:
-        """Rows (None: the first `count`) by partition, in order, and where those of each partition end.
+        """Returns rows (None: the first `count`) sorted by partition, and the end index of each partition.
 
-        A row goes where it is wanted, else where its key goes (murmur2, as Kafka has it), else to `keyless`.
+        The partition of a row is `wanted`, else by its key (Kafka's murmur2), else `keyless`.
         """
 
     def encode_rows(
@@ -107,29 +108,29 @@ class Kernel(Protocol):
         base_timestamp: int,
         headers: HeadersColumn | None,
     ) -> tuple[bytes, int, int]:
-        """Rows rows[start:end] as records with offset deltas from `first_delta` on, as many as there is room for.
+        """Encodes rows[start:end] as records, offset deltas from `first_delta`, as many as fit into `room_bytes`.
 
-        The records, how many they are, and their greatest timestamp.
+        Returns the records, how many they are, and their greatest timestamp.
         """
 
-    # Filters. The column `body, at, length` is that of `Columns` or `find_header`. A byte for each record: 1 if it
-    # matches, 0 if not, 2 where there is nothing to compare. Where the byte in `live` is 0, it is 0 without a look.
+    # Filters. The column `body, at, length` is that of `Columns` or `find_header`. Each returns a byte per record: 1
+    # if it matches, 0 if not, 2 for null. Records whose byte in `live` is 0 are not read and get 0.
 
     def match_text(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, value: Buffer) -> bytes:
-        """Bytes compared with a value; `op` is 0 to 5 for =, <>, <, <=, >, >=."""
+        """Compares bytes with a value; `op` is 0 to 5 for =, <>, <, <=, >, >=."""
 
     def match_texts(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, values: Sequence[Buffer]
     ) -> bytes:
-        """Whether the bytes are among these values."""
+        """Matches bytes that are among these values."""
 
     def match_flag(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, wanted: bool) -> bytes:
-        """Whether the bytes say true, or false; 2 if they say neither."""
+        """Matches the text true, or false; 2 for any other text."""
 
     def match_numbers(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, values: Sequence[int | float]
     ) -> bytes:
-        """Bytes read as a decimal number and compared with any of these; 2 where they are none."""
+        """Compares bytes, parsed as a decimal number, with any of these; 2 where they are not a number."""
 
     def match_pieces(
         self,
@@ -141,28 +142,28 @@ class Kernel(Protocol):
         from_start: bool,
         to_end: bool,
     ) -> bytes:
-        """Whether the bytes hold these pieces one after another, the first at their start, the last at their end."""
+        """Matches bytes that contain these pieces in order (LIKE), the first at the start, the last at the end."""
 
     def match_ints(self, column: Ints, live: Buffer | None, op: int, value: int) -> bytes:
-        """A column of 64-bit numbers compared with a value."""
+        """Compares a column of 64-bit numbers with a value."""
 
     def match_null(self, length: Ints) -> bytes:
-        """Whether there is nothing in a column."""
+        """Matches null cells of a column."""
 
     def both(self, a: Buffer, b: Buffer) -> bytes:
-        """SQL's AND of two such results."""
+        """Combines two results by SQL's AND."""
 
     def either(self, a: Buffer, b: Buffer) -> bytes:
-        """SQL's OR."""
+        """Combines two results by SQL's OR."""
 
     def sort_entries(self, entries: bytearray) -> None:
-        """Put entries of 32 bytes (delays/entries.py) in the order of their first 16."""
+        """Sorts entries of 32 bytes (delays/entries.py) by their first 16 bytes."""
 
     def pack_entries(self, batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
-        """Of an uncompressed batch: its records of a kind as entries, less those that are gone; and all others."""
+        """Returns the records of a kind in an uncompressed batch as entries, without tombstones; and all others."""
 
     def new_key_table(self, secret: bytes) -> KeyTable:
-        """An empty table; the secret has 16 bytes, so that nobody can make two keys meet."""
+        """Returns an empty table; the secret of 16 bytes prevents deliberate collisions of keys."""
 
 
 PURE: Final[Kernel] = _columns_pure

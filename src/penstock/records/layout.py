@@ -1,4 +1,4 @@
-"""How a batch begins, and how bytes and columns are passed between the files of this room."""
+"""Byte layout of the record batch header, and the buffer and Arrow column types of this package."""
 
 import struct
 from typing import Final, NamedTuple
@@ -16,14 +16,14 @@ RECORD_BYTES_MIN: Final = 7  # its length, attributes, two deltas, two lengths a
 LOG_APPEND_TIME: Final = 0x08
 TRANSACTIONAL: Final = 0x10
 CONTROL: Final = 0x20
-DELETE_HORIZON: Final = 0x40  # KIP-534: the base timestamp says when tombstones may go
+DELETE_HORIZON: Final = 0x40  # KIP-534: the base timestamp is the delete horizon of tombstones
 BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 
 
 class BinaryColumn(NamedTuple):
     """A nullable column of bytes in Arrow's layout: row r is data[offsets[r] : offsets[r + 1]].
 
-    `offset` is where row 0 lies, in rows, as in a sliced Arrow array. No `validity`: no nulls.
+    `offset` is the index of row 0, as in a sliced Arrow array. No `validity`: no nulls.
     """
 
     offsets: Buffer  # int32, one more than there are rows

@@ -1,13 +1,12 @@
-"""What a consumer is sent of batches when it shall not see all of their records: see `Selection`.
+"""Filters record batches for a consumer that must not see all records (views, delayed messages): see `Selection`.
 
-How it is written was tried with real clients. Records stay at their own offsets, in batches that end with the last
-one that is kept, under the codec, the times and the producer that they came with. What is left out behind the last of
-them becomes one control batch (`skip_marker`) at the last offset that was looked at: consumers move past it and show
-nothing. In between nothing is needed, for offsets may have gaps, as after compaction.
+The format was tested with real clients. Records keep their offsets, in batches that end with the last record kept,
+with the same codec, timestamps and producer. The records skipped after that one become one control batch
+(`skip_marker`) at the last offset examined: consumers advance past it and deliver nothing. Other gaps need nothing.
 
-A reader of committed records is sent no list of aborted transactions with this: the marker that ends one may be left
-out, and the reader would then drop what its producer wrote later. The broker leaves those records out itself. What is
-left keeps its producer and its transactional bit: with an empty list, clients deliver it.
+A read_committed consumer is sent no list of aborted transactions with this: the marker that ends one may be skipped,
+and the consumer would then drop later records of its producer. The broker skips aborted records itself. Records kept
+have their producer and transactional bit: with an empty list, clients deliver them.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -20,7 +19,7 @@ from penstock.records.layout import Buffer
 
 
 class Aborted(Protocol):
-    """A transaction that does not count: an `AbortedTransaction` of the log is one."""
+    """An aborted transaction, such as an `AbortedTransaction` of the log."""
 
     @property
     def producer_id(self) -> int: ...
@@ -28,33 +27,33 @@ class Aborted(Protocol):
     def first_offset(self) -> int: ...
     @property
     def last_offset(self) -> int:
-        """Of the marker that aborted it."""
+        """Offset of its abort marker."""
 
 
 class Selected(NamedTuple):
     records: bytes
-    """What to send; nothing only if there was nothing to look at."""
+    """The batches to send; empty only if no batch was examined."""
     next_offset: int
-    """Where to go on: behind everything that was looked at."""
+    """The offset after the last batch examined."""
     kept: int
-    """How many records."""
+    """Number of records."""
 
 
 class Selection:
-    """An answer in the making. Every batch is given to it in the order of the log, by one of three methods:
+    """A response under construction. Every batch is passed to it in log order, by one of three methods:
 
-    - `keep`: all of its records, as they are; it stays closed;
+    - `keep`: all of its records, unchanged; it is not decompressed;
     - `choose`: those of its records whose byte in a mask is not zero;
     - `skip`: none of them.
 
-    Batches that are nobody's to see (markers, what was aborted) are skipped by `is_visible`, which is asked first.
+    Call `is_visible` first: it skips batches that no consumer may see (markers, aborted batches).
     """
 
     def __init__(self, from_offset: int, aborted: Iterable[Aborted] = ()) -> None:
         self.next_offset = from_offset
         self.count = 0
         self.size_bytes = 0
-        """Of the batches that are kept so far."""
+        """Size of the batches kept so far."""
         self._kept_to = from_offset
         self._parts: list[Buffer] = []
         self._last: BatchHeader | None = None
@@ -62,13 +61,13 @@ class Selection:
         self.expect_aborted(aborted)
 
     def expect_aborted(self, aborted: Iterable[Aborted]) -> None:
-        """Transactions whose records shall not be seen, in batches that are yet to come."""
+        """Sets the aborted transactions whose records in later batches are skipped."""
         self._aborted = {}
         for entry in aborted:
             self._aborted.setdefault(entry.producer_id, []).append(entry)
 
     def is_visible(self, header: BatchHeader) -> bool:
-        """Whether a reader may see records of this batch at all; if not, it is skipped."""
+        """Returns whether a consumer may see records of this batch; if not, skips it."""
         if header.is_control or header.count == 0 or self._is_aborted(header):
             self.skip(header)
             return False
@@ -82,19 +81,21 @@ class Selection:
 
     def keep(self, batch: Buffer, header: BatchHeader) -> None:
         self._add(batch, header.count, header.next_offset)
-        self._pass(header)
+        self._advance(header)
 
     def choose(self, batch: Buffer, header: BatchHeader, columns: Columns, mask: Buffer) -> None:
         kept = select_records(batch, columns, mask, keep_last_offset=False)
         if kept is not None:
             count = len(mask) - bytes(mask).count(0)
             is_whole = count == columns.count
-            # One that is kept whole may end in a gap that compaction left: it is as it was.
-            self._add(batch if is_whole else kept, count, header.next_offset if is_whole else _end(columns, mask))
-        self._pass(header)
+            # A batch kept whole may end in a gap left by compaction: send it unchanged.
+            self._add(
+                batch if is_whole else kept, count, header.next_offset if is_whole else _end_after_mask(columns, mask)
+            )
+        self._advance(header)
 
     def skip(self, header: BatchHeader) -> None:
-        self._pass(header)
+        self._advance(header)
 
     def _add(self, batch: Buffer, count: int, end_offset: int) -> None:
         self._parts.append(batch)
@@ -102,12 +103,12 @@ class Selection:
         self.count += count
         self._kept_to = end_offset
 
-    def _pass(self, header: BatchHeader) -> None:
+    def _advance(self, header: BatchHeader) -> None:
         self._last = header
         self.next_offset = header.next_offset
 
     def answer(self) -> Selected:
-        """All that was kept, and one control batch for what was left out behind it."""
+        """Returns the records kept, and one control batch for those skipped after them."""
         parts, last = self._parts, self._last
         if last is not None and self._kept_to < self.next_offset:
             timestamp_ms = max(last.max_timestamp, 0)
@@ -115,8 +116,8 @@ class Selection:
         return Selected(b"".join(parts), self.next_offset, self.count)
 
 
-def _end(columns: Columns, mask: Buffer) -> int:
-    """Behind the last record that a mask keeps."""
+def _end_after_mask(columns: Columns, mask: Buffer) -> int:
+    """Returns the offset after the last record that a mask keeps."""
     return columns.offsets[len(bytes(mask).rstrip(b"\x00")) - 1] + 1
 
 
@@ -127,12 +128,12 @@ def hide(
     from_offset: int,
     aborted: Iterable[Aborted] = (),
 ) -> Selected:
-    """Whole batches as they were read from a log, less the records at the offsets that `hidden` names for each batch.
+    """Returns whole batches as read from a log, without the records at the offsets that `hidden` returns for a batch.
 
-    A batch of which it names none (None, or an empty collection) stays closed and is sent as it is; so no thread is
-    needed for `data` without hidden records, and if no batch has any, do not call this at all: send `data` itself.
-    `aborted`: for a reader of committed records, `log.aborted_between(from_offset, end)`; send it an empty list then.
-    Batches with hidden records are decompressed and compressed again: for large ones, on a thread.
+    A batch without hidden records (None, or an empty collection) is not decompressed, so no thread is needed for it;
+    if no batch has any, do not call this at all: send `data` itself. `aborted`: for a read_committed consumer,
+    `log.aborted_between(from_offset, end)`; send it an empty list then. Batches with hidden records are decompressed
+    and compressed again: for large ones, call this on a thread.
 
         answer = hide(data, index.delayed_in, from_offset=7)   # answer.records goes to the consumer
     """
@@ -152,7 +153,7 @@ def hide(
 
 
 def mask_without(columns: Columns, offsets: Collection[int]) -> bytearray:
-    """A byte for each record: 0 for those at these offsets, 1 for all others."""
+    """Returns a byte per record: 0 for those at these offsets, 1 for all others."""
     if columns.count and columns.offsets[-1] - columns.offsets[0] == columns.count - 1:
         mask, base = bytearray(b"\x01" * columns.count), columns.offsets[0]
         for offset in offsets:

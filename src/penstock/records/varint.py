@@ -1,18 +1,18 @@
-"""Zigzag varints, as records use them: small numbers of either sign in few bytes.
+"""Zigzag varints of record fields: small signed numbers in few bytes.
 
-A length fits 32 bits (at most five bytes), a timestamp delta 64 bits (at most ten).
+A length has 32 bits (at most five bytes), a timestamp delta 64 bits (at most ten).
 """
 
 from penstock.foundation.errors import CorruptMessage
 
-NULL_LENGTH = b"\x01"  # zigzag of -1: no bytes at all, as against zero bytes
+NULL_LENGTH = b"\x01"  # zigzag of -1: null, not an empty value
 
 _ONE_BYTE = [bytes((raw,)) for raw in range(0x80)]
 _ZIGZAG = [(raw >> 1) ^ -(raw & 1) for raw in range(0x80)]
 
 
 def encode_varint(value: int) -> bytes:
-    """Zigzag `value`, which must fit a signed 64-bit integer: `encode_varint(-2) == b"\\x03"`."""
+    r"""Encodes `value`, a signed 64-bit integer, as a zigzag varint: `encode_varint(-2) == b"\x03"`."""
     raw = (value << 1) ^ (value >> 63)
     if raw < 0x80:
         return _ONE_BYTE[raw]
@@ -25,7 +25,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The 32-bit value at `at`, and where it ends. IndexError if `data` ends first."""
+    """Returns the 32-bit value at `at`, and the position after it. Raises IndexError if `data` ends first."""
     first = data[at]
     if first < 0x80:
         return _ZIGZAG[first], at + 1
@@ -37,7 +37,7 @@ def decode_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def decode_varlong(data: bytes, at: int) -> tuple[int, int]:
-    """The 64-bit value at `at`, and where it ends. IndexError if `data` ends first."""
+    """Returns the 64-bit value at `at`, and the position after it. Raises IndexError if `data` ends first."""
     first = data[at]
     if first < 0x80:
         return _ZIGZAG[first], at + 1

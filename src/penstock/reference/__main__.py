@@ -1,4 +1,4 @@
-"""Writes the generated parts of the documentation, or checks them."""
+"""Writes the generated tables of the documentation, or checks that they are up to date."""
 
 import sys
 from pathlib import Path

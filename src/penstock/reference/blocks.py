@@ -1,4 +1,4 @@
-"""Every generated part of a page, by its name."""
+"""The generated blocks of documentation pages, by name."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -27,5 +27,5 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def generated(page: str) -> str:
-    """Returns a page with all its generated parts as they should be. Raises KeyError for one that is not known."""
+    """Returns a page with all its generated blocks rewritten. Raises KeyError for an unknown name."""
     return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]()}{found[3]}", page)

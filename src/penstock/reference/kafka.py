@@ -1,4 +1,4 @@
-"""Table of the APIs of Kafka."""
+"""Table of Kafka APIs: versions served, or why an API is not served."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -41,10 +41,10 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
     ApiKey.DELETE_SHARE_GROUP_STATE: _SHARE_STATE,
     ApiKey.READ_SHARE_GROUP_STATE_SUMMARY: _SHARE_STATE,
     ApiKey.STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE: (
-        "refused: descriptions of topologies (KIP-1331) are not stored; no client is asked for one"
+        "refused: topology descriptions (KIP-1331) are not stored, and never requested from clients"
     ),
 }
-"""APIs of Kafka without a handler, and why."""
+"""Kafka APIs without a handler, and why."""
 
 KAFKA_VERSIONS: Final[Mapping[int, str]] = {
     0: "3-13",
@@ -139,7 +139,7 @@ KAFKA_VERSIONS: Final[Mapping[int, str]] = {
     93: "0",
     94: "0",
 }
-"""What a broker of Kafka 4.4 serves, by the keys of its APIs; those that are missing were removed in 4.0."""
+"""API versions that a Kafka 4.4 broker serves, by API key; missing keys were removed in 4.0."""
 
 
 def _api_name(key: ApiKey) -> str:
@@ -151,12 +151,12 @@ def _versions(found: range) -> str:
 
 
 def api_table() -> str:
-    """Every API of Kafka 4.4, and ours."""
+    """Returns every API of Kafka 4.4 and of Penstock."""
     load_handlers()
 
     def row(key: ApiKey) -> list[str]:
         api = APIS.get(key)
-        said = f"served {_versions(api.versions)}" if api is not None else NOT_SERVED[key]
-        return [str(int(key)), _api_name(key), KAFKA_VERSIONS.get(key, "-"), said]
+        status = f"served {_versions(api.versions)}" if api is not None else NOT_SERVED[key]
+        return [str(int(key)), _api_name(key), KAFKA_VERSIONS.get(key, "-"), status]
 
     return table(("key", "API", "versions in Kafka 4.4", "Penstock"), map(row, sorted(ApiKey)))

@@ -1,4 +1,4 @@
-"""Table of Kafka's error codes: when brokers answer them, and whether clients try again."""
+"""Table of Kafka error codes: when brokers return them, and whether clients retry."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -6,21 +6,21 @@ from typing import Final
 from penstock.foundation.codes import ErrorCode
 from penstock.reference.tables import table
 
-_SECURITY: Final = "Never yet: it comes with security."
-_QUORUM: Final = "Never: it is about KRaft controllers."
-_FOLLOWERS: Final = "Never: it is about requests that brokers of Kafka send to each other."
+_SECURITY: Final = "Never yet: security is not implemented."
+_QUORUM: Final = "Never: only for KRaft controllers."
+_FOLLOWERS: Final = "Never: only for requests between Kafka brokers."
 _OLD: Final = "Never, as in Kafka 4."
 
 WHEN: Final[Mapping[ErrorCode, str]] = {
-    ErrorCode.UNKNOWN_SERVER_ERROR: "A bug of the broker; its log has the details.",
-    ErrorCode.OFFSET_OUT_OF_RANGE: "The partition does not have this offset, or not any more.",
+    ErrorCode.UNKNOWN_SERVER_ERROR: "A bug in the broker; see its log.",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "The offset is before the log start offset or after the log end offset.",
     ErrorCode.CORRUPT_MESSAGE: "The checksum or the structure of a record batch is wrong.",
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "The topic or the partition does not exist.",
     ErrorCode.LEADER_NOT_AVAILABLE: "The topic was created just now, or none of its replicas in sync is running.",
     ErrorCode.NOT_LEADER_OR_FOLLOWER: "Another broker leads the partition.",
     ErrorCode.REQUEST_TIMED_OUT: (
-        "The replicas have not confirmed in time: the records may have been written. Of an administrative request: "
-        "the work goes on."
+        "The replicas have not confirmed in time: the records may have been written. For an administrative request: "
+        "the work continues."
     ),
     ErrorCode.REPLICA_NOT_AVAILABLE: "AlterReplicaLogDirs of a partition without a replica on this broker.",
     ErrorCode.MESSAGE_TOO_LARGE: (
@@ -38,38 +38,37 @@ WHEN: Final[Mapping[ErrorCode, str]] = {
     ),
     ErrorCode.RECORD_LIST_TOO_LARGE: "CommitSet: one batch of records cannot hold the decision.",
     ErrorCode.NOT_ENOUGH_REPLICAS: "Fewer replicas than `min.insync.replicas` are in sync; nothing was written.",
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Likewise, after the records were written by the leader.",
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: "Likewise, after the leader has written the records.",
     ErrorCode.INVALID_REQUIRED_ACKS: "`acks` is not 0, 1 or -1.",
-    ErrorCode.ILLEGAL_GENERATION: "The group is in another generation; the member has to join again.",
+    ErrorCode.ILLEGAL_GENERATION: "The group is in another generation; the member must rejoin.",
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "The member has no protocol in common with the others.",
     ErrorCode.INVALID_GROUP_ID: "The id of the group is empty.",
-    ErrorCode.UNKNOWN_MEMBER_ID: "The member is not in the group, or not any more; it has to join again.",
+    ErrorCode.UNKNOWN_MEMBER_ID: "The member is not in the group, or no longer; it must rejoin.",
     ErrorCode.INVALID_SESSION_TIMEOUT: (
         "It is not between `group.min.session.timeout.ms` and `group.max.session.timeout.ms`."
     ),
-    ErrorCode.REBALANCE_IN_PROGRESS: "The group is rebalancing; the member has to join again.",
+    ErrorCode.REBALANCE_IN_PROGRESS: "The group is rebalancing; the member must rejoin.",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "AddPartitionsToTxn of an internal topic.",
     ErrorCode.INVALID_TIMESTAMP: (
-        "A timestamp is too far in the past or in the future for the topic's settings, or the time of a delay is "
-        "wrong."
+        "A timestamp is too far in the past or in the future for the topic's settings, or a delivery time is invalid."
     ),
     ErrorCode.UNSUPPORTED_VERSION: "The version of the request, or something in it, is not served.",
     ErrorCode.TOPIC_ALREADY_EXISTS: "A topic or a view of this name exists.",
-    ErrorCode.INVALID_PARTITIONS: "The number of partitions is less than one, too large, or less than it is.",
+    ErrorCode.INVALID_PARTITIONS: "The number of partitions is less than one, too large, or less than before.",
     ErrorCode.INVALID_REPLICATION_FACTOR: "The number of replicas is less than one, or there are fewer brokers.",
     ErrorCode.INVALID_REPLICA_ASSIGNMENT: (
         "The assignment names a broker twice, an unknown one, or misses a partition."
     ),
     ErrorCode.INVALID_CONFIG: "There is no such setting, it cannot have this value, or it cannot be changed.",
     ErrorCode.INVALID_REQUEST: "The request contradicts itself, or is not allowed in this state.",
-    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "A message set of format v0 or v1, which Kafka 4 does not take either.",
-    ErrorCode.POLICY_VIOLATION: "A rule of Penstock forbids it; the message says which (views, limits).",
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "Records of an idempotent producer that came before these are missing.",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "A message set of format v0 or v1; Kafka 4 does not accept it either.",
+    ErrorCode.POLICY_VIOLATION: "A rule of Penstock forbids it (views, limits); the message names the rule.",
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: "Earlier records of the idempotent producer are missing.",
     ErrorCode.INVALID_PRODUCER_EPOCH: "A newer producer has the same transactional id.",
-    ErrorCode.INVALID_TXN_STATE: "The producer has no transaction that this could belong to.",
+    ErrorCode.INVALID_TXN_STATE: "The producer has no transaction in a state that allows this.",
     ErrorCode.INVALID_PRODUCER_ID_MAPPING: "The transactional id is unknown, expired, or has another producer id.",
     ErrorCode.INVALID_TRANSACTION_TIMEOUT: "It is not between 1 ms and `transaction.max.timeout.ms`.",
-    ErrorCode.CONCURRENT_TRANSACTIONS: "The transaction before is still being ended.",
+    ErrorCode.CONCURRENT_TRANSACTIONS: "The previous transaction is still being committed or aborted.",
     ErrorCode.TRANSACTION_COORDINATOR_FENCED: "WriteTxnMarkers of a coordinator that another one has replaced.",
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Two-phase commit (KIP-939) is not enabled.",
     ErrorCode.SECURITY_DISABLED: "Requests about ACLs: there is no authorizer.",
@@ -84,52 +83,52 @@ WHEN: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.FETCH_SESSION_ID_NOT_FOUND: "The fetch session was evicted, or the broker was restarted.",
     ErrorCode.INVALID_FETCH_SESSION_EPOCH: "A fetch of the session was repeated or lost.",
     ErrorCode.TOPIC_DELETION_DISABLED: "`delete.topic.enable` is false.",
-    ErrorCode.FENCED_LEADER_EPOCH: "The client knows an older leader than this one.",
-    ErrorCode.UNKNOWN_LEADER_EPOCH: "The client knows a newer leader than this one.",
+    ErrorCode.FENCED_LEADER_EPOCH: "The client's leader epoch is older than the broker's.",
+    ErrorCode.UNKNOWN_LEADER_EPOCH: "The client's leader epoch is newer than the broker's.",
     ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: "There is no such codec, or a client too old for zstd would receive it.",
-    ErrorCode.OFFSET_NOT_AVAILABLE: "A new leader does not know yet how far its log is committed.",
-    ErrorCode.MEMBER_ID_REQUIRED: "JoinGroup without a member id: the answer has one to join with.",
+    ErrorCode.OFFSET_NOT_AVAILABLE: "A new leader does not know its high watermark yet.",
+    ErrorCode.MEMBER_ID_REQUIRED: "JoinGroup without a member id: the response has the id to join with.",
     ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE: "ElectLeaders: the preferred replica is not running or not in sync.",
-    ErrorCode.GROUP_MAX_SIZE_REACHED: "The group has as many members as are allowed.",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "The group has the maximum number of members.",
     ErrorCode.FENCED_INSTANCE_ID: "Another process has the same `group.instance.id`.",
     ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE: "ElectLeaders: no replica is running.",
-    ErrorCode.ELECTION_NOT_NEEDED: "ElectLeaders: the partition has that leader already.",
+    ErrorCode.ELECTION_NOT_NEEDED: "ElectLeaders: the partition already has that leader.",
     ErrorCode.NO_REASSIGNMENT_IN_PROGRESS: "There is no reassignment to cancel.",
     ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC: "OffsetDelete of a topic that the group is subscribed to.",
-    ErrorCode.INVALID_RECORD: "A record that the topic cannot take: without a key on a compacted one, for example.",
+    ErrorCode.INVALID_RECORD: "A record that the topic cannot store: on a compacted topic, one without a key.",
     ErrorCode.UNSTABLE_OFFSET_COMMIT: "A transaction that has committed offsets for the group is still open.",
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "A client has pushed metrics too soon; of queues: too many are in flight.",
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: "A client pushed metrics too soon; queues: too many messages in flight.",
     ErrorCode.PRODUCER_FENCED: "Another producer has taken over the transactional id.",
     ErrorCode.RESOURCE_NOT_FOUND: "DescribeUserScramCredentials: there are no users yet.",
     ErrorCode.INVALID_UPDATE_VERSION: "UpdateFeatures to another level than that of the release.",
-    ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted, perhaps created again since.",
-    ErrorCode.DUPLICATE_BROKER_REGISTRATION: "At its start: a broker with this id is running already.",
+    ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted, and perhaps created again.",
+    ErrorCode.DUPLICATE_BROKER_REGISTRATION: "At start: a broker with this id is already running.",
     ErrorCode.BROKER_ID_NOT_REGISTERED: "UnregisterBroker of a broker that is not running.",
-    ErrorCode.INCONSISTENT_CLUSTER_ID: "At its start: the data folder belongs to another cluster.",
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "At start: the data folder belongs to another cluster.",
     ErrorCode.TRANSACTIONAL_ID_NOT_FOUND: "DescribeTransactions: the transactional id is unknown.",
     ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR: "A fetch session changes between topic names and topic ids.",
-    ErrorCode.FENCED_MEMBER_EPOCH: "The member is in another epoch; it gives up all partitions and joins again.",
+    ErrorCode.FENCED_MEMBER_EPOCH: "The member epoch is not current; the member revokes all partitions and rejoins.",
     ErrorCode.UNRELEASED_INSTANCE_ID: "A member that has not left has the same `group.instance.id`.",
     ErrorCode.UNSUPPORTED_ASSIGNOR: "There is no server-side assignor of this name.",
-    ErrorCode.STALE_MEMBER_EPOCH: "A commit in an epoch that the member has left, or not reached.",
-    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "DescribeCluster asks for controllers; brokers answer.",
-    ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: "DescribeCluster asks for what is neither brokers nor controllers.",
+    ErrorCode.STALE_MEMBER_EPOCH: "A commit with a member epoch that is not the current one.",
+    ErrorCode.MISMATCHED_ENDPOINT_TYPE: "DescribeCluster for controllers, sent to a broker.",
+    ErrorCode.UNSUPPORTED_ENDPOINT_TYPE: "DescribeCluster for an endpoint type other than brokers and controllers.",
     ErrorCode.UNKNOWN_SUBSCRIPTION_ID: (
-        "The subscription to client metrics has changed; the client asks for it again."
+        "The subscription to client metrics has changed; the client fetches it again."
     ),
     ErrorCode.TELEMETRY_TOO_LARGE: "Pushed metrics are larger than `telemetry.max.bytes`.",
     ErrorCode.TRANSACTION_ABORTABLE: "A partition was not added to the transaction; abort it and begin another.",
-    ErrorCode.INVALID_RECORD_STATE: "An acknowledgement of a record that the member does not have, or not any more.",
+    ErrorCode.INVALID_RECORD_STATE: "An acknowledgement of a record that the member has not acquired, or no longer.",
     ErrorCode.SHARE_SESSION_NOT_FOUND: "The share session is gone, for example after a restart.",
     ErrorCode.INVALID_SHARE_SESSION_EPOCH: "A share fetch of the session was repeated or lost.",
     ErrorCode.INVALID_REGULAR_EXPRESSION: "The expression is not one of RE2, or is too large.",
     ErrorCode.REBOOTSTRAP_REQUIRED: (
-        "ApiVersions: the client has reached another cluster or broker than it means (KIP-1242)."
+        "ApiVersions: the client has reached another cluster or broker than expected (KIP-1242)."
     ),
     ErrorCode.STREAMS_INVALID_TOPOLOGY: "The topology of a streams group contradicts itself, or is too large.",
-    ErrorCode.SHARE_SESSION_LIMIT_REACHED: "The broker has as many share sessions as are allowed.",
+    ErrorCode.SHARE_SESSION_LIMIT_REACHED: "The broker has the maximum number of share sessions.",
 }
-"""Codes that brokers answer."""
+"""Codes that brokers return."""
 
 NEVER: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.INVALID_FETCH_SIZE: _OLD,
@@ -142,10 +141,10 @@ NEVER: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.UNSUPPORTED_SASL_MECHANISM: _SECURITY,
     ErrorCode.ILLEGAL_SASL_STATE: _SECURITY,
     ErrorCode.NOT_CONTROLLER: "Never: any broker serves administrative requests.",
-    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "Never: a batch that was written already is answered with its offset.",
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: "Never: the response to a duplicate batch has the offset of the first one.",
     ErrorCode.SASL_AUTHENTICATION_FAILED: _SECURITY,
     ErrorCode.UNKNOWN_PRODUCER_ID: _OLD,
-    ErrorCode.REASSIGNMENT_IN_PROGRESS: "Never: a new reassignment replaces the one before.",
+    ErrorCode.REASSIGNMENT_IN_PROGRESS: "Never: a new reassignment replaces the previous one.",
     ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED: _SECURITY,
     ErrorCode.DELEGATION_TOKEN_NOT_FOUND: _SECURITY,
     ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH: _SECURITY,
@@ -173,11 +172,11 @@ NEVER: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.VOTER_NOT_FOUND: _QUORUM,
     ErrorCode.STREAMS_INVALID_TOPOLOGY_EPOCH: "Never: a group has one topology at a time.",
     ErrorCode.STREAMS_TOPOLOGY_FENCED: "Never: a group has one topology at a time.",
-    ErrorCode.GROUP_DELETION_FAILED: "Never: nothing outside of Penstock has a part in the deletion of a group.",
+    ErrorCode.GROUP_DELETION_FAILED: "Never: no external system takes part in the deletion of a group.",
     ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: "Never: KIP-1331 is not served.",
     ErrorCode.CONTROLLER_ID_NOT_REGISTERED: _QUORUM,
 }
-"""Codes of Kafka that brokers do not answer, and why."""
+"""Kafka error codes that brokers never return, and why."""
 
 RETRIABLE: Final = frozenset(
     {
@@ -215,14 +214,14 @@ RETRIABLE: Final = frozenset(
         ErrorCode.SHARE_SESSION_LIMIT_REACHED,
     }
 )
-"""Those after which Kafka's clients try again, by themselves or when they are told to."""
+"""Codes after which Kafka clients retry, automatically or when the application asks."""
 
 
 def error_codes() -> str:
-    """Every error code of Kafka 4.4."""
+    """Returns every error code of Kafka 4.4."""
     rows = (
         [str(int(code)), code.name, WHEN.get(code) or NEVER[code], "yes" if code in RETRIABLE else "no"]
         for code in sorted(ErrorCode)
         if code is not ErrorCode.NONE
     )
-    return table(("code", "name", "when Penstock answers it", "clients try again"), rows)
+    return table(("code", "name", "when Penstock returns it", "clients retry"), rows)

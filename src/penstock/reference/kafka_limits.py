@@ -1,4 +1,4 @@
-"""Table of what a request of the Kafka protocol may claim."""
+"""Table of the limits of requests of the Kafka protocol."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from penstock.broker.large_requests import UNDIVIDED_ELEMENTS_MAX
 from penstock.broker.settings import BROKER_SETTINGS
 from penstock.foundation.patterns import PATTERN_CHARS_MAX, PATTERN_STEPS_MAX
 from penstock.log.setting_table import LOG_SETTINGS
-from penstock.network.large_request import RATE_MIN, RATE_S, REST_BYTES_MAX, SMALL_FRAME_BYTES_MAX
+from penstock.network.large_request import PARTIAL_BYTES_MAX, RATE_MIN, RATE_S, SMALL_FRAME_BYTES_MAX
 from penstock.reference.tables import size, table
 from penstock.telemetry.subscriptions import SUBSCRIPTIONS_MAX
 from penstock.wire.codec import ELEMENTS_MAX
@@ -17,7 +17,7 @@ _CLOSED = "the connection is closed"
 
 
 def _setting(name: str) -> str:
-    """The name of a setting that is a size, with its default."""
+    """Returns the name of a size setting with its default."""
     entry = BROKER_SETTINGS.by_name.get(name) or LOG_SETTINGS.get(name)
     return f"`{name}` ({size(int(entry.default))})"
 
@@ -36,31 +36,30 @@ def _rows() -> Iterator[tuple[str, str, str]]:
     )
     yield ("bytes of a string", f"{STRING_BYTES_MAX:,}, as in Kafka", _CLOSED)
     yield (
-        "requests that have arrived in part, or wait for their answer",
+        "requests that have arrived in part, or wait for their response",
         f"{_setting('queued.max.request.bytes')}, counted by bytes that have arrived",
-        "other connections with large requests are not read from, except the one that began first",
+        "connections with large requests are not read from, except the oldest one",
     )
     yield (
-        f"rate at which a request of more than {size(REST_BYTES_MAX)} arrives",
+        f"rate at which a request of more than {size(PARTIAL_BYTES_MAX)} arrives",
         f"{size(RATE_MIN)}/s over {RATE_S:.0f} s",
         _CLOSED,
     )
     yield (
-        "bytes of a batch, decompressed, where the broker itself must open it",
+        "decompressed bytes of a batch that the broker must decompress",
         f"{_setting('decompressed.batch.max.bytes')}, of the topic",
-        "MESSAGE_TOO_LARGE on topics that are compacted, have delayed messages or recompress; views and queues pass "
-        "over "
-        "such a batch and log it. A plain topic takes it: as in Kafka, only the compressed size counts there",
+        "MESSAGE_TOO_LARGE on topics that are compacted, have delayed messages or recompress; views and queues skip "
+        "such a batch and log it. Other topics accept it: as in Kafka, only the compressed size counts there",
     )
     yield (
         "records that a share fetch acquires",
-        "the group's `share.partition.max.record.locks`, whatever `max_records` says",
-        "fewer are given",
+        "the group's `share.partition.max.record.locks`, even if `max_records` is larger",
+        "fewer are acquired",
     )
     yield (
         "partitions of a fetch session",
         f"{SESSION_PARTITIONS_MAX:,}",
-        "no session is made: every fetch names all of its partitions",
+        "no session is created: every fetch lists all its partitions",
     )
     yield (
         "a regular expression",

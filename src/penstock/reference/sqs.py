@@ -1,4 +1,4 @@
-"""Tables of the actions of the SQS API, and of the attributes of queues."""
+"""Tables of SQS actions and queue attributes."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -7,7 +7,7 @@ from penstock.cluster.queues import ALLOW_ALL, BY_QUEUE, DENY_ALL, PARTITIONS_MA
 from penstock.reference.tables import table
 from penstock.sqs import attributes, limits
 from penstock.sqs.actions.create_queue import TOPIC
-from penstock.sqs.attributes import CHOICES, KNOWN, SHOWN_ONLY, WHOLES
+from penstock.sqs.attributes import CHOICES, INTEGERS, KNOWN, SHOWN_ONLY
 from penstock.sqs.permissions import POLICY, SHARED_ACTIONS
 from penstock.sqs.registry import ACTIONS, load_actions
 
@@ -17,29 +17,29 @@ _NEW_ONLY: Final = (attributes.FIFO_QUEUE, attributes.PARTITIONS, TOPIC)
 
 _ABOUT: Final[Mapping[str, str]] = {
     "VisibilityTimeout": "How long a message is hidden from others once it is received.",
-    "DelaySeconds": "How long a new message is hidden, where it does not say so itself (standard queues).",
-    "ReceiveMessageWaitTimeSeconds": "How long ReceiveMessage waits for messages, where it does not say so itself.",
-    "MaximumMessageSize": "The most bytes of a message: body, and names, types and values of its attributes.",
+    "DelaySeconds": "Delay of new messages, unless the message sets its own (standard queues).",
+    "ReceiveMessageWaitTimeSeconds": "How long ReceiveMessage waits for messages, unless the request sets it.",
+    "MaximumMessageSize": "Largest message: body, and names, types and values of its attributes.",
     "MessageRetentionPeriod": "How long messages are kept: the retention of the queue's topic.",
-    "RedrivePolicy": "Where messages go that were received too often.",
+    "RedrivePolicy": "The dead-letter queue, and after how many receives messages move there.",
     "RedriveAllowPolicy": "Which queues may have this one as their dead-letter queue.",
-    attributes.FIFO_QUEUE: "Makes a FIFO queue; its name ends in `.fifo`.",
-    "ContentBasedDeduplication": "FIFO queues: the body's SHA-256 is the MessageDeduplicationId where there is none.",
-    "DeduplicationScope": "FIFO queues: within what duplicates are found.",
-    "FifoThroughputLimit": "FIFO queues: kept and shown.",
+    attributes.FIFO_QUEUE: "Creates a FIFO queue; its name must end in `.fifo`.",
+    "ContentBasedDeduplication": "FIFO queues: the body's SHA-256 is the default MessageDeduplicationId.",
+    "DeduplicationScope": "FIFO queues: whether duplicates are detected per queue or per message group.",
+    "FifoThroughputLimit": "FIFO queues: stored and returned.",
     POLICY: "What [other accounts](#accounts) may do.",
-    attributes.KMS_KEY: "Kept and shown.",
-    attributes.KMS_REUSE: "Kept; shown while there is a KmsMasterKeyId.",
-    attributes.MANAGED_SSE: "Kept and shown.",
-    "QueueArn": "Its region is the one that the request is signed for, or that of `sqs.region`.",
+    attributes.KMS_KEY: "Stored and returned.",
+    attributes.KMS_REUSE: "Stored; returned while there is a KmsMasterKeyId.",
+    attributes.MANAGED_SSE: "Stored and returned.",
+    "QueueArn": "Its region is the one that the request is signed for, or `sqs.region`.",
     "CreatedTimestamp": "When the queue was created, in seconds.",
     "LastModifiedTimestamp": "When its attributes were last changed, in seconds.",
     "ApproximateNumberOfMessages": "Messages that can be received.",
     "ApproximateNumberOfMessagesNotVisible": "Messages in flight.",
     "ApproximateNumberOfMessagesDelayed": "Messages whose delay is not over.",
-    attributes.PARTITIONS: "Penstock's own: partitions of the queue's topic.",
-    attributes.RETENTION: "Penstock's own: a MessageRetentionPeriod beyond 14 days, up to a hundred years.",
-    TOPIC: "Penstock's own: the topic that the queue is attached to, in place of one of its own.",
+    attributes.PARTITIONS: "Penstock only: partitions of the queue's topic.",
+    attributes.RETENTION: "Penstock only: a MessageRetentionPeriod beyond 14 days, up to a hundred years.",
+    TOPIC: "Penstock only: an existing topic to attach the queue to, instead of creating one.",
 }
 _VALUES: Final[Mapping[str, tuple[str, str]]] = {
     "RedrivePolicy": (
@@ -63,7 +63,7 @@ _VALUES: Final[Mapping[str, tuple[str, str]]] = {
     attributes.MANAGED_SSE: (_FLAGS, "true"),
     TOPIC: ("the name of a topic", "none"),
 }
-"""Values and default of attributes that are neither numbers nor choices."""
+"""Values and defaults of attributes that are neither numbers nor choices."""
 
 
 def _values(name: str) -> tuple[str, str]:
@@ -71,12 +71,12 @@ def _values(name: str) -> tuple[str, str]:
         return "", ""
     if name == attributes.PARTITIONS:
         span = limits.PARTITIONS
-        return f"{span.least:,} to {span.most:,}", f"as many as there are brokers, up to {PARTITIONS_MAX}"
+        return f"{span.least:,} to {span.most:,}", f"the number of brokers, up to {PARTITIONS_MAX}"
     if name == attributes.RETENTION:
         span = limits.LONG_RETENTION_S
         return f"{span.least:,} to {span.most:,} s", "none"
-    if name in WHOLES:
-        field, span = WHOLES[name]
+    if name in INTEGERS:
+        field, span = INTEGERS[name]
         return f"{span.least:,} to {span.most:,}{_UNITS.get(name, ' s')}", f"{getattr(QueueSettings(), field):,}"
     if name in CHOICES:
         field, choices = CHOICES[name]
@@ -86,8 +86,8 @@ def _values(name: str) -> tuple[str, str]:
 
 def _settable(name: str) -> str:
     if name in SHOWN_ONLY:
-        return "shown only"
-    return "with a new queue" if name in _NEW_ONLY else "at any time"
+        return "read-only"
+    return "at creation" if name in _NEW_ONLY else "at any time"
 
 
 def queue_attributes() -> str:
@@ -101,4 +101,4 @@ def actions() -> str:
         [name, action.permission, "yes" if action.permission in SHARED_ACTIONS else "no"]
         for name, action in sorted(ACTIONS.items())
     )
-    return table(("action", "what a key must be allowed", "can be allowed to other accounts"), rows)
+    return table(("action", "permission that a key needs", "can be granted to other accounts"), rows)

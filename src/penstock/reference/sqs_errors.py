@@ -1,4 +1,4 @@
-"""Table of the errors of the SQS API."""
+"""Table of SQS errors: code, HTTP status, and when they are returned."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -20,7 +20,7 @@ WHEN: Final[Mapping[Fault, str]] = {
     errors.INVALID_ATTRIBUTE_VALUE: "The attribute cannot have this value.",
     errors.INVALID_MESSAGE_CONTENTS: "The body has characters that XML cannot carry.",
     errors.RECEIPT_HANDLE_IS_INVALID: (
-        "It is not a receipt handle, or one of another queue; in DeleteMessageBatch also one that has expired."
+        "It is not a receipt handle, or belongs to another queue; in DeleteMessageBatch also if it has expired."
     ),
     errors.MESSAGE_NOT_IN_FLIGHT: "ChangeMessageVisibility of a message that was never received.",
     errors.OVER_LIMIT: "Too many messages of a standard queue are in flight, or a policy would be too long.",
@@ -31,48 +31,45 @@ WHEN: Final[Mapping[Fault, str]] = {
     errors.INVALID_BATCH_ID: (
         "The id of an entry has other characters than letters, digits, `-` and `_`, or too many."
     ),
-    errors.REQUEST_THROTTLED: "More deduplication ids came within five minutes than are remembered.",
-    errors.RESOURCE_NOT_FOUND: (
-        "A move task, or a queue that it names, does not exist; nor the topic that a queue is to be attached to."
-    ),
+    errors.REQUEST_THROTTLED: "More deduplication ids arrived within five minutes than can be tracked.",
+    errors.RESOURCE_NOT_FOUND: "A move task or its queue, or the topic to attach a queue to, does not exist.",
     errors.INVALID_PARAMETER_VALUE: (
-        "A value is out of bounds, a receipt has expired, or a move task is running already."
+        "A value is out of bounds, a receipt handle has expired, or a move task is already running."
     ),
-    errors.MISSING_PARAMETER: "A parameter that is needed is missing.",
+    errors.MISSING_PARAMETER: "A required parameter is missing.",
     errors.INVALID_ACTION: "There is no such action.",
     errors.UNKNOWN_OPERATION: "A request of the Query protocol names no action.",
     errors.INVALID_REQUEST: "`/_aws/sqs/messages` is for ReceiveMessage only.",
-    errors.SERIALIZATION: "JSON that cannot be read, or values of another type.",
+    errors.SERIALIZATION: "Malformed JSON, or a value of the wrong type.",
     errors.MALFORMED_QUERY: "Parameters of the Query protocol contradict each other, or are too many.",
-    errors.INTERNAL_FAILURE: "A bug of the broker; its log has the details.",
+    errors.INTERNAL_FAILURE: "A bug in the broker; see its log.",
     errors.SERVICE_UNAVAILABLE: (
-        "The leader of a partition is being replaced, or cannot be reached: SDKs try again. Whether a message was "
-        "sent is "
-        "then not known, as with AWS; a FIFO queue finds duplicates."
+        "The leader of a partition is being replaced, or cannot be reached: SDKs retry. Whether a message was sent "
+        "is then unknown, as with AWS; a FIFO queue detects duplicates."
     ),
-    REFUSALS["MissingAuthenticationToken"]: "It is not signed.",
-    REFUSALS["IncompleteSignature"]: "The signature cannot be read.",
+    REFUSALS["MissingAuthenticationToken"]: "The request is not signed.",
+    REFUSALS["IncompleteSignature"]: "The signature is malformed.",
     REFUSALS["InvalidClientTokenId"]: "There is no such access key.",
-    REFUSALS["SignatureDoesNotMatch"]: "Another secret, another service, or the request was changed on its way.",
-    REFUSALS["RequestExpired"]: "It was signed more than 15 minutes ago, or ahead; or a signed URL is past its time.",
+    REFUSALS["SignatureDoesNotMatch"]: "Another secret, another service, or the request was changed in transit.",
+    REFUSALS["RequestExpired"]: (
+        "The request was signed more than 15 minutes ago or in the future, or a presigned URL has expired."
+    ),
     REFUSALS["AccessDenied"]: (
-        "The key may not do this, or not with this queue; or the queue is of another account, which does not allow "
-        "it, or "
-        "does not exist."
+        "The key does not allow this action or this queue; or the queue belongs to another account, which does not "
+        "allow it, or does not exist."
     ),
 }
-"""When each error is answered."""
+"""When each error is returned."""
 
 _SQS: Final = "AWS.SimpleQueueService."
 NEVER: Final[Mapping[str, str]] = {
     f"{_SQS}UnsupportedOperation": "All actions are served.",
-    "InvalidAddress": "Of the URL of a queue, only the account and the name at its end are looked at.",
+    "InvalidAddress": "Only the account and the name at the end of a queue URL are used.",
     "InvalidSecurity": "Requests over HTTP without TLS are served.",
-    "KmsAccessDenied": "There is no KMS; the same goes for KmsDisabled, KmsInvalidKeyUsage, KmsInvalidState, "
-    "KmsNotFound, "
-    "KmsOptInRequired and KmsThrottled.",
+    "KmsAccessDenied": "There is no KMS; the same applies to KmsDisabled, KmsInvalidKeyUsage, KmsInvalidState, "
+    "KmsNotFound, KmsOptInRequired and KmsThrottled.",
 }
-"""Errors of AWS that are not answered, and why."""
+"""AWS errors that are never returned, and why."""
 
 
 def error_table() -> str:

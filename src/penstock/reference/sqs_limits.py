@@ -1,4 +1,4 @@
-"""Table of the limits of the SQS API."""
+"""Table of the limits of the SQS API, and whether AWS or Penstock sets them."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -31,11 +31,10 @@ def _of_messages() -> Iterator[tuple[str, str, str]]:
     yield (
         "attributes of a message",
         f"{limits.MESSAGE_ATTRIBUTES_MAX}; names and types of {limits.ATTRIBUTE_NAME_CHARS_MAX} characters, numbers "
-        f"of "
-        f"{limits.NUMBER_DIGITS_MAX} digits",
+        f"of {limits.NUMBER_DIGITS_MAX} digits",
         _AWS,
     )
-    yield ("headers of a Kafka client that are shown as attributes", f"{limits.ATTRIBUTES_SHOWN_MAX:,}", _OURS)
+    yield ("Kafka record headers that are returned as attributes", f"{limits.ATTRIBUTES_SHOWN_MAX:,}", _OURS)
     yield (
         "MessageGroupId, MessageDeduplicationId, ReceiveRequestAttemptId",
         f"{limits.TOKEN_CHARS_MAX} characters",
@@ -44,7 +43,7 @@ def _of_messages() -> Iterator[tuple[str, str, str]]:
     yield ("X-Amzn-Trace-Id that messages get", f"{limits.TRACE_CHARS_MAX:,} characters", _OURS)
     yield (
         "messages in flight",
-        f"{IN_FLIGHT_MAX:,} a queue: then `OverLimit`, and from a FIFO queue no more messages",
+        f"{IN_FLIGHT_MAX:,} per queue: then `OverLimit`, or no more messages from a FIFO queue",
         _AWS,
     )
     yield ("receipt handles", f"{limits.RECEIPT_CHARS_MAX:,} characters", _AWS)
@@ -77,7 +76,7 @@ def _of_queues() -> Iterator[tuple[str, str, str]]:
         _AWS,
     )
     yield ("RedrivePolicy, RedriveAllowPolicy", f"{limits.REDRIVE_POLICY_CHARS_MAX:,} characters", _OURS)
-    yield ("text of an attribute that is kept and shown", f"{limits.OTHER_BYTES_MAX:,} bytes", _OURS)
+    yield ("text of an attribute that is only stored and returned", f"{limits.OTHER_BYTES_MAX:,} bytes", _OURS)
     yield ("task handles and tokens of pages", f"{limits.HANDLE_CHARS_MAX:,} characters", _OURS)
     yield ("ARNs", f"{limits.ARN_CHARS_MAX} characters", _OURS)
 
@@ -86,10 +85,9 @@ def _of_requests() -> Iterator[tuple[str, str, str]]:
     yield ("a list or a map in a request, unless a lower limit is named here", f"{limits.NAMES_MAX:,} entries", _OURS)
     yield (
         "an HTTP request",
-        f"{size(BODY_BYTES_MAX)} of body; {size(HEADER_BYTES_MAX)} of URL, and of headers, each of which counts as "
-        f"{HEADER_OVERHEAD_BYTES} bytes more than it has; {size(FRAMING_BYTES_MAX)} of chunk sizes, chunk "
-        f"extensions and "
-        "trailers",
+        f"{size(BODY_BYTES_MAX)} of body; {size(HEADER_BYTES_MAX)} of URL, and of headers, counted with "
+        f"{HEADER_OVERHEAD_BYTES} extra bytes per header; {size(FRAMING_BYTES_MAX)} of chunk sizes, chunk extensions "
+        "and trailers",
         _OURS,
     )
     yield (
@@ -110,11 +108,11 @@ def _of_requests() -> Iterator[tuple[str, str, str]]:
     )
     yield (
         "HTTP connections",
-        "`http.max.connections`: others are answered `503`, after which SDKs try again; `/healthz`, `/readyz` and "
-        "`/metrics` are answered even then",
+        "`http.max.connections`: others get `503`, on which SDKs retry; `/healthz`, `/readyz` and `/metrics` are "
+        "answered even then",
         _OURS,
     )
 
 
 def limit_table() -> str:
-    return table(("what", "limit", "whose"), (*_of_messages(), *_of_queues(), *_of_requests()))
+    return table(("what", "limit", "set by"), (*_of_messages(), *_of_queues(), *_of_requests()))

@@ -1,4 +1,4 @@
-"""Tables of Markdown, and how numbers are written in them."""
+"""Markdown tables and number formatting for generated documentation."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ def table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes, in the largest unit that divides it.
+    """Formats a number of bytes in the largest unit that divides it.
 
     >>> size(4 << 20), size(96 << 10), size(1000)
     ('4 MiB', '96 KiB', '1,000 bytes')

@@ -1,1 +1,1 @@
-"""Partitions as this broker holds them: their logs, watermarks and upkeep."""
+"""Replicas on this broker: logs, high watermarks, replica fetchers, ISR and log maintenance, state machines."""

@@ -1,24 +1,25 @@
-"""The state machines on companion logs: one for each partition that has one and a replica here."""
+"""State machines on companion logs: one for each replica on this broker whose partition has a companion log."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from functools import partial
 from typing import Any
 
-from penstock.cluster.image import ClusterImage, Place, Topic
+from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.decision import StateMachine
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.runtime import StateRuntime
 from penstock.replication.runtime_set import RuntimeSet
 
-Watcher = Callable[[Place, StateRuntime], None]
+Watcher = Callable[[TopicIdPartition, StateRuntime], None]
 
 
-class CompanionRuntimes(RuntimeSet[Place]):
-    """Finds who decides about a partition. Call `apply` after the partitions have followed the image."""
+class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
+    """Finds the state machine of a partition. Call `apply` after `Partitions.apply`."""
 
     def __init__(
         self,
@@ -28,52 +29,52 @@ class CompanionRuntimes(RuntimeSet[Place]):
         clock: Clock,
         timer: Timer,
         threads: Executor,
-        perform: Callable[[Place, Any], None],
+        perform: Callable[[TopicIdPartition, Any], None],
         on_ready: Watcher,
         on_gone: Watcher,
         wants: Callable[[Topic], bool] = lambda topic: True,
     ) -> None:
-        """`on_ready`: a machine decides from now on; `on_gone`: it does no more. Both with the partition's place.
+        """`on_ready`: a state machine is loaded and decides from now on; `on_gone`: it no longer does.
 
-        `wants`: which topics' companions have machines of this kind. None has machines of two.
+        `wants`: the topics whose companion logs have state machines of this kind. No companion log has two kinds.
         """
-        super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=_nothing)
-        self._perform_at = perform
+        super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=_ignore_effect)
+        self._perform_for = perform
         self._partitions = partitions
         self._on_ready = on_ready
         self._on_gone = on_gone
         self._wants = wants
         self._topics: Mapping[bytes, Topic] = {}
-        self._accompanied: list[Topic] = []
-        """Those of the topics that have companions of this kind."""
+        self._matching: list[Topic] = []
+        """Topics that have companion logs of this kind."""
 
-    def find(self, place: Place) -> StateRuntime | None:
-        """Who decides about a partition, if it is here and has read everything back."""
-        runtime = self._running.get(place)
+    def find(self, tp: TopicIdPartition) -> StateRuntime | None:
+        """Returns the runtime of a partition that is led here and loaded, or None."""
+        runtime = self._running.get(tp)
         return runtime if runtime is not None and runtime.is_loaded else None
 
-    def at(self, place: Place) -> StateRuntime | None:
-        """Of a partition that has a replica here: who decides, ready or not, or who reads along."""
-        return self._running.get(place) or self._standing.get(place)
+    def at(self, tp: TopicIdPartition) -> StateRuntime | None:
+        """Returns the runtime of a replica on this broker, loaded, loading or standby, or None."""
+        return self._running.get(tp) or self._standbys.get(tp)
 
     @property
-    def standing(self) -> dict[Place, StateRuntime]:
-        """Those that read along what others decide."""
-        return dict(self._standing)
+    def standbys(self) -> dict[TopicIdPartition, StateRuntime]:
+        """The standby runtimes, by topic-partition."""
+        return dict(self._standbys)
 
     def apply(self, image: ClusterImage) -> None:
-        led: dict[Place, Partition] = {}
-        replicas: dict[Place, Partition] = {}
+        led: dict[TopicIdPartition, Partition] = {}
+        replicas: dict[TopicIdPartition, Partition] = {}
         if image.topics is not self._topics:
             self._topics = image.topics
-            self._accompanied = [topic for topic in image.topics.values() if topic.companion and self._wants(topic)]
-        for topic in self._accompanied:
+            self._matching = [topic for topic in image.topics.values() if topic.companion and self._wants(topic)]
+        for topic in self._matching:
             for partition in self._partitions.replicas.get(topic.topic_id, {}).values():
                 if partition.companion is not None:
-                    replicas[partition.place] = partition.companion
+                    replicas[partition.tp] = partition.companion
             for companion in self._partitions.companions.get(topic.companion, {}).values():
-                led[companion.place] = companion
-        self.follow_to(led, replicas)
+                led[companion.tp] = companion
+        self.update_roles(led, replicas)
 
     def _new(self, partition: Partition) -> StateRuntime:
         return StateRuntime(
@@ -82,17 +83,17 @@ class CompanionRuntimes(RuntimeSet[Place]):
             clock=self._clock,
             timer=self._timer,
             threads=self._threads,
-            perform=partial(self._perform_at, partition.place),
+            perform=partial(self._perform_for, partition.tp),
             on_skipped=self._count_skipped if self.skips_unreadable else None,
         )
 
-    def _ready(self, key: Place, runtime: StateRuntime) -> None:
+    def _ready(self, key: TopicIdPartition, runtime: StateRuntime) -> None:
         self._on_ready(key, runtime)
 
-    def _give_up(self, key: Place, runtime: StateRuntime, error: PenstockError) -> None:
-        super()._give_up(key, runtime, error)
+    def _unload(self, key: TopicIdPartition, runtime: StateRuntime, error: PenstockError) -> None:
+        super()._unload(key, runtime, error)
         self._on_gone(key, runtime)
 
 
-def _nothing(effect: object) -> None:
-    """Effects are performed where they belong: see `_new`."""
+def _ignore_effect(effect: object) -> None:
+    """Unused: effects are performed with their topic-partition, see `_new`."""

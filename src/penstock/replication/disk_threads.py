@@ -1,7 +1,7 @@
-"""Threads for work that waits for the disk: fsyncs, logs that are opened and removed, compaction.
+"""Thread pool for work that waits for the disk: fsync, opening and removing logs, compaction.
 
-They are not the threads of cold reads and decompression: a disk whose fsync takes seconds would keep those waiting,
-and with them consumers that need no fsync at all.
+Separate from the threads of cold reads and decompression: a disk whose fsync takes seconds would delay those, and
+with them consumers that need no fsync.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COUNT: Final = 8
-"""More than cores: they wait. Of one log one job runs at a time, of the broker's own work (opening, removing, closing
-and compacting logs) a few, so that flushes of other logs always find a thread."""
+"""More than cores, since they wait. One job per log runs at a time, and only a few of the broker's own (opening,
+removing, closing and compacting logs), so that flushes of other logs always find a thread."""
 
 
 class DiskThreads:
-    """A runner of IoQueues. Owned by the event loop's thread."""
+    """Runs the jobs of IoQueues. Owned by the event loop's thread."""
 
     def __init__(self, count: int = COUNT) -> None:
         self._pool: Final = ThreadPoolExecutor(count, thread_name_prefix="penstock-disk")
         self.trash: Final = ThreadPoolExecutor(1, thread_name_prefix="penstock-trash")
-        """Frees the space of files that were removed: that may take long, and nobody waits for it."""
+        """Frees the space of removed files: that may take long, and no request waits for it."""
         self._running = 0
         self._idle: list[asyncio.Future[None]] = []
 
     def run(self, work: Work, done: Callable[[Outcome], None]) -> None:
-        """Do the work on a thread, then call `done` on the event loop."""
+        """Runs the work on a thread, then calls `done` on the event loop."""
         loop = asyncio.get_running_loop()
         self._running += 1
         future = self._pool.submit(Outcome.of, work)
@@ -57,20 +57,21 @@ class DiskThreads:
                     waiter.set_result(None)
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Returns or raises what some work does. If the caller is cancelled meanwhile, it is done all the same."""
+        """Runs the work on a thread; returns its result or raises its error. Cancelling the caller does not stop
+        it."""
         self._running += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(self._on_ended)
         return await asyncio.shield(future)
 
     async def idle(self) -> None:
-        """Return when no work is under way, nor has any been begun by what has ended."""
+        """Waits until no work is running, including work that completed jobs have started."""
         while self._running:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
             await waiter
 
     def shutdown(self) -> None:
-        """Wait for the threads to end. What is left in the trash, the next start removes."""
+        """Waits for the threads to end. Files left in the trash are removed at the next start."""
         self._pool.shutdown()
         self.trash.shutdown(cancel_futures=True)

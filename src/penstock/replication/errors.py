@@ -1,4 +1,4 @@
-"""What replicas refuse."""
+"""Errors of replicas, with their Kafka error codes."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTopic, PenstockError
@@ -6,13 +6,13 @@ from penstock.foundation.ids import TopicPartition
 
 
 class FencedLeaderEpoch(PenstockError):
-    """The client knows an older leader than this one."""
+    """The request has an older leader epoch than this broker."""
 
     code = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class UnknownLeaderEpoch(PenstockError):
-    """The client knows a newer leader than this one."""
+    """The request has a newer leader epoch than this broker."""
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -22,7 +22,7 @@ class NotEnoughReplicas(PenstockError):
 
 
 class InternalTopicWrite(InvalidTopic):
-    """A client tried to write to a topic that only brokers write to, as Kafka refuses it."""
+    """A client tried to write to a topic that only brokers write to; Kafka refuses it in the same way."""
 
     def __init__(self, name: TopicPartition) -> None:
         super().__init__(f"cannot append to internal topic {name.topic!r}: only brokers write to it")

@@ -1,6 +1,6 @@
-"""What this broker follows of one other: what to ask it next, and what to do with its answer. Pure but for the logs.
+"""Replica fetcher logic for one leader: builds Fetch requests and applies responses. Pure but for the logs.
 
-Requests are incremental (KIP-227): a session remembers on the leader's side what does not change.
+Requests are incremental (KIP-227): the leader's fetch session remembers what does not change.
 """
 
 import logging
@@ -27,12 +27,12 @@ from penstock.wire.messages.fetch import (
 logger = logging.getLogger(__name__)
 
 Key = tuple[bytes, int]
-"""A partition, by its topic's id and its number."""
-REST_MIN_MS: Final = 10
-REST_MAX_MS: Final = 320
-"""How long a partition is not asked for after an error, and after many: the image is about to say why."""
-SYNC_MS: Final = 10
-"""How soon it is looked again whether a sync has ended."""
+"""A topic id and a partition number."""
+BACKOFF_MIN_MS: Final = 10
+BACKOFF_MAX_MS: Final = 320
+"""Backoff of a partition after an error, doubled each time: the metadata image is about to show the reason."""
+TRUNCATION_RETRY_MS: Final = 10
+"""Delay before a truncation is retried while the log's I/O queue is busy."""
 
 _SESSION_LOST: Final = frozenset(
     (
@@ -44,8 +44,8 @@ _SESSION_LOST: Final = frozenset(
 )
 
 
-class _Asked(NamedTuple):
-    """What was last asked about a partition."""
+class _PartitionFetch(NamedTuple):
+    """The fetch parameters of one partition, as last sent."""
 
     leader_epoch: int
     offset: int
@@ -54,23 +54,23 @@ class _Asked(NamedTuple):
     bytes_max: int
 
 
-class _Rest(NamedTuple):
-    """When a partition may be asked for again, and how long that is after the error."""
+class _Backoff(NamedTuple):
+    """When a partition may be fetched again, and the backoff in use."""
 
     until_ms: int
     wait_ms: int
 
 
-class Taken(NamedTuple):
-    """What an answer has brought."""
+class FetchCounts(NamedTuple):
+    """Counts of one fetch response."""
 
     bytes: int
-    cut: int
-    """Offsets that were taken back."""
+    truncated: int
+    """Number of offsets truncated."""
 
 
-class Link:
-    """The partitions that one broker leads and this one follows."""
+class FetchLink:
+    """The partitions that one other broker leads and this broker follows."""
 
     def __init__(
         self,
@@ -80,26 +80,26 @@ class Link:
         fetch_bytes: int = 1 << 20,
         throttle: Throttle | None = None,
     ) -> None:
-        """`throttle`: of all that this broker fetches while it lags, from whomever."""
+        """`throttle`: limits all fetches of lagging replicas on this broker, from all leaders."""
         self._node_id = node_id
         self._uses_sessions = uses_sessions
         self._throttle = throttle or Throttle()
         self.fetch_bytes = fetch_bytes
-        """Of one partition in one answer."""
+        """Maximum bytes of one partition in one response."""
         self._partitions: dict[Key, Partition] = {}
-        self._told: dict[Key, _Asked] = {}
-        """What the leader's session knows of each partition."""
-        self._rests: dict[Key, _Rest] = {}
-        """Partitions that are not asked for before a time."""
+        self._session_partitions: dict[Key, _PartitionFetch] = {}
+        """The partitions in the leader's fetch session, as last sent."""
+        self._backoffs: dict[Key, _Backoff] = {}
+        """Partitions in backoff after an error."""
         self._throttled: dict[Key, None] = {}
-        """Partitions that are fetched no faster than the throttle allows; whose turn it is comes first."""
+        """Throttled partitions, in the order of their turns."""
         self._session_id = 0
         self._session_epoch = 0
 
     def put(self, partition: Partition, is_lagging: bool = False) -> None:
-        """Follow a partition, or go on with it.
+        """Adds or updates a partition to fetch.
 
-        `is_lagging`: this broker is not in its ISR. Where the topic says so, it is throttled then (KIP-73).
+        `is_lagging`: this broker is not in its ISR. Then it is throttled if the topic lists this replica (KIP-73).
         """
         key = partition.topic_id, partition.name.partition
         self._partitions[key] = partition
@@ -109,11 +109,11 @@ class Link:
             self._throttled[key] = None
 
     def drop(self, partition: Partition) -> None:
-        """Follow it no more."""
+        """Stops fetching a partition."""
         key = partition.topic_id, partition.name.partition
         self._partitions.pop(key, None)
         self._throttled.pop(key, None)
-        self._rests.pop(key, None)
+        self._backoffs.pop(key, None)
 
     def _may_throttle(self, partition: Partition) -> bool:
         return (
@@ -125,35 +125,35 @@ class Link:
     def is_idle(self) -> bool:
         return not self._partitions
 
-    def forget(self) -> None:
-        """The connection is another one, or an answer was lost: the next request says everything."""
+    def reset_session(self) -> None:
+        """Drops the fetch session, after a new connection or a lost response: the next request is a full one."""
         self._session_id = self._session_epoch = 0
-        self._told.clear()
+        self._session_partitions.clear()
 
     # -- asking
 
     def request(self, *, broker_epoch: int, max_wait_ms: int, max_bytes: int, now_ms: int) -> FetchRequest | None:
-        """The next request; None if nothing can be asked right now."""
+        """Returns the next Fetch request, or None if no partition can be fetched now."""
         wanted = {
-            key: asked
+            key: fetch
             for key, partition in self._partitions.items()
-            if key not in self._throttled and (asked := self._ask(partition, now_ms, self.fetch_bytes))
+            if key not in self._throttled and (fetch := self._next_fetch(partition, now_ms, self.fetch_bytes))
         }
-        wanted |= self._ask_throttled(now_ms)
+        wanted |= self._next_throttled(now_ms)
         if not wanted:
             return None
         if not self._uses_sessions:
-            self._told.clear()
-        changed = {key: asked for key, asked in wanted.items() if self._told.get(key) != asked}
-        gone = [key for key in self._told if key not in wanted]
+            self._session_partitions.clear()
+        changed = {key: fetch for key, fetch in wanted.items() if self._session_partitions.get(key) != fetch}
+        gone = [key for key in self._session_partitions if key not in wanted]
         for key in gone:
-            del self._told[key]
-        self._told.update(changed)
-        # What rests now is asked for when it may be, not only when there is something new of the others.
-        rests_ms = [rest.until_ms - now_ms for rest in self._rests.values() if rest.until_ms > now_ms]
+            del self._session_partitions[key]
+        self._session_partitions.update(changed)
+        # A partition in backoff is fetched when it ends, not only when other partitions have new records.
+        backoffs_ms = [backoff.until_ms - now_ms for backoff in self._backoffs.values() if backoff.until_ms > now_ms]
         return FetchRequest(
             replica_state=ReplicaState(replica_id=self._node_id, replica_epoch=broker_epoch),
-            max_wait_ms=min(max_wait_ms, *rests_ms) if rests_ms else max_wait_ms,
+            max_wait_ms=min(max_wait_ms, *backoffs_ms) if backoffs_ms else max_wait_ms,
             min_bytes=1,
             max_bytes=max_bytes,
             session_id=self._session_id,
@@ -164,153 +164,155 @@ class Link:
             ],
         )
 
-    def _ask_throttled(self, now_ms: int) -> dict[Key, _Asked]:
-        """As many in turn as there is room for now."""
-        found: dict[Key, _Asked] = {}
-        room = self._throttle.room(now_ms) if self._throttled else 0
+    def _next_throttled(self, now_ms: int) -> dict[Key, _PartitionFetch]:
+        """Returns the throttled partitions to fetch now, in turn, as far as the throttle allows."""
+        found: dict[Key, _PartitionFetch] = {}
+        available = self._throttle.available(now_ms) if self._throttled else 0
         for key in list(self._throttled):
-            if room <= 0:
+            if available <= 0:
                 break
-            asked = self._ask(self._partitions[key], now_ms, min(room, self.fetch_bytes))
-            if asked is not None:
-                found[key] = asked
-                room -= asked.bytes_max
+            fetch = self._next_fetch(self._partitions[key], now_ms, min(available, self.fetch_bytes))
+            if fetch is not None:
+                found[key] = fetch
+                available -= fetch.bytes_max
                 self._throttled[key] = self._throttled.pop(key)
         return found
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until something may be asked for, if all that there is waits for the throttle; else 0."""
+        """Returns the time until the throttle allows a fetch, if all partitions are throttled; otherwise 0."""
         if not self._throttled or len(self._throttled) < len(self._partitions):
             return 0
         return self._throttle.wait_ms(now_ms)
 
-    def _ask(self, partition: Partition, now_ms: int, bytes_max: int) -> _Asked | None:
+    def _next_fetch(self, partition: Partition, now_ms: int, bytes_max: int) -> _PartitionFetch | None:
         key = partition.topic_id, partition.name.partition
-        rest = self._rests.get(key)
-        if partition.following is None or not partition.is_online or (rest is not None and rest.until_ms > now_ms):
+        backoff = self._backoffs.get(key)
+        if backoff is not None and backoff.until_ms > now_ms:
+            return None
+        if partition.following is None or not partition.is_online:
             return None
         if not partition.is_durable:
-            return None  # asking for more says that what it has is safe
+            return None  # the fetch offset confirms that all records before it are durable
         offset, epoch = partition.following.position
-        return _Asked(partition.leader_epoch, offset, epoch, partition.log.start_offset, bytes_max)
+        return _PartitionFetch(partition.leader_epoch, offset, epoch, partition.log.start_offset, bytes_max)
 
-    def _topics(self, changed: Mapping[Key, _Asked]) -> list[FetchTopic]:
+    def _topics(self, changed: Mapping[Key, _PartitionFetch]) -> list[FetchTopic]:
         found: dict[bytes, list[FetchPartition]] = {}
-        for (topic_id, number), asked in changed.items():
+        for (topic_id, number), fetch in changed.items():
             found.setdefault(topic_id, []).append(
                 FetchPartition(
                     partition=number,
-                    current_leader_epoch=asked.leader_epoch,
-                    fetch_offset=asked.offset,
-                    last_fetched_epoch=asked.epoch,
-                    log_start_offset=asked.start_offset,
-                    partition_max_bytes=asked.bytes_max,
+                    current_leader_epoch=fetch.leader_epoch,
+                    fetch_offset=fetch.offset,
+                    last_fetched_epoch=fetch.epoch,
+                    log_start_offset=fetch.start_offset,
+                    partition_max_bytes=fetch.bytes_max,
                 )
             )
         return [FetchTopic(topic_id=topic_id, partitions=partitions) for topic_id, partitions in found.items()]
 
     # -- answers
 
-    def take(self, response: FetchResponse, now_ms: int) -> Taken:
-        """Do what an answer says, partition by partition: an error of one is its own."""
+    def apply(self, response: FetchResponse, now_ms: int) -> FetchCounts:
+        """Applies a response, partition by partition: an error of one does not affect the others."""
         if response.error_code != ErrorCode.NONE:
-            self.forget()
+            self.reset_session()
             if response.error_code not in _SESSION_LOST:
-                logger.warning("fetch_refused code=%s", ErrorCode(response.error_code).name)
-            return Taken(0, 0)
+                logger.warning("replica_fetch_refused error=%s", ErrorCode(response.error_code).name)
+            return FetchCounts(0, 0)
         if self._uses_sessions:
             self._session_id = response.session_id
             self._session_epoch = self._session_epoch + 1 if response.session_id else 0
-        got = cut = throttled = 0
+        got = truncated = throttled = 0
         for topic in response.responses:
             for data in topic.partitions:
                 key = topic.topic_id, data.partition_index
-                partition, asked = self._partitions.get(key), self._told.get(key)
-                if partition is None or asked is None or not self._is_current(partition, asked):
+                partition, fetch = self._partitions.get(key), self._session_partitions.get(key)
+                if partition is None or fetch is None or not self._is_current(partition, fetch):
                     continue
                 try:
-                    cut += self._take_one(key, partition, data, now_ms)
+                    truncated += self._apply_partition(key, partition, data, now_ms)
                 except PenstockError as error:
-                    self._rest(key, now_ms)
-                    logger.warning("not_followed partition=%s reason=%r", partition.name, str(error))
+                    self._back_off(key, now_ms)
+                    logger.warning("replica_fetch_failed partition=%s reason=%r", partition.name, str(error))
                 else:
                     size = len(data.records or b"")
                     got += size
                     throttled += size if key in self._throttled else 0
         if throttled:
             self._throttle.take(throttled, now_ms)
-        return Taken(got, cut)
+        return FetchCounts(got, truncated)
 
     @staticmethod
-    def _is_current(partition: Partition, asked: _Asked) -> bool:
-        """Whether an answer is still about what the partition is."""
+    def _is_current(partition: Partition, fetch: _PartitionFetch) -> bool:
+        """Whether leader epoch and fetch offset are still those of the request."""
         following = partition.following
         return (
             following is not None
             and partition.is_online
-            and partition.leader_epoch == asked.leader_epoch
-            and following.position.offset == asked.offset
+            and partition.leader_epoch == fetch.leader_epoch
+            and following.position.offset == fetch.offset
         )
 
-    def _take_one(self, key: Key, partition: Partition, data: PartitionData, now_ms: int) -> int:
+    def _apply_partition(self, key: Key, partition: Partition, data: PartitionData, now_ms: int) -> int:
         following = partition.following
         assert following is not None
-        cut = 0
+        truncated = 0
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            cut = self._start_over(key, partition, following, data, now_ms)
+            truncated = self._handle_out_of_range(key, partition, following, data, now_ms)
         elif data.error_code != ErrorCode.NONE:
-            self._rest(key, now_ms)
+            self._back_off(key, now_ms)
         elif data.diverging_epoch is not None:
             if partition.log.io.is_busy or data.diverging_epoch.epoch < 0:
-                self._rests[key] = _Rest(now_ms + SYNC_MS, 0)
-                self._told.pop(key, None)
+                self._backoffs[key] = _Backoff(now_ms + TRUNCATION_RETRY_MS, 0)
+                self._session_partitions.pop(key, None)
                 return 0
             target = following.diverged_at(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
             count = partition.log.end_offset - target
-            self._change(key, partition, lambda: following.cut(target, now_ms), now_ms)
+            self._truncate(key, partition, lambda: following.truncate(target, now_ms), now_ms)
             return count
-        elif following.begins_inside(data.records or b"", data.log_start_offset):
-            self._start_inside(key, partition, following, data, now_ms)
+        elif following.starts_inside_batch(data.records or b"", data.log_start_offset):
+            self._restart_inside_batch(key, partition, following, data, now_ms)
             return 0
         else:
             following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
-            self._rests.pop(key, None)
+            self._backoffs.pop(key, None)
             if data.records:
                 partition.took()
         partition.settle()
-        return cut
+        return truncated
 
-    def _rest(self, key: Key, now_ms: int) -> None:
-        """After an error: a little while, and longer each time."""
-        before = self._rests.get(key)
-        wait_ms = REST_MIN_MS if before is None else min(max(REST_MIN_MS, 2 * before.wait_ms), REST_MAX_MS)
-        self._rests[key] = _Rest(now_ms + wait_ms, wait_ms)
+    def _back_off(self, key: Key, now_ms: int) -> None:
+        """Backs off a partition after an error, twice as long each time."""
+        before = self._backoffs.get(key)
+        wait_ms = BACKOFF_MIN_MS if before is None else min(max(BACKOFF_MIN_MS, 2 * before.wait_ms), BACKOFF_MAX_MS)
+        self._backoffs[key] = _Backoff(now_ms + wait_ms, wait_ms)
 
-    def _start_over(
+    def _handle_out_of_range(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> int:
-        """The leader has nothing at this offset. If that is because it has trimmed it, go on where it begins."""
+        """Restarts at the leader's log start offset, if the leader has trimmed. Returns the offsets dropped."""
         log = partition.log
         if data.log_start_offset <= log.end_offset or log.io.is_busy:
-            self._rest(key, now_ms)
+            self._back_off(key, now_ms)
             return 0
         count = log.end_offset - log.start_offset
-        self._change(key, partition, lambda: following.start_over(data.log_start_offset, now_ms), now_ms)
+        self._truncate(key, partition, lambda: following.restart_at(data.log_start_offset, now_ms), now_ms)
         return count
 
-    def _start_inside(
+    def _restart_inside_batch(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> None:
-        """The leader's log begins in the middle of a batch, and this one has nothing of it: begin with all of it."""
+        """Restarts with the whole first batch of the leader, whose log start offset lies inside that batch."""
         if partition.log.io.is_busy:
-            self._rest(key, now_ms)
+            self._back_off(key, now_ms)
             return
-        records = bytes(data.records or b"")  # its buffer is not kept until a thread gets to it
+        records = bytes(data.records or b"")  # a copy: the buffer is reused before a thread reads it
         mark, start = data.high_watermark, data.log_start_offset
-        self._change(key, partition, lambda: following.start_inside(records, mark, start, now_ms), now_ms)
+        self._truncate(key, partition, lambda: following.restart_inside(records, mark, start, now_ms), now_ms)
 
-    def _change(self, key: Key, partition: Partition, change: Callable[[], None], now_ms: int) -> None:
-        """Truncate a log, which waits for the disk: the partition is not asked for before that is done."""
+    def _truncate(self, key: Key, partition: Partition, change: Callable[[], None], now_ms: int) -> None:
+        """Truncates a log on a disk thread; the partition is not fetched until that has ended."""
 
         def then(outcome: Outcome) -> None:
             if isinstance(outcome.error, TornLog):
@@ -318,8 +320,8 @@ class Link:
                 partition.go_offline(str(outcome.error))
                 return
             if outcome.error is not None:
-                self._rest(key, now_ms)
-                logger.warning("not_followed partition=%s reason=%r", partition.name, str(outcome.error))
+                self._back_off(key, now_ms)
+                logger.warning("replica_fetch_failed partition=%s reason=%r", partition.name, str(outcome.error))
             partition.settle()
             partition.took()
             partition.on_durable(partition)

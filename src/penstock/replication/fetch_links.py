@@ -1,23 +1,24 @@
-"""What this broker follows, by leader, in step with the image. Costs by what has changed. Pure but for the logs."""
+"""Partitions that this broker follows, grouped by leader, updated from the metadata image. Pure but for the logs."""
 
 from typing import Final, NamedTuple
 
-from penstock.cluster.image import NO_LEADER, ClusterImage, Place
-from penstock.replication.fetch_link import Link
+from penstock.cluster.image import NO_LEADER, ClusterImage
+from penstock.foundation.ids import TopicIdPartition
+from penstock.replication.fetch_link import FetchLink
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
 
 
 class _Followed(NamedTuple):
-    """A partition that is followed."""
+    """A partition that is followed, with its leader."""
 
     leader: int
     tracks: tuple[Partition, ...]
 
 
-class Links:
-    """A link to each broker that leads something this one has a replica of."""
+class FetchLinks:
+    """A FetchLink for each broker that leads a partition with a replica here. Updates cost by the change."""
 
     def __init__(
         self,
@@ -27,53 +28,53 @@ class Links:
         uses_sessions: bool = True,
         throttle: Throttle | None = None,
     ) -> None:
-        """`throttle`: of what this broker fetches while it lags."""
+        """`throttle`: limits the fetches of lagging replicas."""
         self._node_id = node_id
         self._partitions = partitions
         self._uses_sessions = uses_sessions
         self.throttle = throttle or Throttle()
-        self.by_leader: Final[dict[int, Link]] = {}
-        """There is none to a broker that leads nothing of what this one has. A leader may be an offline broker."""
-        self._followed: Final[dict[Place, _Followed]] = {}
+        self.by_leader: Final[dict[int, FetchLink]] = {}
+        """Brokers that lead no partition with a replica here have no entry. A leader may be an offline broker."""
+        self._followed: Final[dict[TopicIdPartition, _Followed]] = {}
 
     def apply(self, image: ClusterImage) -> set[int]:
-        """Call it after the partitions have got on with the image. Returns the leaders whose links have changed.
+        """Updates the links; call it after `Partitions.apply`. Returns the leaders whose links have changed.
 
-        A partition that has not been told yet who leads it now is followed when it has.
+        A partition that has not applied the leader epoch of the image yet is added once it has.
         """
         changed: set[int] = set()
-        for place in self._partitions.take_changed():
-            before, now = self._followed.get(place), self._to_follow(place, image)
+        for tp in self._partitions.take_changed():
+            before, now = self._followed.get(tp), self._to_follow(tp, image)
             if before is not None and before != now:
-                self._drop(place, before)
+                self._drop(tp, before)
                 changed.add(before.leader)
             if now is not None:
-                self._put(place, now, image)
+                self._put(tp, now, image)
                 changed.add(now.leader)
         for node in changed:
             if node in self.by_leader and self.by_leader[node].is_idle:
                 del self.by_leader[node]
         return changed
 
-    def _to_follow(self, place: Place, image: ClusterImage) -> _Followed | None:
-        partition, state = self._partitions.replica(place), image.state(place)
+    def _to_follow(self, tp: TopicIdPartition, image: ClusterImage) -> _Followed | None:
+        partition, state = self._partitions.replica(tp), image.state(tp)
         if partition is None or partition.following is None or state is None:
             return None
         is_current = state.leader_epoch == partition.leader_epoch
         return _Followed(state.leader, partition.tracks) if is_current and state.leader != NO_LEADER else None
 
-    def _put(self, place: Place, followed: _Followed, image: ClusterImage) -> None:
+    def _put(self, tp: TopicIdPartition, followed: _Followed, image: ClusterImage) -> None:
         link = self.by_leader.get(followed.leader)
         if link is None:
-            link = Link(self._node_id, uses_sessions=self._uses_sessions, throttle=self.throttle)
+            link = FetchLink(self._node_id, uses_sessions=self._uses_sessions, throttle=self.throttle)
             self.by_leader[followed.leader] = link
-        state = image.state(place)
+        state = image.state(tp)
         is_lagging = state is not None and self._node_id not in state.isr
-        self._followed[place] = followed
+        self._followed[tp] = followed
         for track in followed.tracks:
             link.put(track, is_lagging)
 
-    def _drop(self, place: Place, followed: _Followed) -> None:
-        del self._followed[place]
+    def _drop(self, tp: TopicIdPartition, followed: _Followed) -> None:
+        del self._followed[tp]
         for track in followed.tracks:
             self.by_leader[followed.leader].drop(track)

@@ -1,6 +1,6 @@
-"""Every fsync of a log: group commit where the topic wants it, closed segments where it does not.
+"""Fsync of logs: group commit for topics that sync before they acknowledge, closed segments for the others.
 
-One at a time a partition, each for all that was appended before it began.
+One fsync per partition at a time; each covers all records appended before it began.
 """
 
 import logging
@@ -18,12 +18,12 @@ class Flusher:
 
     def __init__(self) -> None:
         self._queued: set[Log] = set()
-        """Logs with a flush that waits for its turn, or runs."""
+        """Logs with a flush that is queued or running."""
 
     def flush_soon(self, partition: Partition) -> None:
-        """Sync what the partition holds; with `flush=group` its high watermark advances when that is done."""
+        """Queues an fsync of the partition's log; with `flush=group` the high watermark advances when it is done."""
         if not partition.is_online:
-            return  # it is looked at again when it is
+            return  # flushed when it is online again
         log = partition.log
         if log not in self._queued:
             self._queued.add(log)
@@ -48,10 +48,10 @@ class Flusher:
         self._queued.discard(log)
         if outcome.error is not None:
             if partition.is_online:  # else its topic was deleted meanwhile, and its files with it
-                # After a failed fsync nobody knows what the disk has: no answer may be given on top of it. The next
-                # start reads back what is left (FAILED_SYNC_FILE).
+                # After a failed fsync the content of the disk is unknown: nothing more may be acknowledged. The next
+                # start recovers the log (FAILED_SYNC_FILE).
                 logger.error("partition_offline partition=%s reason=%r", partition.name, str(outcome.error))
-                partition.go_offline(f"a flush failed: {outcome.error}")
+                partition.go_offline(f"fsync failed: {outcome.error}")
             return
         (ticket,) = tickets
         log.end_sync(ticket)

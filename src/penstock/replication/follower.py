@@ -1,4 +1,4 @@
-"""Following a leader: where a log goes on, what it takes back, and how far it is committed."""
+"""Follower side of replication: fetch position, truncation after epoch divergence, and high watermark."""
 
 from typing import Final, NamedTuple
 
@@ -10,14 +10,14 @@ from penstock.wire.schema import Buffer
 
 
 class Position(NamedTuple):
-    """What a follower asks for: from where on, and the epoch of what it has before that (KIP-595)."""
+    """Fetch offset, and the leader epoch of the last record before it (KIP-595)."""
 
     offset: int
     epoch: int
 
 
 class Following:
-    """One log that is to become its leader's."""
+    """The log of a follower replica."""
 
     def __init__(self, log: Log, high_watermark: int) -> None:
         self.log: Final = log
@@ -29,7 +29,7 @@ class Following:
         return Position(end, self.log.epochs.at(end - 1) if end > self.log.start_offset else NO_EPOCH)
 
     def take(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
-        """The leader's answer: more of its log, how far that is committed, and where it begins by now."""
+        """Appends records of a fetch response, and takes over high watermark and log start offset of the leader."""
         log = self.log
         if records:
             log.append_replica(records, now_ms)
@@ -38,42 +38,40 @@ class Following:
             log.trim(min(leader_start, log.end_offset))
 
     def diverged_at(self, epoch: int, end: int) -> int:
-        """The leader's log is another one: there, `epoch` ended at `end`. From where on this one is to be truncated.
+        """Returns the offset to truncate to, given that the leader's log ends `epoch` at `end` (epoch divergence).
 
-        An epoch that this log does not know may have ended earlier than the one before it here: then what is left is
-        compared once more.
+        If this log does not know the epoch, its previous epoch may end later here than there: then the next fetch
+        compares the rest again.
         """
         log = self.log
-        known, known_end = log.epochs.end_of(epoch, log.end_offset)
+        known, known_end = log.epochs.end_offset_for(epoch, log.end_offset)
         target = min(known_end if known != NO_EPOCH else end, log.end_offset)
         if known in (epoch, NO_EPOCH):
             target = min(target, end)
         return max(target, log.segments[0].base_offset)
 
-    def start_over(self, offset: int, now_ms: int) -> None:
-        """The leader has nothing any more of what this log would need next: begin where the leader's begins. Waits
-        for the disk, as `cut` does."""
+    def restart_at(self, offset: int, now_ms: int) -> None:
+        """Drops all records and restarts the log at the leader's log start offset. Waits for the disk."""
         self.log.restart(offset, now_ms)
         self.high_watermark = offset
 
-    def begins_inside(self, records: Buffer, leader_start: int) -> bool:
-        """Whether the leader's log was trimmed in the middle of a batch, is sent from that batch on, and has nothing
-        of what this log has: that is empty, or all of it lies before the leader's start."""
+    def starts_inside_batch(self, records: Buffer, leader_start: int) -> bool:
+        """Whether the leader's log start offset lies inside the first batch sent, and this log holds none of its
+        records: it is empty, or ends before the leader's log start offset."""
         if not records or (self.log.size_bytes and leader_start < self.log.end_offset):
             return False
         header = read_header(records)
         return header.base_offset < self.log.end_offset <= header.last_offset
 
-    def start_inside(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
-        """Begin with the whole batch that the leader's log begins in, and drop what was before. Waits for the disk,
-        as `cut` does."""
-        self.start_over(read_header(records).base_offset, now_ms)
+    def restart_inside(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
+        """Restarts the log with the whole batch that contains the leader's log start offset. Waits for the disk."""
+        self.restart_at(read_header(records).base_offset, now_ms)
         try:
             self.take(records, leader_mark, leader_start, now_ms)
         except PenstockError as error:
-            raise StorageError(f"{self.log.folder} cannot begin with what its leader sent: {error}") from error
+            raise StorageError(f"{self.log.folder} cannot start with the leader's first batch: {error}") from error
 
-    def cut(self, offset: int, now_ms: int) -> None:
-        """Take back everything from an offset on."""
+    def truncate(self, offset: int, now_ms: int) -> None:
+        """Truncates the log to `offset`. Waits for the disk."""
         self.log.truncate(offset, now_ms)
         self.high_watermark = min(self.high_watermark, self.log.end_offset)

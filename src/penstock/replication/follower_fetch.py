@@ -1,4 +1,4 @@
-"""A leader's answer to a follower: its log as it is, committed or not, or where the two logs part."""
+"""Leader side of replication: serves the Fetch of a follower, or reports epoch divergence."""
 
 from penstock.log.log import Log
 from penstock.replication.partition import Partition
@@ -16,9 +16,9 @@ def serve_follower(
     force: bool,
     blocking: bool = False,
 ) -> PartitionData:
-    """What a follower gets. That it asks from an offset on says that it has everything before.
+    """Returns the records for a follower. Its fetch offset confirms that it has all records before that.
 
-    Raises Kafka's errors, and ColdRead where the disk would have to be waited for.
+    Raises Kafka's errors, and ColdRead where it would have to wait for the disk.
     """
     partition.check_epoch(wanted.current_leader_epoch)
     log = partition.log
@@ -42,10 +42,10 @@ def serve_follower(
 
 
 def epoch_divergence(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Where the reader's last batch is not in this log: the epoch and the offset at which the two part (KIP-595)."""
+    """Returns the epoch and end offset where the follower's log diverges from this one, or None (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
-    epoch, end = log.epochs.end_of(wanted.last_fetched_epoch, log.end_offset)
+    epoch, end = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.end_offset)
     if epoch >= wanted.last_fetched_epoch and end >= wanted.fetch_offset:
         return None
     return EpochEndOffset(epoch=epoch, end_offset=end)

@@ -1,4 +1,4 @@
-"""Changes of ISRs that are written together. Pure."""
+"""ISR changes of several partitions, written to the store in one transaction (AlterPartition in Kafka). Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,11 +20,11 @@ class IsrChange(NamedTuple):
 
     @property
     def key(self) -> str:
-        return keys.partition(*self.partition.place)
+        return keys.partition(*self.partition.tp)
 
     @property
     def is_current(self) -> bool:
-        """Whether the partition is still led in the epoch in which this was decided."""
+        """Whether this broker still leads in the leader epoch in which the change was proposed."""
         return self.partition.leadership is self.lead
 
 
@@ -36,7 +36,7 @@ def due_change(partition: Partition, now_ms: int, eligible: Mapping[int, int]) -
 
 
 def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
-    """The operations of one transaction, which is being written from now on. Call `end` with its outcome."""
+    """Returns the operations of one transaction, and marks the changes as proposed. Call `end` with its outcome."""
     ops: list[Op] = []
     joining: set[int] = set()
     for change in changes:
@@ -50,7 +50,7 @@ def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
 
 
 def end(changes: Sequence[IsrChange], conflict: Conflict | None = None) -> None:
-    """The transaction was written, or not (`conflict`), or nobody knows: only what the image shows counts."""
+    """Notes the end of the transaction: written, refused (`conflict`), or unknown. Only the metadata image counts."""
     for change in changes:
         is_outdated = conflict is not None and conflict.key == change.key
         change.lead.isr_decided(change.proposed, is_outdated=is_outdated)

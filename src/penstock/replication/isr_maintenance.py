@@ -1,4 +1,4 @@
-"""Keeping the ISRs of what this broker leads: who falls behind is taken out, who has caught up is taken in."""
+"""ISR maintenance for the partitions led here: shrinks and expands ISRs, and resigns leadership of offline logs."""
 
 import asyncio
 import logging
@@ -7,11 +7,12 @@ from typing import Any, Final
 
 from penstock.cluster import keys
 from penstock.cluster.elections import without_data
-from penstock.cluster.image import PartitionState, Place
+from penstock.cluster.image import PartitionState
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.store import Conflict, Put, Store
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.replication.isr_changes import IsrChange, begin, due_change, end
 from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
@@ -21,97 +22,97 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 0.1
 SLICE: Final = 500
 PAUSE_S: Final = 0.025
-"""After so many partitions other things are done for a while: a round of ten thousand takes half a second."""
-GROUP: Final = 64
-"""Partitions whose ISRs are changed in one transaction. A broker that comes back joins thousands of ISRs."""
-AT_ONCE: Final = 8
-"""Transactions that are written at a time."""
+"""Pause after each slice of partitions: a round over ten thousand takes half a second."""
+GROUP_SIZE: Final = 64
+"""Partitions whose ISRs are changed in one transaction: a restarted broker joins thousands of ISRs."""
+IN_FLIGHT_MAX: Final = 8
+"""Maximum number of transactions in flight."""
 LINES_MAX: Final = 20
-"""Partitions of one transaction that are named in the log."""
+"""Maximum number of partitions of one transaction that are logged by name."""
 
 
-class IsrKeeper:
-    """One task. Changes are written in groups. Where one change is outdated, the others are written one by one."""
+class IsrMaintenance:
+    """Periodic task that writes due ISR changes in groups; after a conflict, one by one."""
 
     def __init__(self, *, partitions: Partitions, metadata: Metadata, store: Store, clock: Clock) -> None:
         self._partitions = partitions
         self._metadata = metadata
         self._store = store
         self._clock = clock
-        self._asking: set[asyncio.Task[None]] = set()
-        self._resigned: dict[Place, int] = {}
-        """Partitions that were left to others, and the version of their states then."""
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._resigned: dict[TopicIdPartition, int] = {}
+        """Partitions whose leadership was resigned, and the version of their state then."""
         self.shrinks = 0
         self.grows = 0
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
             await self.tick()
 
     async def tick(self) -> None:
-        """One round of all partitions that are led here, in slices."""
+        """Checks all partitions led here once, in time slices."""
         led = [partition for table in self._partitions.by_id.values() for partition in table.values()]
         for first in range(0, len(led), SLICE):
             if first:
                 await asyncio.sleep(PAUSE_S)
-            if not self._look_at(led[first : first + SLICE]):
+            if not self._check(led[first : first + SLICE]):
                 return
 
-    def _look_at(self, partitions: Sequence[Partition]) -> bool:
-        """Begin the changes that are due; false if no more may be begun."""
-        if len(self._asking) >= AT_ONCE:
+    def _check(self, partitions: Sequence[Partition]) -> bool:
+        """Starts the changes that are due. Returns False if too many are in flight."""
+        if len(self._in_flight) >= IN_FLIGHT_MAX:
             return False
         now_ms = self._clock.steady_ms()
         eligible = self._metadata.image.eligible()
         due: list[IsrChange] = []
-        offline: list[tuple[Place, PartitionState]] = []
+        offline: list[tuple[TopicIdPartition, PartitionState]] = []
         for partition in partitions:
             if not partition.is_online:
-                if not partition.is_lent and (state := self._to_resign(partition.place)) is not None:
-                    offline.append((partition.place, state))
+                if not partition.is_lent and (state := self._to_resign(partition.tp)) is not None:
+                    offline.append((partition.tp, state))
             elif (change := due_change(partition, now_ms, eligible)) is not None:
                 due.append(change)
-        for first in range(0, len(due), GROUP):
-            self._spawn(self._ask(due[first : first + GROUP]))
-        for first in range(0, len(offline), GROUP):
-            self._spawn(self._resign(offline[first : first + GROUP]))
+        for first in range(0, len(due), GROUP_SIZE):
+            self._spawn(self._write_all(due[first : first + GROUP_SIZE]))
+        for first in range(0, len(offline), GROUP_SIZE):
+            self._spawn(self._resign(offline[first : first + GROUP_SIZE]))
         return True
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
-        self._asking.add(task)
-        task.add_done_callback(self._asking.discard)
+        self._in_flight.add(task)
+        task.add_done_callback(self._in_flight.discard)
 
-    def _to_resign(self, place: Place) -> PartitionState | None:
-        """The state of a partition whose log is offline, if it is to be left to others that are in sync."""
-        state = self._metadata.image.state(place)
-        if state is None or len(state.isr) == 1 or self._resigned.get(place) == state.version:
+    def _to_resign(self, tp: TopicIdPartition) -> PartitionState | None:
+        """Returns the state of a partition whose log is offline, if another in-sync replica can lead; else None."""
+        state = self._metadata.image.state(tp)
+        if state is None or len(state.isr) == 1 or self._resigned.get(tp) == state.version:
             return None
-        self._resigned[place] = state.version
+        self._resigned[tp] = state.version
         return state
 
-    async def _resign(self, led: Sequence[tuple[Place, PartitionState]]) -> None:
-        """Leave partitions to others: all in one transaction, or, where one has changed meanwhile, one by one."""
+    async def _resign(self, led: Sequence[tuple[TopicIdPartition, PartitionState]]) -> None:
+        """Resigns leadership in one transaction; if one state has changed meanwhile, one by one."""
         try:
             await self._store.transact(
                 [
-                    Put(keys.partition(*place), without_data(state, state.leader).dump(), state.version)
-                    for place, state in led
+                    Put(keys.partition(*tp), without_data(state, state.leader).dump(), state.version)
+                    for tp, state in led
                 ]
             )
         except Conflict:
             if len(led) > 1:
                 for one in led:
                     await self._resign([one])
-            # Of a single one, the image is about to show what has changed.
+            # A single one: the image is about to show the changed state.
         except PenstockError as error:
-            logger.warning("not_resigned partitions=%d reason=%r", len(led), str(error))
-            for place, _ in led:
-                self._resigned.pop(place, None)
+            logger.warning("leadership_not_resigned partitions=%d reason=%r", len(led), str(error))
+            for tp, _ in led:
+                self._resigned.pop(tp, None)
 
-    async def _ask(self, changes: Sequence[IsrChange]) -> None:
+    async def _write_all(self, changes: Sequence[IsrChange]) -> None:
         if await self._write(changes) or len(changes) == 1:
             return
         for change in changes:
@@ -120,8 +121,8 @@ class IsrKeeper:
                 await self._write([again])
 
     async def _write(self, changes: Sequence[IsrChange]) -> bool:
-        """Write all changes or none; false if one of them was outdated."""
-        changes = [change for change in changes if change.is_current]  # or another broker was elected meanwhile
+        """Writes all changes or none. Returns False if one of them was outdated."""
+        changes = [change for change in changes if change.is_current]  # else another broker was elected meanwhile
         if not changes:
             return True
         conflict: Conflict | None = None
@@ -132,7 +133,7 @@ class IsrKeeper:
         except Conflict as error:
             conflict = error
         except PenstockError as error:
-            logger.warning("isrs_not_changed partitions=%d reason=%r", len(changes), str(error))
+            logger.warning("isr_change_failed partitions=%d reason=%r", len(changes), str(error))
         else:
             self._report(changes, before)
         finally:
@@ -149,4 +150,4 @@ class IsrKeeper:
             logger.info("isrs_changed more=%d", len(changes) - LINES_MAX)
 
     async def close(self) -> None:
-        await asyncio.gather(*self._asking, return_exceptions=True)
+        await asyncio.gather(*self._in_flight, return_exceptions=True)

@@ -1,4 +1,4 @@
-"""The partitions that this broker leads, as requests find them."""
+"""Index of the partitions that this broker leads, by topic name and topic id, for requests."""
 
 from typing import Final, TypeVar
 
@@ -9,7 +9,7 @@ K = TypeVar("K")
 
 
 class LedPartitions:
-    """By their topic's name and by its id; companions by their own."""
+    """Led partitions by topic name and by topic id, and their companion logs by companion id."""
 
     def __init__(self) -> None:
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}
@@ -24,17 +24,17 @@ class LedPartitions:
             self.companions.setdefault(topic.companion, {})[number] = partition.companion
 
     def remove(self, partition: Partition) -> None:
-        """Nothing happens if it is not there."""
-        _take_out(self.by_id, partition.topic_id, partition)
-        _take_out(self.by_name, partition.name.topic, partition)
+        """Removes a partition; does nothing if it is not in the index."""
+        _remove_from(self.by_id, partition.topic_id, partition)
+        _remove_from(self.by_name, partition.name.topic, partition)
         if partition.companion is not None:
             self.remove_companion(partition.companion)
 
     def remove_companion(self, companion: Partition) -> None:
-        _take_out(self.companions, companion.topic_id, companion)
+        _remove_from(self.companions, companion.topic_id, companion)
 
     def remove_topic(self, partition: Partition) -> None:
-        """Remove all partitions of a topic at once, this one and others."""
+        """Removes all partitions of the topic of this partition."""
         self.by_id.pop(partition.topic_id, None)
         name = partition.name.topic
         led = self.by_name.get(name)
@@ -44,8 +44,8 @@ class LedPartitions:
             self.companions.pop(partition.companion.topic_id, None)
 
 
-def _take_out(tables: dict[K, dict[int, Partition]], key: K, partition: Partition) -> None:
-    """Out of a table, and the table too if it was the last in it."""
+def _remove_from(tables: dict[K, dict[int, Partition]], key: K, partition: Partition) -> None:
+    """Removes a partition from its table, and the table if it is empty then."""
     table = tables.get(key)
     if table is not None and table.get(partition.name.partition) is partition:
         del table[partition.name.partition]

@@ -1,4 +1,4 @@
-"""What logs need now and then: checkpoints, syncs of closed segments, retention, compaction, expiry."""
+"""Periodic log maintenance: retention, compaction, checkpoints, fsync of closed segments, producer expiration."""
 
 import asyncio
 import logging
@@ -9,7 +9,7 @@ from typing import Final
 
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.topic_changes import RESERVED_OFFSETS, plan_reserve
-from penstock.foundation.clock import Clock, behind_ms
+from penstock.foundation.clock import Clock, conservative_now_ms
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.log import compaction, retention
 from penstock.log.io_queue import Outcome
@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 SLICE: Final = 50
-"""Partitions that are looked at before the event loop gets to do something else: at most about 10 ms."""
-CLOCK_SET_MS: Final = 1000
-"""What a clock that is only adjusted does not lose or gain from tick to tick."""
+"""Partitions per time slice of the event loop: at most about 10 ms."""
+CLOCK_JUMP_MS: Final = 1000
+"""A wall clock that is only slewed (NTP) gains or loses less than this from tick to tick."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """How often each chore is done, in milliseconds; read anew at every tick."""
+    """Intervals of the maintenance jobs in milliseconds, read again at every tick."""
 
     first_retention_ms: int
-    """After the start: whoever brings messages of long ago has this long to say that they are kept, as with Kafka."""
+    """Delay after the start, as in Kafka: time to raise retention before old records are deleted."""
     retention_ms: int
     compaction_ms: int
     producer_expiry_ms: int
@@ -43,7 +43,7 @@ class Intervals:
 
     @classmethod
     def of(cls, setting: Callable[[str], int]) -> "Intervals":
-        """As a broker's settings say."""
+        """Builds the intervals from the broker's settings."""
         return cls(
             first_retention_ms=setting("log.initial.task.delay.ms"),
             retention_ms=setting("log.retention.check.interval.ms"),
@@ -54,7 +54,7 @@ class Intervals:
 
 
 class Maintenance:
-    """One task for all partitions; the work that waits is done on threads."""
+    """One task for all partitions; work that waits for the disk runs on threads."""
 
     def __init__(
         self,
@@ -80,7 +80,7 @@ class Maintenance:
         self._reserving: dict[Log, asyncio.Task[None]] = {}
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         intervals = self._intervals()
         self._retention_at_ms = self._clock.steady_ms() + min(intervals.first_retention_ms, intervals.retention_ms)
         while True:
@@ -88,9 +88,9 @@ class Maintenance:
             await self.tick()
 
     async def tick(self) -> None:
-        """One round of all partitions, in slices."""
+        """Maintains all partitions once, in time slices."""
         steady_ms = self._clock.steady_ms()
-        now_ms, set_by_ms = self._notice_clock(steady_ms)
+        now_ms, set_by_ms = self._detect_clock_change(steady_ms)
         intervals = self._intervals()
         if self._partitions.is_incomplete:
             self._partitions.retry()
@@ -99,41 +99,41 @@ class Maintenance:
             self._retention_at_ms = steady_ms + intervals.retention_ms
         async for partition in self._online():
             if set_by_ms:
-                partition.log.producers.clock_was_set(set_by_ms, now_ms)
+                partition.log.producers.shift_clock(set_by_ms, now_ms)
             try:
-                self._keep(partition, now_ms, do_retention, intervals)
+                self._maintain(partition, now_ms, do_retention, intervals)
             except StorageError as error:
-                logger.warning("upkeep_failed partition=%s reason=%r", partition.name, str(error))
+                logger.warning("maintenance_failed partition=%s reason=%r", partition.name, str(error))
         if steady_ms >= self._compaction_at_ms and self._compacting is None:
             self._compaction_at_ms = steady_ms + intervals.compaction_ms
             self._compacting = asyncio.get_running_loop().create_task(self._compact(intervals.compaction_keys_max))
 
     async def _online(self) -> AsyncIterator[Partition]:
-        """All logs that are online, with a pause now and then in which the event loop does other things."""
+        """Yields all online logs; other tasks run after each slice."""
         for number, partition in enumerate(self._partitions.tracks(), 1):
             if partition.is_online:
                 yield partition
             if number % SLICE == 0:
                 await asyncio.sleep(0)
 
-    def _notice_clock(self, steady_ms: int) -> tuple[int, int]:
-        """The time that producers' silence is measured by, and by how much somebody has set the clock. They are
-        forgotten after a day of it, not because of that: what they repeat then would be taken for new."""
+    def _detect_clock_change(self, steady_ms: int) -> tuple[int, int]:
+        """Returns the time, and by how much the clock was set since the last tick (0 if it was not): producer
+        state expires by elapsed time only. If it expired because the clock was set, retries would be duplicates."""
         now_ms = self._clock.now_ms()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - steady_ms
         by_ms = self._ahead_ms - before_ms
-        if abs(by_ms) < CLOCK_SET_MS:
+        if abs(by_ms) < CLOCK_JUMP_MS:
             return now_ms, 0
         logger.warning("clock_was_set by_ms=%d", by_ms)
         return now_ms, by_ms
 
-    def _keep(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
+    def _maintain(self, partition: Partition, now_ms: int, do_retention: bool, intervals: Intervals) -> None:
         log = partition.log
         if do_retention or log.settings.storage is Storage.MEMORY:
             visibility, limit = partition.visibility, partition.high_watermark
             if visibility is not None:
                 limit = min(limit, visibility.keep_from)
-            freed_bytes = retention.enforce(log, behind_ms(self._clock), limit)
+            freed_bytes = retention.enforce(log, conservative_now_ms(self._clock), limit)
             if freed_bytes:
                 logger.info("retention partition=%s freed_bytes=%d", partition.name, freed_bytes)
         if log.offset_limit - log.end_offset < RESERVED_OFFSETS // 2 and log not in self._reserving:
@@ -146,16 +146,16 @@ class Maintenance:
             self._flusher.flush_soon(partition)
 
     async def _reserve(self, partition: Partition, log: Log) -> None:
-        (topic_id, number), beyond = partition.place, log.offset_limit
+        (topic_id, number), beyond = partition.tp, log.offset_limit
         try:
             await self._metadata.change(lambda image: plan_reserve(image, topic_id, number, beyond))
-        except PenstockError as error:  # the next tick tries again
+        except PenstockError as error:  # retried at the next tick
             logger.warning("offsets_not_reserved partition=%s reason=%r", partition.name, str(error))
         finally:
             del self._reserving[log]
 
     async def _compact(self, keys_max: int) -> None:
-        """Compact every partition that has enough that is new, one after another."""
+        """Compacts one after another all partitions that have enough new records."""
         try:
             async for partition in self._online():
                 try:
@@ -170,7 +170,7 @@ class Maintenance:
 
     async def _compact_one(self, partition: Partition, keys_max: int) -> None:
         log = partition.log
-        now_ms = behind_ms(self._clock)
+        now_ms = conservative_now_ms(self._clock)
         job = compaction.plan(log, now_ms, partition.high_watermark, keys_max, self._secret)
         if job is None:
             return
@@ -191,6 +191,6 @@ class Maintenance:
         )
 
     async def close(self) -> None:
-        """Wait for what is under way."""
+        """Waits for running jobs."""
         tasks = [*self._reserving.values(), *([self._compacting] if self._compacting else [])]
         await asyncio.gather(*tasks)

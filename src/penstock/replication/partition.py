@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Final
 
-from penstock.cluster.image import NO_LEADER, PartitionState, Place
+from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import NotLeaderOrFollower
-from penstock.foundation.ids import INTERNAL_TOPICS, TopicPartition
-from penstock.log.admission import may_open
+from penstock.foundation.ids import INTERNAL_TOPICS, TopicIdPartition, TopicPartition
+from penstock.log.admission import may_decompress
 from penstock.log.log import Appended, Log
 from penstock.log.producer_state import NO_OFFSET
 from penstock.log.settings import Flush, LogSettings
@@ -20,7 +20,7 @@ from penstock.replication.follower import Following
 from penstock.replication.leadership import Leadership, Track
 from penstock.replication.replica_log import ReplicaLog
 from penstock.replication.visibility_filter import VisibilityFilter
-from penstock.replication.waiters import News, Until, Waiter
+from penstock.replication.waiters import ChangeWaiters, OffsetWaiters, Waiter
 from penstock.wire.schema import Buffer
 
 OWN: Final = 0
@@ -46,9 +46,11 @@ class Partition(ReplicaLog):
         companion_of: "Partition | None" = None,
     ) -> None:
         self.topic_id: Final = topic_id
-        """The id by which brokers fetch its log; a companion has an id of its own."""
+        """The id by which brokers fetch its log; a companion log has another id."""
         self.name: Final = name
-        self.place: Final[Place] = Place(topic_id, name.partition) if companion_of is None else companion_of.place
+        self.tp: Final[TopicIdPartition] = (
+            TopicIdPartition(topic_id, name.partition) if companion_of is None else companion_of.tp
+        )
         """The key of its state in the store."""
         self.is_internal: Final = name.topic in INTERNAL_TOPICS
         """Whether only brokers write to it: see `append_own`."""
@@ -68,8 +70,8 @@ class Partition(ReplicaLog):
         """While it leads and has followers."""
         self.following: Following | None = None
         """While another broker leads."""
-        self._until, self._until_durable = Until(), Until()
-        self._watchers, self._followers = News(), News()
+        self._until, self._until_durable = OffsetWaiters(), OffsetWaiters()
+        self._watchers, self._followers = ChangeWaiters(), ChangeWaiters()
         self.high_watermark = (log.end_offset if log else 0) if high_watermark is None else high_watermark
         self.visibility: VisibilityFilter | None = None
         """Hides delayed messages of the topic until they are due."""
@@ -230,9 +232,9 @@ class Partition(ReplicaLog):
     def _set_express(self) -> None:
         settings = self.log.settings
         # Not with log append time: it is written in place, and the express lane may offer a batch twice.
-        is_plain = settings.flush is Flush.OS and not may_open(settings) and not settings.log_append_time
+        is_plain = settings.flush is Flush.OS and not may_decompress(settings) and not settings.log_append_time
         is_plain = is_plain and not settings.delivery_delay_ms
-        self.is_express = is_plain and self.is_leader and self.leadership is None
+        self.allows_fast_path = is_plain and self.is_leader and self.leadership is None
 
     def check_epoch(self, epoch: int) -> None:
         """Raises FencedLeaderEpoch or UnknownLeaderEpoch if a client names another leader epoch (KIP-320)."""
@@ -255,7 +257,7 @@ class Partition(ReplicaLog):
         if self.is_internal:
             raise InternalTopicWrite(self.name)
         appended = log.append(batch, self.leader_epoch, now_ms, may_begin)
-        if self.is_express and not self._watchers.waiting and not self._until.waiting:
+        if self.allows_fast_path and not self._watchers.waiting and not self._until.waiting:
             self.high_watermark = log.end_offset
         elif log.settings.flush is Flush.OS:
             self.mark_durable(log.end_offset)
@@ -298,7 +300,7 @@ class Partition(ReplicaLog):
         else:
             self.on_append(self)
         if log.has_transactions:  # drops transactions that have ended
-            log.stable_end(self.high_watermark)
+            log.last_stable_offset(self.high_watermark)
         return appended
 
     def write_marker(
@@ -367,7 +369,7 @@ class Partition(ReplicaLog):
     def watch(self, waiter: Waiter) -> int:
         """Calls `waiter` once, when the high watermark advances. Returns a ticket for `unwatch`.
 
-        The last stable offset needs no watch of its own: it advances when a marker is committed.
+        The last stable offset needs no separate watch: it advances when a marker is committed.
         """
         return self._watchers.add(waiter)
 
@@ -391,7 +393,7 @@ class Partition(ReplicaLog):
     def last_stable_offset(self) -> int:
         """The last stable offset: below it, all transactions have ended."""
         log = self.log
-        return log.stable_end(self.high_watermark) if log.has_transactions else self.high_watermark
+        return log.last_stable_offset(self.high_watermark) if log.has_transactions else self.high_watermark
 
     def read(
         self, offset: int, max_bytes: int, *, blocking: bool = False, force: bool = True, stable: bool = False

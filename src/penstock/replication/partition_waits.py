@@ -1,4 +1,4 @@
-"""Waiting for partitions: until they are as the image says, and until their logs are closed."""
+"""Waits for partitions: until they match the metadata image, and until their logs are closed."""
 
 import asyncio
 import logging
@@ -11,41 +11,41 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 SETTLE_S: Final = 5.0
-"""How long CreateTopics waits for this broker to open the new partitions. Clients retry on those that are not."""
+"""How long CreateTopics waits for this broker to open new partitions. After that, clients retry."""
 
 
-async def settled(partitions: Partitions) -> None:
-    """Return when all partitions are as the image says."""
-    await _until_settled(partitions, None)
+async def wait_until_settled(partitions: Partitions) -> None:
+    """Waits until all partitions match the metadata image."""
+    await _wait_until_settled(partitions, None)
 
 
 async def open_logs(partitions: Partitions, image: ClusterImage) -> None:
-    """Open what a broker that starts has, and remove what it has no more."""
+    """Opens the logs of this broker at its start, and removes those of deleted or moved partitions."""
     partitions.apply(image)
-    await settled(partitions)
-    if not any(waiting.topic for waiting in image.waiting.values()):  # what is seen in part is not gone
+    await wait_until_settled(partitions)
+    if not any(known.topic for known in image.incomplete.values()):  # an incomplete topic must not lose its logs
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         partitions.remove_strays(image, future.set_result)
         (await future).result()
 
 
-async def topic_settled(partitions: Partitions, topic_id: bytes, patience_s: float = SETTLE_S) -> None:
-    """Return when a topic's partitions are as the image says, or when that takes too long."""
+async def wait_until_topic_settled(partitions: Partitions, topic_id: bytes, timeout_s: float = SETTLE_S) -> None:
+    """Waits until the partitions of a topic match the metadata image, at most for a time."""
     try:
-        async with asyncio.timeout(patience_s):
-            await _until_settled(partitions, topic_id)
+        async with asyncio.timeout(timeout_s):
+            await _wait_until_settled(partitions, topic_id)
     except TimeoutError:
-        logger.info("partitions_not_open_yet waited_s=%g", patience_s)
+        logger.info("partitions_not_open_yet waited_s=%g", timeout_s)
 
 
-async def _until_settled(partitions: Partitions, topic_id: bytes | None) -> None:
+async def _wait_until_settled(partitions: Partitions, topic_id: bytes | None) -> None:
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     partitions.when_settled(topic_id, lambda: None if future.done() else future.set_result(None))
     await future
 
 
-async def closed(partitions: Partitions) -> bool:
-    """Sync and close every log; whether all could be."""
+async def close_logs(partitions: Partitions) -> bool:
+    """Syncs and closes all logs. Returns whether all could be closed."""
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     partitions.close(future.set_result)
     return await future

@@ -1,9 +1,9 @@
-"""All replicas on this broker: opened, changed and closed as the image says, led or followed.
+"""All replicas on this broker (Kafka's ReplicaManager): opens, updates and closes them as in the metadata image.
 
-An image is followed step by step. What has changed is noted; then each partition is brought in line with the newest
-image, a slice of them at a time, and logs are opened and removed on threads (replica_logs.py). Until its log is open,
-a partition is not found, and requests for it are answered with an error that clients retry. A topic that was deleted
-is not found, and its partitions are offline, as soon as `apply` returns.
+A new image is applied in steps. Changed partitions are queued; then each is updated to the newest image in time
+slices, and logs are opened and removed on threads (replica_logs.py). Until its log is open, a partition is not found,
+and requests for it get an error that clients retry. A deleted topic is not found, and its partitions are offline, as
+soon as `apply` returns.
 """
 
 import logging
@@ -12,29 +12,29 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from penstock.cluster.image import NO_EPOCH, ClusterImage, PartitionState, Place, Topic
+from penstock.cluster.image import NO_EPOCH, ClusterImage, PartitionState, Topic
 from penstock.foundation.clock import Clock
-from penstock.foundation.ids import TopicPartition
-from penstock.log.admission import may_open
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
+from penstock.log.admission import may_decompress
 from penstock.log.disk import Disk
 from penstock.log.folder import LogFolder
-from penstock.log.io_queue import IoQueue, Outcome, Runner, nothing_follows, run_inline
+from penstock.log.io_queue import IoQueue, Outcome, Runner, ignore_outcome, run_inline
 from penstock.log.settings import LogSettings, Storage
 from penstock.replication.led_partitions import LedPartitions
 from penstock.replication.partition import Partition
-from penstock.replication.pending_partitions import PendingPlaces
+from penstock.replication.pending_partitions import PendingPartitions
 from penstock.replication.replica_logs import LogSpec, Opened, OpenedLog, Replica, ReplicaLogs, log_ids, paths_of
 
 logger = logging.getLogger(__name__)
 
 SLICE: Final = 100
-"""Partitions that are looked at before the event loop gets to do something else: at most about 10 ms."""
-TELL_STEPS: Final = 10
-"""Others that follow the image are told after so many slices, and after the last."""
+"""Partitions per time slice of the event loop: at most about 10 ms."""
+NOTIFY_STEPS: Final = 10
+"""`on_progress` is called after this number of slices, and after the last."""
 
 
 class Partitions:
-    """Finds a partition by its topic's name or id. Owned by the event loop's thread."""
+    """Finds partitions by topic name or topic id. Owned by the event loop's thread."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Partitions:
         soon: Callable[[Callable[[], None]], object] | None = None,
         slice_size: int = SLICE,
     ) -> None:
-        """`run`: does what waits for the disk, on threads. `soon`: has a step done after whatever else there is to
-        do. Without it `apply` does all steps that do not wait for a thread."""
+        """`run`: runs work that waits for the disk on threads. `soon`: schedules a step after other pending work;
+        without it, `apply` runs all steps that do not wait for a thread."""
         self.node_id: Final = node_id
         self._clock = clock
         self._settings_of = settings_of
@@ -58,34 +58,34 @@ class Partitions:
         self._run = run
         self._soon, self._slice_size = soon, slice_size
         self.replicas: Final[dict[bytes, dict[int, Partition]]] = {}
-        """All that this broker has, by topic id."""
+        """All replicas on this broker, by topic id."""
         self._led: Final = LedPartitions()
         self.by_name: Final = self._led.by_name
         self.by_id: Final = self._led.by_id
-        """Those that it leads."""
+        """The partitions that this broker leads."""
         self.companions: Final = self._led.companions
-        """Of those that it leads, by their own ids: for brokers that follow, and for nobody else."""
+        """Companion logs of the led partitions, by companion id; only brokers fetch them."""
         self.broker_epoch = NO_EPOCH
-        """Of this broker's registration: it leads what it was elected for in this one, not in an earlier life."""
+        """Of the current broker registration. Leadership of an earlier registration does not count."""
         self.on_append: Callable[[Partition], None] | None = None
         self.on_durable: Callable[[Partition], None] | None = None
         self.on_follow: Callable[[Topic, Partition], None] | None = None
-        """Called before a partition leads or follows: what readers may not see of it must be hidden then."""
+        """Called before a partition leads or follows, so that delayed records are hidden in time."""
         self.on_progress: Callable[[], None] | None = None
-        """Called after steps that were done outside of `apply`: there may be other replicas, or other leaders."""
+        """Called after steps outside of `apply`: replicas or leaders may have changed."""
         self.open_batches = False
-        """Whether any topic's batches must be opened before they are appended (see log/admission.py)."""
+        """Whether batches of any led topic must be decompressed before the append (see log/admission.py)."""
         self._image = ClusterImage()
         self._seen: dict[bytes, Topic] = {}
         self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
-        self._pending: Final = PendingPlaces()
-        self._changed: set[Place] = set()
-        self._gone: deque[Partition] = deque()
-        """Partitions that were closed, and whose logs are to be removed."""
+        self._pending: Final = PendingPartitions()
+        self._changed: set[TopicIdPartition] = set()
+        self._to_remove: deque[Partition] = deque()
+        """Closed partitions whose logs are to be removed."""
         self._opened: deque[Opened] = deque()
-        """Logs that are open and belong to no partition yet."""
-        self._put_off: set[Place] = set()
-        """New partitions that a full disk kept from being made."""
+        """Opened logs that belong to no partition yet."""
+        self._postponed: set[TopicIdPartition] = set()
+        """New partitions that could not be created because the disk is full."""
         self._opens_batches: set[bytes] = set()
         self._companion_settings: tuple[LogSettings, LogSettings] | None = None
         self._steps = 0
@@ -101,26 +101,23 @@ class Partitions:
             yield from list(table.values())
 
     def tracks(self) -> Iterator[Partition]:
-        """All logs: those of the replicas, and their companions."""
+        """Yields all logs: of the replicas, and their companion logs."""
         for partition in self:
             yield from partition.tracks
 
     def find(self, topic: str, partition: int) -> Partition | None:
-        """A partition that this broker leads."""
+        """Returns a partition that this broker leads, or None."""
         table = self.by_name.get(topic)
         return table.get(partition) if table else None
 
-    def replica(self, place: Place) -> Partition | None:
-        """A partition that this broker leads or follows."""
-        return self.replicas.get(place.topic_id, {}).get(place.number)
+    def replica(self, tp: TopicIdPartition) -> Partition | None:
+        """Returns a partition that this broker leads or follows, or None."""
+        return self.replicas.get(tp.topic_id, {}).get(tp.partition)
 
     # -- following the image
 
     def apply(self, image: ClusterImage) -> None:
-        """Follow the image: close what is gone, open what is new, lead and follow, and tell of new settings.
-
-        Returns after the first slice; `when_settled` tells of the last.
-        """
+        """Updates replicas to the image. Returns after the first time slice; see `when_settled` for the last."""
         if self._is_closing:
             return
         self._image = image
@@ -138,12 +135,12 @@ class Partitions:
         self._step()
 
     def register(self, broker_epoch: int) -> None:
-        """This broker is registered anew: what it led until now, it leads no more until it is elected again."""
+        """Notes a new broker registration: this broker leads nothing until it is elected again."""
         self.broker_epoch = broker_epoch
         self._seen = {}
 
     def _note_changes(self, topic: Topic, before: Topic | None) -> None:
-        """Note which partitions of a topic are not what they were when it was last looked at."""
+        """Queues the partitions of a topic that have changed since the last image."""
         held, states = self.replicas.get(topic.topic_id, {}), topic.partitions
         if before is None or (before.version, before.companion) != (topic.version, topic.companion):
             node = self.node_id
@@ -153,100 +150,100 @@ class Partitions:
             changed = [number for number, state in states.items() if state is not known.get(number)]
         self._pending.mark(topic.topic_id, changed)
         self._pending.mark(topic.topic_id, [number for number in held if number not in states])
-        if may_open(self._settings_of(topic)):
+        if may_decompress(self._settings_of(topic)):
             self._opens_batches.add(topic.topic_id)
         else:
             self._opens_batches.discard(topic.topic_id)
 
     def _step(self) -> None:
-        """Do a slice of what is to be done, or all of it where there is nothing else to do."""
+        """Runs one time slice and schedules the next; without a scheduler runs all of them."""
         self._is_stepping = True
         try:
             while self._do_slice():
                 if self._soon is not None:
                     if not self._is_scheduled:
-                        self._soon(self._on_time)
+                        self._soon(self._on_scheduled)
                     self._is_scheduled = True
                     break
         finally:
             self._is_stepping = False
         self.open_batches = any(topic_id in self.by_id for topic_id in self._opens_batches)
-        self._pending.tell_settled()
+        self._pending.notify_settled()
 
     def _do_slice(self) -> bool:
-        """Look at so many partitions; whether there is more to do."""
+        """Updates a limited number of partitions. Returns whether there are more."""
         for _ in range(self._slice_size):
             if self._opened:
                 self._admit(*self._opened.popleft())
             elif self._pending:
                 self._evaluate(self._pending.pop())
-            elif self._gone:
-                self._remove(self._gone.popleft())
+            elif self._to_remove:
+                self._remove(self._to_remove.popleft())
             else:
                 break
         self._logs.dispatch()
-        return bool(self._opened or self._pending or self._gone)
+        return bool(self._opened or self._pending or self._to_remove)
 
-    def _on_time(self) -> None:
+    def _on_scheduled(self) -> None:
         self._is_scheduled = False
-        self._step_again()
+        self._continue()
 
-    def _step_again(self) -> None:
-        """Go on outside of `apply`."""
+    def _continue(self) -> None:
+        """Continues outside of `apply`."""
         if self._is_stepping or self._is_closing:
             return  # the running step continues the work
         self._steps += 1
         self._step()
-        if self.on_progress is not None and (self._steps % TELL_STEPS == 0 or not self._is_scheduled):
+        if self.on_progress is not None and (self._steps % NOTIFY_STEPS == 0 or not self._is_scheduled):
             self.on_progress()
 
-    def _evaluate(self, place: Place) -> None:
-        """Bring one partition in line with the newest image."""
-        self._changed.add(place)
-        topic = self._image.topics.get(place.topic_id)
-        state = topic.partitions.get(place.number) if topic is not None else None
-        partition = self.replica(place)
+    def _evaluate(self, tp: TopicIdPartition) -> None:
+        """Updates one partition to the newest image."""
+        self._changed.add(tp)
+        topic = self._image.topics.get(tp.topic_id)
+        state = topic.partitions.get(tp.partition) if topic is not None else None
+        partition = self.replica(tp)
         if topic is None or state is None or self.node_id not in state.replicas:
             if partition is not None:
                 self._close(partition, "its replica was moved to another broker")
         elif partition is None:
-            self._open(topic, place, state)
+            self._open(topic, tp, state)
             return
         else:
-            is_whole = self._keep_companion(topic, partition, state)
-            self._follow(topic, partition, state)
+            is_whole = self._update_companion(topic, partition, state)
+            self._apply_state(topic, partition, state)
             if not is_whole:
                 return
-        self._pending.settle(place)
+        self._pending.settle(tp)
 
-    def take_changed(self) -> set[Place]:
-        """Where replicas were opened, closed or given another state since this was last called."""
+    def take_changed(self) -> set[TopicIdPartition]:
+        """Returns the replicas opened, closed or updated since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def when_settled(self, topic_id: bytes | None, then: Callable[[], None]) -> None:
-        """Call once, maybe now, when a topic's partitions are as the image says, or all. Not for a full disk."""
+        """Calls `then` once, maybe now, when the partitions of a topic (None: all) match the image."""
         self._pending.when_settled(topic_id, then)
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether a full disk kept new partitions from being made."""
-        return bool(self._put_off)
+        """Whether new partitions could not be created because the disk is full."""
+        return bool(self._postponed)
 
     def retry(self) -> None:
-        """Try again to make them."""
-        put_off, self._put_off = self._put_off, set()
-        for place in put_off:
-            self._pending.mark(place.topic_id, [place.number])
-        self._step_again()
+        """Tries again to create them."""
+        postponed, self._postponed = self._postponed, set()
+        for tp in postponed:
+            self._pending.mark(tp.topic_id, [tp.partition])
+        self._continue()
 
     # -- opening
 
-    def _open(self, topic: Topic, place: Place, state: PartitionState) -> None:
-        """Have the logs of a replica opened. If that is under way, or one is being removed, it is looked at later."""
-        specs = [self._spec(topic, place.number, state, log_id) for log_id in log_ids(topic)]
+    def _open(self, topic: Topic, tp: TopicIdPartition, state: PartitionState) -> None:
+        """Requests the logs of a replica to be opened, unless a job is opening or removing them."""
+        specs = [self._spec(topic, tp.partition, state, log_id) for log_id in log_ids(topic)]
         if not any(self._logs.is_busy(spec.path) for spec in specs):
-            self._logs.open(Replica(place, specs))
+            self._logs.open(Replica(tp, specs))
 
     def _spec(self, topic: Topic, number: int, state: PartitionState, log_id: bytes) -> LogSpec:
         name, settings = TopicPartition(topic.name, number), self._settings_of(topic)
@@ -260,49 +257,51 @@ class Partitions:
         )
 
     def _for_companion(self, settings: LogSettings) -> LogSettings:
-        """As LogSettings.for_companion, remembered: partitions of one topic follow each other."""
+        """Same as LogSettings.for_companion, cached: partitions of one topic follow each other."""
         if self._companion_settings is None or self._companion_settings[0] is not settings:
             self._companion_settings = settings, settings.for_companion()
         return self._companion_settings[1]
 
     def _on_opened(self, opened: list[Opened]) -> None:
         self._opened.extend(opened)
-        self._step_again()
+        self._continue()
 
     def _admit(self, replica: Replica, logs: list[OpenedLog]) -> None:
-        """Logs are open: make a partition of them, or companions, where they are still wanted."""
-        place = replica.place
-        topic = self._image.topics.get(place.topic_id)
-        state = topic.partitions.get(place.number) if topic is not None else None
+        """Builds a partition or a companion from opened logs; removes logs that are no longer wanted."""
+        tp = replica.tp
+        topic = self._image.topics.get(tp.topic_id)
+        state = topic.partitions.get(tp.partition) if topic is not None else None
         is_wanted = topic is not None and state is not None and self.node_id in state.replicas
         for spec, found in zip(replica.specs, logs, strict=True):
-            if found.is_put_off and is_wanted:
-                self._put_off.add(place)
-                self._pending.settle(place)
+            if found.is_postponed and is_wanted:
+                self._postponed.add(tp)
+                self._pending.settle(tp)
                 return
-            known = self.replica(place)
-            if is_wanted and known is None and spec.log_id == place.topic_id:
-                known = self._new_partition(place, spec, found, None)
-                self.replicas.setdefault(place.topic_id, {})[place.number] = known
+            known = self.replica(tp)
+            if is_wanted and known is None and spec.log_id == tp.topic_id:
+                known = self._new_partition(tp, spec, found, None)
+                self.replicas.setdefault(tp.topic_id, {})[tp.partition] = known
             elif topic and is_wanted and known and known.companion is None and spec.log_id == topic.companion:
-                known.take_companion(companion := self._new_partition(place, spec, found, known))
+                known.take_companion(companion := self._new_partition(tp, spec, found, known))
                 if not companion.is_online:
-                    known.go_offline(f"its companion is offline: {companion.offline_reason}")
+                    known.go_offline(f"its companion log is offline: {companion.offline_reason}")
             else:
-                self._logs.remove(place, spec.path, found.log)
-        self._pending.mark(place.topic_id, [place.number])
+                self._logs.remove(tp, spec.path, found.log)
+        self._pending.mark(tp.topic_id, [tp.partition])
 
-    def _new_partition(self, place: Place, spec: LogSpec, found: OpenedLog, beside: Partition | None) -> Partition:
+    def _new_partition(
+        self, tp: TopicIdPartition, spec: LogSpec, found: OpenedLog, beside: Partition | None
+    ) -> Partition:
         log = found.log
         partition = Partition(
             topic_id=spec.log_id,
             name=spec.name,
             leader_epoch=-1,
             log=log,
-            high_watermark=log.start_offset if log is not None else 0,  # how far it is committed, roles will tell
+            high_watermark=log.start_offset if log is not None else 0,  # known once it leads or follows
             companion_of=beside,
         )
-        partition.is_leader = False  # what it has is not committed before its role is known
+        partition.is_leader = False  # records count as committed only once the role is known
         if log is None:
             logger.error("partition_offline partition=%s reason=%r", spec.name, found.reason)
             partition.offline_reason = found.reason
@@ -310,35 +309,35 @@ class Partitions:
             log.io = IoQueue(self._run)
         partition.on_append = self.on_append or partition.on_append
         partition.on_durable = self.on_durable or partition.on_durable
-        partition.on_returned = partial(self._look_again, place)
+        partition.on_returned = partial(self._requeue, tp)
         return partition
 
-    def _keep_companion(self, topic: Topic, partition: Partition, state: PartitionState) -> bool:
-        """Remove a companion that the topic has no more, and have that opened which it has; false: it is not yet."""
+    def _update_companion(self, topic: Topic, partition: Partition, state: PartitionState) -> bool:
+        """Removes an outdated companion log and requests the current one; returns False if that is not open yet."""
         companion = partition.companion
         if companion is not None and companion.topic_id != topic.companion:
             self._led.remove_companion(companion)
             partition.drop_companion()
-            companion.go_offline("the topic has other companion logs now, or none")
+            companion.go_offline("the topic's companion logs were replaced or removed")
             self._remove(companion)
         if not topic.companion or partition.companion is not None or not partition.is_online:
             return True
         spec = self._spec(topic, partition.name.partition, state, topic.companion)
         if not self._logs.is_busy(spec.path):
-            self._logs.open(Replica(partition.place, [spec]))
+            self._logs.open(Replica(partition.tp, [spec]))
         return False
 
-    def _look_again(self, place: Place) -> None:
-        """What was under way with a partition has ended: the image may be another one by now."""
+    def _requeue(self, tp: TopicIdPartition) -> None:
+        """Queues a partition again after its log was changed: the image may have changed meanwhile."""
         if not self._is_closing:
-            self._pending.mark(place.topic_id, [place.number])
-            self._step_again()
+            self._pending.mark(tp.topic_id, [tp.partition])
+            self._continue()
 
     # -- leading and following
 
-    def _follow(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
+    def _apply_state(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
         if any(track.is_lent for track in partition.tracks):
-            return  # it is looked at again when a thread is done with its log
+            return  # queued again when the thread is done with its log
         settings = self._settings_of(topic)
         if self.on_follow is not None:
             self.on_follow(topic, partition)
@@ -362,16 +361,16 @@ class Partitions:
     # -- closing
 
     def _close_topic(self, topic_id: bytes) -> None:
-        """A topic was deleted. Nobody finds it from now on, nor writes to it; its files go a slice at a time."""
+        """Takes the replicas of a deleted topic offline at once; their files are removed in time slices."""
         table = self.replicas.pop(topic_id)
         self._led.remove_topic(next(iter(table.values())))
         for partition in table.values():
             partition.go_offline("the topic was deleted")
-            self._changed.add(partition.place)
-        self._gone.extend(table.values())
+            self._changed.add(partition.tp)
+        self._to_remove.extend(table.values())
 
     def _close(self, partition: Partition, reason: str) -> None:
-        """Close a replica for good, and have removed what it has."""
+        """Closes a replica for good and removes its logs."""
         self._led.remove(partition)
         table = self.replicas[partition.topic_id]
         del table[partition.name.partition]
@@ -381,19 +380,19 @@ class Partitions:
         self._remove(partition)
 
     def _remove(self, partition: Partition) -> None:
-        """Have the logs removed of a partition that is offline for good, and of its companion."""
+        """Removes the logs of a closed partition and of its companion."""
         for track in partition.tracks:
-            self._logs.remove(track.place, LogFolder.path(track.name, track.topic_id), track.held)
-            track.tracks, track.held = (), None  # no cycles: the garbage collector does not look at what is frozen
+            self._logs.remove(track.tp, LogFolder.path(track.name, track.topic_id), track.held)
+            track.tracks, track.held = (), None  # no cycles: frozen objects are not garbage collected
 
-    def _on_removed(self, places: Sequence[Place]) -> None:
-        for place in places:
-            if place.topic_id in self._image.topics:  # it may have come back meanwhile
-                self._pending.mark(place.topic_id, [place.number])
-        self._step_again()
+    def _on_removed(self, tps: Sequence[TopicIdPartition]) -> None:
+        for tp in tps:
+            if tp.topic_id in self._image.topics:  # its replica may have been added again meanwhile
+                self._pending.mark(tp.topic_id, [tp.partition])
+        self._continue()
 
-    def remove_strays(self, image: ClusterImage, then: Callable[[Outcome], None] = nothing_follows) -> None:
-        """Remove the logs of topics that were deleted, or moved away, while this broker was not there."""
+    def remove_strays(self, image: ClusterImage, then: Callable[[Outcome], None] = ignore_outcome) -> None:
+        """Removes the logs of partitions that were deleted or moved while this broker was down."""
         known = (
             path
             for topic in image.topics.values()
@@ -403,8 +402,8 @@ class Partitions:
         )
         self._run(lambda: self._logs.remove_strays(known), then)
 
-    def close(self, then: Callable[[bool], None] = lambda is_well: None) -> None:
-        """Sync and close every log; `then` gets whether all could be. What is being opened is closed, too."""
+    def close(self, then: Callable[[bool], None] = lambda is_clean: None) -> None:
+        """Syncs and closes all logs, also those being opened; calls `then` with whether all could be closed."""
         self._is_closing = True
         self._pending.clear()
         logs = [found.log for _, opened in self._opened for found in opened if found.log is not None]

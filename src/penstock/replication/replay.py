@@ -1,10 +1,10 @@
-"""Replays a log into a state machine, and decides what becomes of records that the machine cannot read.
+"""Replays a log into a state machine, and skips or refuses records that the state machine cannot read.
 
-Internal topics: such a record is skipped, logged and counted. One record that a client wrote before brokers refused
-it, or that a later version wrote, must not take all groups or transactions of its partition away. Companion logs:
-replay stops. Clients cannot write there, and an offset without a readable record would count as finished: messages
-would be lost in silence. A batch whose checksum is wrong stops both: the log itself is damaged, and another replica
-may have the right bytes.
+Internal topics: an unreadable record is skipped, logged and counted. A single record, written by a client before
+brokers refused that or by a later version, must not make all groups or transactions of its partition unavailable.
+Companion logs: replay stops. Clients cannot write there, and an offset without a readable record would count as
+finished: messages would be lost silently. A batch with a wrong checksum stops both: the log itself is damaged, and
+another replica may have the right bytes.
 """
 
 import logging
@@ -21,22 +21,22 @@ from penstock.records.layout import Buffer
 
 logger = logging.getLogger(__name__)
 
-NOTE_KEY: Final = (30_002).to_bytes(2, "big")
-"""The key of what says nothing. Kafka's keys begin with a number too; its tools pass over those they do not know."""
+NOOP_KEY: Final = (30_002).to_bytes(2, "big")
+"""Key of a record without content. Kafka's keys begin with a number, too; its tools skip numbers they do not know."""
 DECOMPRESSED_BYTES_MAX: Final = 4 << 20
-"""Of one batch. Brokers write batches of less than 1 MiB, uncompressed; a client may have written others."""
+"""Limit for one batch. Brokers write batches of less than 1 MiB, uncompressed; a client may have written others."""
 RECORDS_AT_ONCE: Final = 1000
-"""Between so many the event loop does other things."""
+"""Records per time slice of the event loop."""
 LINES_MAX: Final = 10
-"""Skipped records of one log that are logged one by one."""
+"""Maximum number of skipped records of one log that are logged individually."""
 
 
 class DamagedBatch(StorageError):
     """The checksum of a batch does not match its bytes."""
 
 
-class Replayed(Protocol):
-    """What records are replayed into: a state machine, as far as that goes."""
+class ReplayTarget(Protocol):
+    """A state machine, as far as replay needs it."""
 
     def apply(self, record: StateRecord, producer_id: int) -> None: ...
 
@@ -44,23 +44,23 @@ class Replayed(Protocol):
 
 
 class Replay:
-    """Applies the batches of one log to one machine."""
+    """Applies the batches of one log to one state machine."""
 
-    def __init__(self, machine: Replayed, name: TopicPartition, on_skipped: Callable[[int], None] | None) -> None:
-        """`on_skipped` is told how many records were skipped; None: a record that cannot be read stops the replay."""
+    def __init__(self, machine: ReplayTarget, name: TopicPartition, on_skipped: Callable[[int], None] | None) -> None:
+        """`on_skipped` is called with the number of records skipped; None: an unreadable record stops the replay."""
         self._machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
-        """Of a BatchedMachine."""
+        """Set for a BatchedMachine."""
         self._name = name
         self._on_skipped = on_skipped
         self.skipped_count = 0
         self._columns: Columns | None = None
         self._producer_id = NO_PRODUCER
         self._row = 0
-        """The batch that is being applied, and the record that is next."""
+        """The batch being applied, and its next record."""
 
     def batches(self, data: Buffer, offset: int) -> list[tuple[int, BatchHeader]]:
-        """Returns where each whole batch of `data` starts, and its header. Raises DamagedBatch."""
+        """Returns position and header of each whole batch in `data`. Raises DamagedBatch."""
         try:
             return list(batches(data))
         except CorruptMessage as error:
@@ -68,13 +68,13 @@ class Replay:
 
     @property
     def is_busy(self) -> bool:
-        """Whether some records of the last batch are not applied yet: see `go_on`."""
+        """Whether records of the last batch are left to apply; see `resume`."""
         return self._columns is not None
 
     def apply(self, batch: memoryview, header: BatchHeader) -> int:
-        """Applies a batch, or its first RECORDS_AT_ONCE records; how many. `go_on` applies the others.
+        """Applies a batch, or its first RECORDS_AT_ONCE records (see `resume`). Returns the number applied.
 
-        Raises DamagedBatch, and what the machine raises if unreadable records are not skipped.
+        Raises DamagedBatch, and the errors of the state machine if unreadable records are not skipped.
         """
         try:
             check_batch(batch, 0, header)
@@ -86,7 +86,7 @@ class Replay:
             self._apply_batch(batch, header)
         else:
             self._open(batch, header)
-            return self.go_on()
+            return self.resume()
         return 1
 
     def _end_transaction(self, batch: memoryview, header: BatchHeader) -> None:
@@ -99,7 +99,7 @@ class Replay:
             self._machine.end_transaction(header.producer_id, marker.committed)
 
     def _open(self, batch: memoryview, header: BatchHeader) -> None:
-        # A copy, if it takes several turns: what is read from a log may be the page cache itself.
+        # A copy if it takes several time slices: the data may be mapped from the page cache.
         data = bytes(batch) if header.count > RECORDS_AT_ONCE else batch
         try:
             self._columns = decode_columns(data, DECOMPRESSED_BYTES_MAX)
@@ -109,8 +109,8 @@ class Replay:
         self._producer_id = header.producer_id if header.is_transactional else NO_PRODUCER
         self._row = 0
 
-    def go_on(self) -> int:
-        """Applies more records of the batch that is being applied; how many."""
+    def resume(self) -> int:
+        """Applies more records of the current batch. Returns the number applied."""
         columns, start = self._columns, self._row
         if columns is None:
             return 0
@@ -121,8 +121,8 @@ class Replay:
             key = columns.key(row)
             try:
                 if key is None:
-                    raise InvalidRecord("a record of state needs a key")
-                if key != NOTE_KEY:
+                    raise InvalidRecord("a state record has no key")
+                if key != NOOP_KEY:
                     self._machine.apply(StateRecord(key=key, value=columns.value(row)), self._producer_id)
             except PenstockError as error:
                 self._skip(columns.offsets[row], 1, error)

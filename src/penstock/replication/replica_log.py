@@ -1,4 +1,4 @@
-"""The log of a replica: online, offline, or lent to a thread that truncates it."""
+"""The log of a replica: online, offline, or lent to a disk thread that truncates it."""
 
 from collections.abc import Callable
 
@@ -9,21 +9,21 @@ from penstock.log.log import Log
 
 
 class ReplicaLog:
-    """What a Partition is as far as its log goes. `offline_reason` says why there is none."""
+    """Base of Partition: its log and whether it is online. `offline_reason` tells why it is not."""
 
     name: TopicPartition
 
     def __init__(self, log: Log | None) -> None:
         self._log = log
         self.held = log
-        """The log, also while it is offline or lent: its files are open until whoever opened it closes it."""
+        """The log, also while it is offline or lent: its files are open until it is closed."""
         self.is_lent = False
-        """Whether a thread has the log: then the replica is offline for a moment."""
+        """Whether a disk thread owns the log: then the replica is offline for a moment."""
         self.offline_reason = ""
-        self.is_express = False
+        self.allows_fast_path = False
         """Whether appends are committed at once and batches stay closed, so that the express lane may be taken."""
         self.on_returned: Callable[[], None] = _ignore
-        """Called when a log that was lent is back: what the replica was told meanwhile, it has to be told again."""
+        """Called when a lent log is returned: changes of the replica meanwhile must be applied again."""
 
     @property
     def log(self) -> Log:
@@ -39,15 +39,15 @@ class ReplicaLog:
         self.offline_reason = reason
         self._log = None
         self.is_lent = False
-        self.is_express = False
+        self.allows_fast_path = False
 
     def _wake_all(self) -> None:
-        """Tell everyone who waits for the log to look again."""
+        """Wakes all waiters of the log."""
 
     def change_log(self, change: Callable[[], None], then: Callable[[Outcome], None]) -> None:
-        """Have the log changed by a job of its queue, on a thread that owns it alone: the replica is offline then.
+        """Changes the log by a job of its I/O queue, on a thread; the replica is offline meanwhile.
 
-        `then` is called when it is back, and not if the replica went offline for good.
+        `then` is called when the log is online again, but not if the replica was closed meanwhile.
         """
 
         def begin() -> Work | None:
@@ -68,4 +68,4 @@ class ReplicaLog:
 
 
 def _ignore() -> None:
-    """Nobody listens yet."""
+    """Default callback, which does nothing."""

@@ -1,7 +1,7 @@
-"""Opening and removing the logs of replicas: on threads, many at a time, each path by one job at a time.
+"""Opens, removes and closes the logs of replicas: on disk threads, many per job, one job per path at a time.
 
-What is asked for is collected, and `dispatch` makes jobs of it. Topics with few partitions come first: one that has
-ten thousand does not keep them waiting.
+Requests are collected, and `dispatch` starts jobs for them. Topics with few partitions come first, so that they do
+not wait for one that has ten thousand.
 """
 
 import logging
@@ -11,10 +11,10 @@ from functools import partial
 from threading import Lock
 from typing import Final, NamedTuple
 
-from penstock.cluster.image import Place, Topic
+from penstock.cluster.image import Topic
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import StorageError
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
 from penstock.log.disk import Disk
 from penstock.log.folder import LogFolder
 from penstock.log.io_queue import Outcome, Runner
@@ -25,9 +25,9 @@ from penstock.log.settings import LogSettings, Storage
 
 logger = logging.getLogger(__name__)
 
-NO_DESCRIPTORS: Final = "too many files are open for new partitions: raise the limit (ulimit -n, LimitNOFILE)"
+NO_DESCRIPTORS: Final = "too many open files for new partitions; raise the limit (ulimit -n, LimitNOFILE)"
 OPEN_JOBS: Final = 2
-"""Jobs that open logs at a time: flushes must find a thread, too."""
+"""Concurrent jobs that open logs: flushes need threads, too."""
 OPEN_BATCH: Final = 500
 """Replicas that one job opens: new ones share their fsyncs."""
 REMOVE_BATCH: Final = 1000
@@ -36,31 +36,31 @@ CLOSE_BATCH: Final = 25
 
 
 class LogSpec(NamedTuple):
-    """A log that is to be opened."""
+    """A log to open."""
 
     log_id: bytes
-    """Its topic's id; a companion has one of its own."""
+    """The topic id, or the id of the companion log."""
     path: str
     name: TopicPartition
     settings: LogSettings
     first_offset: int
     in_sync: bool
-    """Whether this broker is in the ISR: then what is lost of the log was acknowledged, maybe by nobody else."""
+    """Whether this broker is in the ISR: then lost records were acknowledged, maybe by no other replica."""
 
 
 class OpenedLog(NamedTuple):
-    """A log, or the reason why there is none."""
+    """A log, or the reason why it could not be opened."""
 
     log: Log | None = None
     reason: str = ""
-    is_put_off: bool = False
-    """Whether it could not be made because the disk is full, and may be tried again."""
+    is_postponed: bool = False
+    """Whether it could not be created now, as with a full disk, and may be retried."""
 
 
 class Replica(NamedTuple):
-    """The logs of one replica that are opened together: its own, its companion, or both."""
+    """The logs of one replica that are opened together: its own, its companion log, or both."""
 
-    place: Place
+    tp: TopicIdPartition
     specs: Sequence[LogSpec]
 
 
@@ -68,7 +68,7 @@ Opened = tuple[Replica, list[OpenedLog]]
 
 
 class ReplicaLogs:
-    """Owned by the event loop's thread; its jobs are not."""
+    """Owned by the event loop's thread; its jobs run on disk threads."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class ReplicaLogs:
         boot_id: str,
         run: Runner,
         on_opened: Callable[[list[Opened]], None],
-        on_removed: Callable[[Sequence[Place]], None],
+        on_removed: Callable[[Sequence[TopicIdPartition]], None],
     ) -> None:
         self.folder: Final = LogFolder(disk)
         self._clock = clock
@@ -87,45 +87,45 @@ class ReplicaLogs:
         self._on_opened = on_opened
         self._on_removed = on_removed
         self._busy: set[str] = set()
-        """Paths that a job works on, or will."""
+        """Paths with a job that is queued or running."""
         self._to_open: dict[bytes, list[Replica]] = {}
-        self._to_remove: list[tuple[Place, str, Log | None]] = []
+        self._to_remove: list[tuple[TopicIdPartition, str, Log | None]] = []
         self._opening = 0
         self._is_removing = False
         self._closing = 0
         self._is_closing = False
-        self._is_well = True
-        self._then: Callable[[bool], None] = lambda is_well: None
-        self._grants = Lock()
-        self._granted = 0
-        """Descriptors of logs that jobs are creating: they are taken, though some are not in use yet."""
+        self._is_clean = True
+        self._then: Callable[[bool], None] = lambda is_clean: None
+        self._descriptors_lock = Lock()
+        self._descriptors_reserved = 0
+        """File descriptors reserved for logs that jobs are creating."""
 
     def is_busy(self, path: str) -> bool:
         return path in self._busy
 
     def open(self, replica: Replica) -> None:
-        """Open logs with the next jobs; none of their paths may be busy."""
+        """Queues logs to be opened; none of their paths may be busy."""
         self._busy.update(spec.path for spec in replica.specs)
-        self._to_open.setdefault(replica.place.topic_id, []).append(replica)
+        self._to_open.setdefault(replica.tp.topic_id, []).append(replica)
 
-    def remove(self, place: Place, path: str, log: Log | None) -> None:
-        """Close a log without a word and remove it, once the job that works on it, if there is one, has ended."""
+    def remove(self, tp: TopicIdPartition, path: str, log: Log | None) -> None:
+        """Closes a log without a sync and removes it, after the running job of that log."""
         self._busy.add(path)
 
         def stopped() -> None:
             if not self._is_closing:
-                self._to_remove.append((place, path, log))
+                self._to_remove.append((tp, path, log))
                 self.dispatch()
 
         if log is None:
-            self._to_remove.append((place, path, None))
+            self._to_remove.append((tp, path, None))
         else:
             log.io.stop(stopped)
 
     # -- jobs
 
     def dispatch(self) -> None:
-        """Make jobs of what waits, as many as may run now."""
+        """Starts jobs for queued logs, as many as may run now."""
         while self._to_open and self._opening < OPEN_JOBS:
             batch = self._next_batch()
             self._opening += 1
@@ -152,7 +152,7 @@ class ReplicaLogs:
         for replica in batch:
             self._busy.difference_update(spec.path for spec in replica.specs)
         if outcome.error is not None:
-            failed = OpenedLog(reason=str(outcome.error), is_put_off=True)
+            failed = OpenedLog(reason=str(outcome.error), is_postponed=True)
             outcome = Outcome([(replica, [failed] * len(replica.specs)) for replica in batch])
         if self._is_closing:
             self._close([found.log for _, logs in outcome.value for found in logs if found.log is not None])
@@ -160,15 +160,15 @@ class ReplicaLogs:
         self._on_opened(outcome.value)
         self.dispatch()
 
-    def _removed(self, gone: Sequence[tuple[Place, str, Log | None]], outcome: Outcome) -> None:
+    def _removed(self, gone: Sequence[tuple[TopicIdPartition, str, Log | None]], outcome: Outcome) -> None:
         self._is_removing = False
         self._busy.difference_update(path for _, path, _ in gone)
-        if outcome.error is not None:  # the next start finds and removes what is left
+        if outcome.error is not None:  # the rest is removed at the next start
             logger.warning("logs_not_removed count=%d reason=%r", len(gone), str(outcome.error))
         if self._is_closing:
-            self._tell_closed()
+            self._report_closed()
             return
-        self._on_removed([place for place, _, _ in gone])
+        self._on_removed([tp for tp, _, _ in gone])
         self.dispatch()
 
     # -- on a thread
@@ -177,16 +177,16 @@ class ReplicaLogs:
         folder = self.folder
         specs = [spec for replica in batch for spec in replica.specs if spec.settings.storage is Storage.DISK]
         lost = {spec.path for spec in specs if folder.is_lost(spec.path)}
-        # What others are in sync with, and this broker is not any more, begins anew and is fetched from them. Also
-        # where power was lost while it was removed: without its first segments, what is left looks trimmed.
-        found = lost | {spec.path for spec in specs if folder.is_left(spec.path)}
-        anew = sorted(spec.path for spec in specs if spec.path in found and not spec.in_sync)
-        if anew:
-            logger.warning("replicas_begin_anew count=%d", len(anew))
-            self.remove_now(anew)
-            lost.difference_update(anew)
+        # A lost log of a replica outside the ISR is recreated and fetched from the others. So is one whose removal
+        # was interrupted by power loss: without its first segments, the rest looks trimmed.
+        found = lost | {spec.path for spec in specs if folder.is_leftover(spec.path)}
+        recreated = sorted(spec.path for spec in specs if spec.path in found and not spec.in_sync)
+        if recreated:
+            logger.warning("replicas_recreated count=%d", len(recreated))
+            self.remove_now(recreated)
+            lost.difference_update(recreated)
         fresh = {spec.path for spec in specs if not folder.is_made(spec.path)}
-        with self._granting(len(fresh)) as count:
+        with self._reserve_descriptors(len(fresh)) as count:
             too_many = sorted(fresh)[count:]
             not_made = dict.fromkeys(too_many, NO_DESCRIPTORS)
             try:
@@ -194,45 +194,45 @@ class ReplicaLogs:
             except StorageError as error:
                 not_made = dict.fromkeys(fresh, str(error))
             opened = [(replica, self._open_replica(replica, lost, fresh, not_made)) for replica in batch]
-        put_off = [logs[0].reason for _, logs in opened if logs[0].is_put_off]
-        if put_off:
-            logger.warning("partitions_not_made count=%d reason=%r", len(put_off), put_off[0])
+        postponed = [logs[0].reason for _, logs in opened if logs[0].is_postponed]
+        if postponed:
+            logger.warning("partitions_not_created count=%d reason=%r", len(postponed), postponed[0])
         return opened
 
     @contextmanager
-    def _granting(self, wanted: int) -> Iterator[int]:
-        """How many of the wanted descriptors may be used by this job; other jobs get what is left."""
-        with self._grants:
-            count = max(0, min(wanted, self.folder.disk.room() - self._granted)) if wanted else 0
-            self._granted += count
+    def _reserve_descriptors(self, wanted: int) -> Iterator[int]:
+        """Reserves file descriptors; yields how many of `wanted` this job may use."""
+        with self._descriptors_lock:
+            count = max(0, min(wanted, self.folder.disk.spare_files() - self._descriptors_reserved)) if wanted else 0
+            self._descriptors_reserved += count
         try:
             yield count
         finally:
-            with self._grants:
-                self._granted -= count
+            with self._descriptors_lock:
+                self._descriptors_reserved -= count
 
     def _open_replica(
         self, replica: Replica, lost: set[str], fresh: set[str], not_made: Mapping[str, str]
     ) -> list[OpenedLog]:
-        """`not_made`: of the fresh ones, those that could not be made, and why."""
+        """Opens all logs of a replica or none. `not_made`: paths of new logs that could not be created, and why."""
         opened: list[OpenedLog] = []
         for spec in replica.specs:
             is_fresh = spec.path in fresh
             if spec.path in not_made:
-                opened.append(OpenedLog(reason=not_made[spec.path], is_put_off=True))
+                opened.append(OpenedLog(reason=not_made[spec.path], is_postponed=True))
             elif spec.path in lost:
-                opened.append(OpenedLog(reason="its folder is gone; bring it back, or delete the topic"))
+                opened.append(OpenedLog(reason="its folder is missing; restore it, or delete the topic"))
             else:
                 opened.append(self._open_one(spec))
                 if is_fresh and opened[-1].log is None:
                     self.remove_now([spec.path])
-                    opened[-1] = opened[-1]._replace(is_put_off=True)
-        if any(found.is_put_off for found in opened):  # all or none: they lead and follow together
+                    opened[-1] = opened[-1]._replace(is_postponed=True)
+        if any(found.is_postponed for found in opened):  # all or none: they lead and follow together
             for found in opened:
                 if found.log is not None:
                     found.log.abandon()
-            reason = next(found.reason for found in opened if found.is_put_off)
-            return [OpenedLog(reason=reason, is_put_off=True)] * len(opened)
+            reason = next(found.reason for found in opened if found.is_postponed)
+            return [OpenedLog(reason=reason, is_postponed=True)] * len(opened)
         return opened
 
     def _open_one(self, spec: LogSpec) -> OpenedLog:
@@ -249,36 +249,36 @@ class ReplicaLogs:
         except StorageError as error:
             return OpenedLog(reason=str(error))
         if recovered.cut_bytes:
-            logger.warning("log_tail_cut partition=%s bytes=%d", spec.name, recovered.cut_bytes)
+            logger.warning("log_tail_truncated partition=%s bytes=%d", spec.name, recovered.cut_bytes)
         return OpenedLog(recovered.log)
 
-    def _remove_all(self, gone: Sequence[tuple[Place, str, Log | None]]) -> None:
+    def _remove_all(self, gone: Sequence[tuple[TopicIdPartition, str, Log | None]]) -> None:
         for _, _, log in gone:
             if log is not None:
                 log.abandon()
         self.folder.remove([path for _, path, _ in gone])
 
     def remove_now(self, paths: Sequence[str]) -> None:
-        """Remove logs that are not open, and wait for it."""
+        """Removes logs that are not open. Waits for the disk."""
         try:
             self.folder.remove(paths)
-        except StorageError as error:  # the next start finds and removes what is left
+        except StorageError as error:  # the rest is removed at the next start
             logger.warning("logs_not_removed count=%d reason=%r", len(paths), str(error))
 
     def remove_strays(self, known: Iterable[str]) -> None:
-        """Remove all logs but those that are known, and wait for it."""
+        """Removes all logs except the known ones. Waits for the disk."""
         strays = self.folder.strays(known)
         if strays:
-            logger.info("removed_stray_logs count=%d", len(strays))
+            logger.info("stray_logs_removed count=%d", len(strays))
             self.remove_now(strays)
 
-    # -- at the end
+    # -- closing
 
     def close(self, logs: Sequence[Log], then: Callable[[bool], None]) -> None:
-        """Sync and close logs that nobody uses any more, and those that are being opened; begin nothing else.
+        """Syncs and closes logs no longer in use, and those being opened; starts no other job.
 
-        `then` gets whether all could be closed. One that cannot is no reason to let the others down. What waits to be
-        removed, the next start finds.
+        `then` gets whether all could be closed; a failure of one does not stop the others. Logs that are still to be
+        removed are removed at the next start.
         """
         self._is_closing = True
         self._to_open.clear()
@@ -306,39 +306,39 @@ class ReplicaLogs:
             log.io.stop(partial(on_stopped, log))
         close_some()
         are_many = False
-        self._tell_closed()
+        self._report_closed()
 
     def _closed(self, count: int, outcome: Outcome) -> None:
         self._closing -= count
-        self._is_well = self._is_well and outcome.error is None and outcome.value
-        self._tell_closed()
+        self._is_clean = self._is_clean and outcome.error is None and outcome.value
+        self._report_closed()
 
-    def _tell_closed(self) -> None:
+    def _report_closed(self) -> None:
         if not (self._opening or self._is_removing or self._closing):
-            then, self._then = self._then, lambda is_well: None
-            then(self._is_well)
+            then, self._then = self._then, lambda is_clean: None
+            then(self._is_clean)
 
 
 def _close_all(logs: Sequence[Log]) -> bool:
-    """On a thread: whether all could be closed."""
-    is_well = True
+    """Closes logs on a thread. Returns whether all could be closed."""
+    is_clean = True
     for log in logs:
         try:
             log.close()
         except StorageError as error:
             logger.error("log_not_closed folder=%s reason=%r", log.folder, str(error))
             log.abandon()
-            is_well = False
-    return is_well
+            is_clean = False
+    return is_clean
 
 
 def log_ids(topic: Topic) -> list[bytes]:
-    """Of a partition's own log, and of its companion if it has one."""
+    """Returns the ids of a partition's logs: the topic id, and the companion id if there is one."""
     return [topic.topic_id, topic.companion] if topic.companion else [topic.topic_id]
 
 
 def paths_of(topic: Topic, number: int) -> Iterator[str]:
-    """Where the logs of a replica lie: its own, and its companion's if it has one."""
+    """Yields the paths of a replica's logs."""
     name = TopicPartition(topic.name, number)
     for log_id in log_ids(topic):
         yield LogFolder.path(name, log_id)

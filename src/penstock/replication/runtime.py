@@ -1,7 +1,7 @@
-"""The replicated-state runtime: one pure state machine on the log of one partition.
+"""Runtime of a replicated state machine: one pure state machine on the log of one partition.
 
-What the machine decides is appended and applied at once; replies and effects wait until it is committed. What was
-decided before is read back from the log when this broker takes the partition over.
+Decisions are appended and applied at once; replies and effects wait until their records are committed. When this
+broker becomes leader, the state is rebuilt by replaying the log.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import (
     NO_PRODUCER,
-    NOBODY,
+    NO_TICKET,
     Decision,
-    Repeated,
+    RepeatedDecision,
     Reply,
     StateMachine,
     StateRecord,
@@ -32,7 +32,7 @@ from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import build_pairs
 from penstock.records.layout import TRANSACTIONAL
 from penstock.replication.partition import Partition
-from penstock.replication.replay import NOTE_KEY as NOTE_KEY
+from penstock.replication.replay import NOOP_KEY as NOOP_KEY
 from penstock.replication.replay import RECORDS_AT_ONCE, Replay
 from penstock.replication.state_batches import in_batches, plain_batch
 
@@ -40,12 +40,12 @@ logger = logging.getLogger(__name__)
 
 LOAD_BYTES: Final = 256 << 10
 FOLLOW_BYTES: Final = 64 << 10
-"""Read back at a time, and while another broker leads: between two reads the event loop does other things."""
+"""Bytes read per time slice of the event loop: while loading, and as a standby."""
 EFFECTS_AT_ONCE: Final = 32
 REPLIES_AT_ONCE: Final = 64
-"""Effects of one machine that are carried out in one iteration of the event loop."""
+"""Effects and replies of one state machine per iteration of the event loop."""
 
-_PRODUCERS_OWN: Final = frozenset(
+_PRODUCER_ERRORS: Final = frozenset(
     (
         ErrorCode.INVALID_PRODUCER_EPOCH,
         ErrorCode.INVALID_TXN_STATE,
@@ -53,14 +53,14 @@ _PRODUCERS_OWN: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     )
 )
-"""Refusals that the producer of a transaction must hear of as they are: it would try again for nothing."""
+"""Errors that the producer of a transaction gets unchanged: it must not retry."""
 
 Answer = Callable[[Any], None]
-"""Takes a reply's value, or the PenstockError that stands in its place."""
+"""Called with a reply's value, or with a PenstockError."""
 
 
 class StateRuntime:
-    """Runs a machine on a partition that this broker leads. Owned by the event loop's thread."""
+    """Runs a state machine on a partition, as leader or standby. Owned by the event loop's thread."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class StateRuntime:
         self.partition = partition
         self.machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
-        """Of a BatchedMachine."""
+        """Set for a BatchedMachine."""
         self._replay = Replay(machine, partition.name, on_skipped)
         self._clock = clock
         self._timer = timer
@@ -85,36 +85,36 @@ class StateRuntime:
         self._perform = perform
         self.is_loaded = False
         self.has_failed = False
-        """Whether reading its log stopped halfway: the machine may have applied part of a batch, and is of no use."""
+        """Whether replay failed halfway: the state machine may have applied part of a batch, and must not be used."""
         self._is_closed = False
         self._tickets = itertools.count()
         self._answers: dict[Ticket, Answer] = {}
         self._read_to: int | None = None
         self._read_epoch = NO_EPOCH
-        """How far the log was read, and who led when that was written."""
+        """Offset up to which the log was replayed, and the leader epoch of the last record before it."""
         self._read_end: int | None = None
-        """How far it must be read before anything is decided."""
+        """Offset up to which the log must be replayed before the first decision."""
         self._effects: deque[Any] = deque()
         self._is_performing = False
-        """Whether effects are being carried out, or the rest of them will be."""
+        """Whether effects are being performed, or scheduled."""
         self.ahead_ms = 0
-        """What the machine's time is ahead of the steady clock: see `now_ms`."""
+        """Offset of the state machine's time from the steady clock; see `now_ms`."""
         self._armed_ms: int | None = None
         self._disarm: Callable[[], None] | None = None
 
     @property
     def now_ms(self) -> int:
-        """The machine's time. It runs steadily; one that keeps wall time begins at the wall clock's.
+        """The state machine's time. It is monotonic, and starts at the wall clock if the machine keeps wall time.
 
-        Deadlines that are persisted must mean the same to the next leader, so the owner of such a machine moves them,
+        Persisted deadlines must mean the same to the next leader, so the owner of such a state machine shifts them,
         and `ahead_ms`, when the wall clock is set.
         """
         return self._clock.steady_ms() + self.ahead_ms
 
-    # -- taking over and giving up
+    # -- loading and closing
 
     async def load(self, on_read: Callable[[], None] = lambda: None) -> None:
-        """Read everything back, then decide from there. `on_read`: it was read, and waits to be committed."""
+        """Replays the log, waits until it is committed, and accepts commands. `on_read`: called before the wait."""
         has_more = True
         while has_more:
             try:
@@ -128,25 +128,25 @@ class StateRuntime:
         await begun.wait()
 
     def follow(self) -> bool:
-        """While another broker leads: read a piece of what is committed; whether there is more. Raises ColdRead.
+        """Replays a piece of the committed records as a standby. Returns whether there may be more. Raises ColdRead.
 
-        So little is left to read when this broker is elected.
+        So little is left to replay when this broker is elected.
         """
-        return self._read_on(min(self.partition.high_watermark, self.partition.log.end_offset), FOLLOW_BYTES)
+        return self._read_next(min(self.partition.high_watermark, self.partition.log.end_offset), FOLLOW_BYTES)
 
     def read_back(self) -> bool:
-        """Read a piece of what was decided before; whether there is more. Raises ColdRead."""
+        """Replays a piece of the log while loading. Returns whether there may be more. Raises ColdRead."""
         if self._read_end is None:
             self._read_end = self.partition.log.end_offset
-        return self._read_on(self._read_end, LOAD_BYTES)
+        return self._read_next(self._read_end, LOAD_BYTES)
 
-    def _read_on(self, end: int, max_bytes: int) -> bool:
+    def _read_next(self, end: int, max_bytes: int) -> bool:
         log, replay = self.partition.log, self._replay
         if self._read_to is None:
             self._read_to = log.start_offset
         before = self._read_to
         if replay.is_busy and not self._is_closed:
-            replay.go_on()
+            replay.resume()
             return True
         if self._is_closed or before >= end:
             return False
@@ -158,16 +158,16 @@ class StateRuntime:
             if replay.is_busy or count >= RECORDS_AT_ONCE:
                 break
         self._read_epoch = log.epochs.at(self._read_to - 1)
-        return self._read_to > before  # if not, compaction left nothing from here on
+        return self._read_to > before  # else compaction has removed the rest
 
     @property
     def skipped_count(self) -> int:
-        """Records of its log that could not be read and were skipped."""
+        """Number of unreadable records that were skipped."""
         return self._replay.skipped_count
 
     @property
-    def is_astray(self) -> bool:
-        """Whether the log holds something else than what was read: only an unclean election takes back so much."""
+    def has_diverged(self) -> bool:
+        """Whether replayed records are no longer in the log: only an unclean election truncates committed records."""
         log, at = self.partition.log, self._read_to
         if at is None:
             return False
@@ -176,7 +176,7 @@ class StateRuntime:
         )
 
     def begin_when_committed(self, then: Callable[[], None]) -> None:
-        """Decide from now on; or, since nobody is told what may yet be lost, when all that was read is committed."""
+        """Accepts commands once all replayed records are committed: before, they may be lost. Then calls `then`."""
 
         end = self._read_end or 0
 
@@ -193,14 +193,14 @@ class StateRuntime:
         self.partition.when_committed(end, begin)
 
     def close(self, error: PenstockError) -> None:
-        """Another broker decides from now on, or none: whoever waits is told so."""
+        """Stops, since another broker leads or none does; all waiting requests get `error`."""
         self._is_closed = True
         self.is_loaded = False
         self.partition.on_marker = None
         if self._disarm is not None:
             self._disarm()
             self._disarm = None
-        self._effects.clear()  # whoever takes over begins them again
+        self._effects.clear()  # the next leader repeats them
         waiting, self._answers = self._answers, {}
         for answer in waiting.values():
             answer(error)
@@ -208,10 +208,10 @@ class StateRuntime:
     # -- deciding
 
     def submit(self, command: Any, answer: Answer) -> Ticket:
-        """Have a command decided. The answer comes once, maybe at once, maybe much later."""
+        """Decides a command. `answer` is called once, immediately or much later."""
         if not self.is_loaded:
-            answer(CoordinatorLoadInProgress(f"{self.partition.name} is being read back; try again"))
-            return NOBODY
+            answer(CoordinatorLoadInProgress(f"{self.partition.name} is loading; retry"))
+            return NO_TICKET
         ticket = next(self._tickets)
         self._answers[ticket] = answer
         try:
@@ -224,13 +224,13 @@ class StateRuntime:
         return ticket
 
     def forget(self, ticket: Ticket, command: Any) -> None:
-        """Nobody waits for an answer any more; the command says so to the machine."""
+        """Drops the answer of a ticket and posts `command`; does nothing if the ticket was answered."""
         if self._answers.pop(ticket, None) is not None:
-            self.tell(command)
+            self.post(command)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether what is decided here is committed as soon as it is appended, as far as can be told before."""
+        """Whether a decision made now is committed as soon as it is appended, as far as known in advance."""
         partition = self.partition
         return (
             self.is_loaded
@@ -239,10 +239,10 @@ class StateRuntime:
             and partition.log.settings.flush is Flush.OS
         )
 
-    def repeat(self, repeated: Repeated, said: Any) -> bool:
-        """Have decided once more what was decided before, where that is committed at once: whether it is.
+    def repeat(self, repeated: RepeatedDecision, said: Any) -> bool:
+        """Fast path: repeats a decision made before, if it is committed immediately. Returns whether that was done.
 
-        False: `submit` the command. That is the place for whatever is unusual, an error too.
+        False: `submit` the command, which handles all other cases and errors.
         """
         if not self.may_repeat:
             return False
@@ -258,10 +258,10 @@ class StateRuntime:
         self._arm()
         return partition.high_watermark > appended.last_offset
 
-    def tell(self, command: Any) -> None:
-        """Have a command decided that nobody waits for. Who is not loaded yet will see the state of things then."""
+    def post(self, command: Any) -> None:
+        """Decides a command that has no reply. Ignored while loading: the state machine sees the new state then."""
         if self.is_loaded:
-            self._carry_out(self.machine.decide(NOBODY, command, self.now_ms))
+            self._carry_out(self.machine.decide(NO_TICKET, command, self.now_ms))
             self._arm()
 
     def _carry_out(self, decision: Decision) -> None:
@@ -271,11 +271,11 @@ class StateRuntime:
             except PenstockError as error:
                 self._refuse(decision, error)
                 return
-        elif decision.must_lead and self.partition.has_followers and not self._note(decision):
+        elif decision.must_lead and self.partition.has_followers and not self._append_noop(decision):
             return
         if not decision.replies and not decision.effects:
             return
-        # Whoever only asked must not be told what may yet be lost: all replies wait for all that was decided.
+        # Read-only replies wait for earlier decisions as well: a reply must not show state that may still be lost.
         end = self.partition.log.end_offset
         if self.partition.high_watermark >= end:
             self._deliver(decision)
@@ -283,9 +283,9 @@ class StateRuntime:
             self.partition.when_committed(end, lambda: self._deliver_if_committed(decision, end))
 
     def _persist(self, decision: Decision) -> None:
-        """Append the records and apply them: batch by batch, so that the machine knows what the log does.
+        """Appends the records and applies them batch by batch, so that the state machine matches the log.
 
-        A batch is what a log has or has not: neither a crash nor another leader ever leaves a part of one.
+        A batch is atomic: neither a crash nor a new leader leaves a part of one.
         """
         self.partition.check_in_sync()
         now_ms = self.now_ms
@@ -306,9 +306,8 @@ class StateRuntime:
             for record in records:
                 self.machine.apply(record, producer_id)
 
-    def sum_up(self, records: Iterable[StateRecord]) -> None:
-        """Have all that is known said anew, by these records, and forget what was said before: what a log needs that
-        nobody compacts."""
+    def append_snapshot(self, records: Iterable[StateRecord]) -> None:
+        """Appends a snapshot of the whole state and trims the log before it: for logs that are not compacted."""
         if not self.is_loaded or not self.partition.is_leader:
             return
         log, start, now_ms = self.partition.log, self.partition.log.end_offset, self.now_ms
@@ -322,11 +321,11 @@ class StateRuntime:
 
         self.partition.when_committed(end, forget)
 
-    def _note(self, decision: Decision) -> bool:
-        """Append what says nothing: who has been replaced never sees it committed. Whether that could be done."""
+    def _append_noop(self, decision: Decision) -> bool:
+        """Appends an empty record, which a replaced leader never sees committed. Returns whether that succeeded."""
         now_ms = self.now_ms
         try:
-            self.partition.append_own(build_pairs([(NOTE_KEY, None)], now_ms), now_ms)
+            self.partition.append_own(build_pairs([(NOOP_KEY, None)], now_ms), now_ms)
         except PenstockError as error:
             self._refuse(decision, error)
             return False
@@ -338,20 +337,20 @@ class StateRuntime:
             self._answer(reply.ticket, refusal)
 
     def _refusal(self, error: PenstockError) -> PenstockError:
-        """What those are told whose records could not be persisted."""
-        if error.code in _PRODUCERS_OWN:
+        """Returns the error for requests whose records could not be persisted."""
+        if error.code in _PRODUCER_ERRORS:
             return error
         logger.warning("state_not_persisted partition=%s reason=%r", self.partition.name, str(error))
         return CoordinatorNotAvailable(f"{self.partition.name} cannot be written: {error}")
 
     def _deliver_if_committed(self, decision: Decision, end: int) -> None:
-        """Who no longer leads does not know what became of it: `close` tells whoever waits."""
+        """Delivers the replies, unless this broker no longer leads: then `close` answers the requests."""
         if self.partition.is_leader and self.partition.high_watermark >= end:
             self._deliver(decision)
 
     def _deliver(self, decision: Decision) -> None:
         if self._is_closed or not self.partition.is_online:
-            return  # `close` tells, or has told, whoever waits
+            return  # `close` answers the waiting requests
         replies = decision.replies
         for reply in replies if len(replies) <= REPLIES_AT_ONCE else replies[:REPLIES_AT_ONCE]:
             self._answer(reply.ticket, reply.value)
@@ -362,9 +361,9 @@ class StateRuntime:
                 self._perform_some()
 
     def _perform_some(self) -> None:
-        """Carry out effects in their order, so many at a time: one decision may want thousands, or have as many
+        """Performs effects in order, a limited number per iteration: one decision may have thousands of effects or
         replies."""
-        self._is_performing = True  # carrying one out may lead to others
+        self._is_performing = True  # performing one may add others
         count = 0
         while self._effects and count < EFFECTS_AT_ONCE:
             effect = self._effects.popleft()
@@ -384,14 +383,14 @@ class StateRuntime:
             answer(value)
 
     def _on_marker(self, producer_id: int, committed: bool) -> None:
-        """A transaction that wrote to this partition has ended."""
+        """Applies the end of a transaction that wrote to this partition."""
         self.machine.end_transaction(producer_id, committed)
         self._arm()
 
     # -- waking
 
     def _arm(self) -> None:
-        """Have `_wake` called when the machine wants it, or sooner: a timer that is too early finds nothing to do."""
+        """Sets the timer for `_wake`. An earlier timer is kept: if it fires too early, it finds nothing to do."""
         wanted_ms = self.machine.wake_at_ms if self.is_loaded else None
         if wanted_ms is None or (self._armed_ms is not None and self._armed_ms <= wanted_ms):
             return

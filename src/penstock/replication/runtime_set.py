@@ -1,7 +1,6 @@
-"""State machines, each on a log of its own: one for every such log that this broker has a replica of.
+"""State machines of many logs: runs those of logs led by this broker, keeps standbys for the other replicas.
 
-Those of the logs that it leads decide. The others stand by: they read what is committed as it comes, so that whoever
-is elected has little to read back.
+A standby replays committed records as they arrive, so that a new leader has little left to load.
 """
 
 import asyncio
@@ -21,19 +20,19 @@ from penstock.replication.runtime import StateRuntime
 
 logger = logging.getLogger(__name__)
 
-FOLLOW_S: Final = 0.5
-"""How far those who stand by may be behind."""
+STANDBY_S: Final = 0.5
+"""Interval at which standbys read new records."""
 LOADS_MAX: Final = 16
-"""Logs that are read back at the same time."""
+"""Logs that are loaded concurrently."""
 RELOAD_MIN_S: Final = 1.0
 RELOAD_MAX_S: Final = 60.0
-"""After how long a log that could not be read is read again: each time twice as long as before."""
+"""Delay before a log that could not be loaded is loaded again, doubled each time."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Failure(NamedTuple):
-    """A log that could not be read."""
+    """A log that could not be loaded."""
 
     reason: str
     tries: int
@@ -41,10 +40,10 @@ class Failure(NamedTuple):
 
 
 class RuntimeSet(Generic[K]):
-    """Takes machines over and gives them up, as their logs are led here or elsewhere."""
+    """Loads and unloads state machines as leaders change."""
 
     skips_unreadable: ClassVar[bool] = False
-    """Whether records that a machine cannot read are skipped, or stop it: see replay.py."""
+    """Whether unreadable records are skipped, or stop the replay; see replay.py."""
 
     def __init__(
         self,
@@ -61,25 +60,25 @@ class RuntimeSet(Generic[K]):
         self._threads = threads
         self._perform = perform
         self._running: dict[K, StateRuntime] = {}
-        self._standing: dict[K, StateRuntime] = {}
+        self._standbys: dict[K, StateRuntime] = {}
         self._stop_following: Callable[[], None] | None = None
         self._loads: dict[K, asyncio.Task[None]] = {}
         self._to_load: dict[K, StateRuntime] = {}
-        """Those that wait until others have been read."""
+        """Runtimes that wait until others are loaded."""
         self._reading: set[K] = set()
         self.failures: dict[K, Failure] = {}
-        """Logs led here that could not be read; they are read again."""
+        """Logs led here that could not be loaded; they are retried."""
         self.skipped_count = 0
-        """Records that could not be read and were skipped, ever."""
+        """Number of unreadable records skipped since the start."""
 
     @property
     def all(self) -> list[StateRuntime]:
-        """Those that decide, ready or not, and those that stand by."""
-        return [*self._running.values(), *self._standing.values()]
+        """All runtimes: led (loaded or not) and standby."""
+        return [*self._running.values(), *self._standbys.values()]
 
     @property
     def loaded(self) -> dict[K, StateRuntime]:
-        """Those that are ready to decide."""
+        """The runtimes that accept commands."""
         return {key: runtime for key, runtime in self._running.items() if runtime.is_loaded}
 
     @property
@@ -88,31 +87,31 @@ class RuntimeSet(Generic[K]):
 
     @property
     def unloaded(self) -> Counter[str]:
-        """How many logs that are led here have no machine that decides, by what it waits for."""
+        """Counts the logs led here whose state machine is not loaded, by reason."""
         return Counter(
             "offline" if not runtime.partition.is_online else "failed" if key in self.failures else "loading"
             for key, runtime in self._running.items()
             if not runtime.is_loaded
         )
 
-    async def settle(self) -> None:
-        """Return when everything that is being read back now has been."""
+    async def wait_loaded(self) -> None:
+        """Waits until all loads that are under way now have ended."""
         left = {*self._loads, *self._to_load}
         while left:
             tasks = [self._loads[key] for key in left if key in self._loads]
             if tasks:
                 await asyncio.wait(tasks)
-            await asyncio.sleep(0)  # until those that have waited have begun
+            await asyncio.sleep(0)  # until queued loads have started
             left &= {*self._loads, *self._to_load}
 
-    # -- taking over and giving up
+    # -- loading and unloading
 
-    def follow_to(
+    def update_roles(
         self, led: Mapping[K, Partition], replicas: Mapping[K, Partition], why: PenstockError | None = None
     ) -> None:
-        """Take over the logs that this broker leads now, give up those that it does not, stand by at all others.
+        """Loads the logs that this broker leads now, unloads others, and keeps standbys for all other replicas.
 
-        `why`: what whoever waits at one that is given up is told, if it is not that another broker leads.
+        `why`: the error for requests that wait at an unloaded one; by default NotCoordinator.
         """
         for key, runtime in list(self._running.items()):
             if led.get(key) is not runtime.partition:
@@ -120,34 +119,34 @@ class RuntimeSet(Generic[K]):
                 self._stop_load(key)
                 self._forget_failure(key)
                 left = NotCoordinator(f"{runtime.partition.name} is led by another broker now")
-                self._give_up(key, runtime, why or left)
+                self._unload(key, runtime, why or left)
         for key, partition in led.items():
             if key not in self._running:
-                runtime = self._running[key] = self._stood_by(key, partition)
+                runtime = self._running[key] = self._standby_or_new(key, partition)
                 if partition.is_online:
                     self._start_load(key, runtime)
-        self._standing = {
-            key: self._stood_by(key, partition, may_have_failed=True)
+        self._standbys = {
+            key: self._standby_or_new(key, partition, may_have_failed=True)
             for key, partition in replicas.items()
             if key not in led
         }
-        if self._standing and self._stop_following is None:
-            self._stop_following = self._timer(FOLLOW_S, self._follow)
+        if self._standbys and self._stop_following is None:
+            self._stop_following = self._timer(STANDBY_S, self._follow_standbys)
 
-    def _give_up(self, key: K, runtime: StateRuntime, error: PenstockError) -> None:
+    def _unload(self, key: K, runtime: StateRuntime, error: PenstockError) -> None:
         runtime.close(error)
 
     def _ready(self, key: K, runtime: StateRuntime) -> None:
-        """It decides from now on."""
+        """Called when a runtime accepts commands; for subclasses."""
 
-    def _stood_by(self, key: K, partition: Partition, *, may_have_failed: bool = False) -> StateRuntime:
-        """Whoever has read along, or a new one."""
-        known = self._standing.get(key)
+    def _standby_or_new(self, key: K, partition: Partition, *, may_have_failed: bool = False) -> StateRuntime:
+        """Returns the standby of a log if it can be used, or a new runtime."""
+        known = self._standbys.get(key)
         if known is None or known.partition is not partition:
             return self._new(partition)
-        if known.has_failed:  # to read it all again before this broker leads would only fail again
+        if known.has_failed:  # replaying it again before this broker leads would fail again
             return known if may_have_failed else self._new(partition)
-        return known if not partition.is_online or not known.is_astray else self._new(partition)
+        return known if not partition.is_online or not known.has_diverged else self._new(partition)
 
     def _count_skipped(self, count: int) -> None:
         self.skipped_count += count
@@ -163,25 +162,26 @@ class RuntimeSet(Generic[K]):
             on_skipped=self._count_skipped if self.skips_unreadable else None,
         )
 
-    def _follow(self) -> None:
-        """Let each of those who stand by read a little, and again when there is more."""
+    def _follow_standbys(self) -> None:
+        """Lets each standby replay a piece, and schedules the next round."""
         has_more = False
         try:
-            for key, runtime in list(self._standing.items()):
+            for key, runtime in list(self._standbys.items()):
                 if runtime.partition.is_online and not runtime.has_failed:
-                    runtime = self._standing[key] = self._stood_by(key, runtime.partition)
-                    has_more |= self._follow_one(runtime)
+                    runtime = self._standbys[key] = self._standby_or_new(key, runtime.partition)
+                    has_more |= self._follow_standby(runtime)
         finally:
-            self._stop_following = self._timer(0 if has_more else FOLLOW_S, self._follow) if self._standing else None
+            wait_s = 0 if has_more else STANDBY_S
+            self._stop_following = self._timer(wait_s, self._follow_standbys) if self._standbys else None
 
-    def _follow_one(self, runtime: StateRuntime) -> bool:
+    def _follow_standby(self, runtime: StateRuntime) -> bool:
         runtime.has_failed = True
         try:
             has_more = runtime.follow()
         except ColdRead as cold:
             self._threads.submit(cold.warm)
             has_more = False
-        except PenstockError as error:  # it is read from the beginning if this broker is elected
+        except PenstockError as error:  # loaded from the beginning if this broker is elected
             logger.warning("state_not_followed partition=%s reason=%r", runtime.partition.name, str(error))
             return False
         runtime.has_failed = False
@@ -190,7 +190,7 @@ class RuntimeSet(Generic[K]):
     # -- loading
 
     def _start_load(self, key: K, runtime: StateRuntime) -> None:
-        """A few at a time: thousands that are read side by side would hold the event loop in each of their steps."""
+        """Starts a load, or queues it: thousands at once would block the event loop in each of their steps."""
         if len(self._reading) >= LOADS_MAX:
             self._to_load[key] = runtime
             return
@@ -199,7 +199,7 @@ class RuntimeSet(Generic[K]):
         task.add_done_callback(lambda done: self._on_loaded(key, runtime, done))
 
     def _on_read(self, key: K) -> None:
-        """Another one may begin to be read."""
+        """Starts the next queued load."""
         self._reading.discard(key)
         while self._to_load and len(self._reading) < LOADS_MAX:
             waiting = next(iter(self._to_load))
@@ -228,16 +228,16 @@ class RuntimeSet(Generic[K]):
             self._reload_later(key, runtime, error)
 
     def _reload_later(self, key: K, runtime: StateRuntime, error: BaseException | None) -> None:
-        """A log could not be read, or what was read could not be committed: begin again, with a new machine."""
+        """Schedules another load with a new state machine, after the log could not be read or committed."""
         partition, tries = runtime.partition, self.failures[key].tries + 1 if key in self.failures else 1
-        reason = str(error) if error is not None else "what was read is not committed"
+        reason = str(error) if error is not None else "the replayed records are not committed"
         level = logging.INFO if error is None else logging.ERROR
         trace = None if isinstance(error, PenstockError) else error
         logger.log(
             level, "state_not_loaded partition=%s tries=%d reason=%r", partition.name, tries, reason, exc_info=trace
         )
         if isinstance(error, DamagedBatch):
-            partition.go_offline(reason)  # another replica that is in sync leads then, if there is one
+            partition.go_offline(reason)  # then another in-sync replica is elected, if there is one
             self._forget_failure(key)
             return
 
@@ -246,7 +246,7 @@ class RuntimeSet(Generic[K]):
                 self._running[key] = again = self._new(partition)
                 self._start_load(key, again)
 
-        self._give_up(key, runtime, CoordinatorNotAvailable(f"{partition.name} could not be read: {reason}"))
+        self._unload(key, runtime, CoordinatorNotAvailable(f"{partition.name} could not be loaded: {reason}"))
         wait_s = min(RELOAD_MAX_S, RELOAD_MIN_S * 2 ** min(tries - 1, 16))
         self.failures[key] = Failure(reason, tries, self._timer(wait_s, reload))
 
@@ -255,9 +255,9 @@ class RuntimeSet(Generic[K]):
         if failure is not None:
             failure.cancel_reload()
 
-    def tell_all(self, command: Any) -> None:
+    def post_all(self, command: Any) -> None:
         for runtime in self.loaded.values():
-            runtime.tell(command)
+            runtime.post(command)
 
     def close(self) -> None:
         self._to_load.clear()
@@ -266,9 +266,9 @@ class RuntimeSet(Generic[K]):
         for key in list(self.failures):
             self._forget_failure(key)
         for key, runtime in self._running.items():
-            self._give_up(key, runtime, CoordinatorNotAvailable("the broker is shutting down"))
+            self._unload(key, runtime, CoordinatorNotAvailable("the broker is shutting down"))
         self._running.clear()
-        self._standing.clear()
+        self._standbys.clear()
         if self._stop_following is not None:
             self._stop_following()
             self._stop_following = None

@@ -1,4 +1,4 @@
-"""The state machines of one internal topic: one for each of its partitions that this broker has a replica of."""
+"""State machines of one internal topic, such as `__consumer_offsets`: finds the coordinator partition of a key."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -23,7 +23,7 @@ from penstock.replication.runtime_set import RuntimeSet
 
 @lru_cache(maxsize=10_000)
 def java_hash(text: str) -> int:
-    """Java's String.hashCode, which Kafka chooses coordinators by, without its sign.
+    """Returns Java's String.hashCode without its sign, by which Kafka chooses coordinator partitions.
 
     >>> java_hash("my-group") % 50
     36
@@ -36,7 +36,7 @@ def java_hash(text: str) -> int:
 
 
 class StateRuntimes(RuntimeSet[int]):
-    """Finds who decides about a key. Follows the image."""
+    """Finds the runtime that decides about a key, such as a group id. Updated by the metadata image."""
 
     skips_unreadable = True
 
@@ -55,37 +55,37 @@ class StateRuntimes(RuntimeSet[int]):
         super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=perform)
         self.topic: Final = topic
         self._hashed_by = hashed_by
-        """What of a key says where it lives: keys that are decided about together live together."""
+        """Returns the part of a key that is hashed: keys that are decided together share a partition."""
         self._partitions = partitions
         self._count = 0
         self._to_lead: frozenset[int] = frozenset()
         """Partitions that this broker was elected to lead, whether or not their logs are open."""
         self.is_paused = False
-        """Whether nobody decides, so that the topic can be repaired. Takes effect with the next image."""
+        """Whether all are unloaded while the topic is repaired. Takes effect with the next image."""
 
     def partition_of(self, key: str) -> int | None:
-        """Which partition holds the state of a key; None while the topic is not there."""
+        """Returns the partition that holds the state of a key; None while the topic does not exist."""
         return java_hash(self._hashed_by(key)) % self._count if self._count else None
 
     def find(self, key: str) -> StateRuntime:
-        """Who decides about a key. Raises CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator."""
+        """Returns the runtime of a key. Raises CoordinatorNotAvailable, CoordinatorLoadInProgress, NotCoordinator."""
         number = self.partition_of(key)
         if number is None:
-            raise CoordinatorNotAvailable(f"{self.topic} is not there yet; ask for the coordinator first")
+            raise CoordinatorNotAvailable(f"{self.topic} does not exist yet; send FindCoordinator first")
         if self.is_paused:
             raise self._paused()
         runtime = self._running.get(number)
         if runtime is None and number in self._to_lead:
-            raise CoordinatorLoadInProgress(f"{self.topic}-{number} is being opened; try again")
+            raise CoordinatorLoadInProgress(f"{self.topic}-{number} is being opened; retry")
         if runtime is None:
-            raise NotCoordinator(f"{self.topic}-{number} is led by another broker; ask for the coordinator again")
+            raise NotCoordinator(f"{self.topic}-{number} is led by another broker; send FindCoordinator again")
         if not runtime.is_loaded:
             if not runtime.partition.is_online:
                 raise CoordinatorNotAvailable(f"{self.topic}-{number} is offline: {runtime.partition.offline_reason}")
             if number in self.failures:
                 reason = self.failures[number].reason
-                raise CoordinatorNotAvailable(f"{self.topic}-{number} could not be read: {reason}; it is read again")
-            raise CoordinatorLoadInProgress(f"{self.topic}-{number} is being read back; try again")
+                raise CoordinatorNotAvailable(f"{self.topic}-{number} could not be loaded: {reason}; retrying")
+            raise CoordinatorLoadInProgress(f"{self.topic}-{number} is loading; retry")
         return runtime
 
     def check_loaded(self) -> None:
@@ -94,9 +94,9 @@ class StateRuntimes(RuntimeSet[int]):
             raise self._paused()
         states = self.unloaded
         if states["loading"]:
-            raise CoordinatorLoadInProgress(f"{states['loading']} partitions of {self.topic} are being read back")
+            raise CoordinatorLoadInProgress(f"{states['loading']} partitions of {self.topic} are loading; retry")
         if states:
-            raise CoordinatorNotAvailable(f"{states.total()} partitions of {self.topic} cannot be read")
+            raise CoordinatorNotAvailable(f"{states.total()} partitions of {self.topic} cannot be loaded")
 
     @property
     def unloaded(self) -> Counter[str]:
@@ -105,16 +105,16 @@ class StateRuntimes(RuntimeSet[int]):
         )
 
     def _paused(self) -> PenstockError:
-        return CoordinatorLoadInProgress(f"{self.topic} is being repaired; try again")
+        return CoordinatorLoadInProgress(f"{self.topic} is being repaired; retry")
 
     def is_here(self, key: str) -> bool:
-        """Whether this broker decides about a key."""
+        """Whether this broker is the coordinator of a key, and loaded."""
         number = self.partition_of(key)
         runtime = self._running.get(number) if number is not None else None
         return runtime is not None and runtime.is_loaded
 
     def submit(self, key: str, command: Any, answer: Answer) -> None:
-        """Have a command about a key decided; what `find` raises is an answer too."""
+        """Decides a command about a key; the errors of `find` are passed to `answer`."""
         try:
             runtime = self.find(key)
         except PenstockError as error:
@@ -123,7 +123,7 @@ class StateRuntimes(RuntimeSet[int]):
             runtime.submit(command, answer)
 
     def apply(self, image: ClusterImage) -> None:
-        """Take over the partitions that this broker leads now, and give up those that it does not."""
+        """Loads the partitions that this broker leads now, and unloads those that it no longer leads."""
         topic = image.by_name.get(self.topic)
         states = topic.partitions if topic else {}
         self._count = len(states)
@@ -132,7 +132,7 @@ class StateRuntimes(RuntimeSet[int]):
             number for number, state in states.items() if state.is_led_by(node_id, broker_epoch)
         )
         if self.is_paused:
-            self.follow_to({}, {}, self._paused())
+            self.update_roles({}, {}, self._paused())
             return
         led = dict(self._partitions.by_name.get(self.topic, {}))
-        self.follow_to(led, self._partitions.replicas.get(topic.topic_id, {}) if topic else {})
+        self.update_roles(led, self._partitions.replicas.get(topic.topic_id, {}) if topic else {})

@@ -1,4 +1,4 @@
-"""The settings of replication, by Kafka's names."""
+"""Broker settings of replication, with Kafka's names."""
 
 from typing import Final
 
@@ -12,17 +12,17 @@ RACK_AWARE: Final = f"{_PACKAGE}.RackAwareReplicaSelector"
 
 REPLICATION_SETTINGS: Final = (
     number("replica.lag.time.max.ms", 30_000, 1, "How long a follower may lag before it is out of sync.", Kind.LONG),
-    number("replica.fetch.wait.max.ms", 500, 0, "How long a leader may wait for more before it answers a follower."),
-    number("replica.fetch.max.bytes", 1 << 20, 0, "Bytes of one partition that a follower asks for at a time."),
-    number("replica.fetch.response.max.bytes", 10 << 20, 0, "Bytes that a follower asks for at a time."),
-    number("replica.socket.timeout.ms", 30_000, 1, "How long a follower waits for an answer."),
-    number(LEADER_RATE, LONG_MAX, 0, "Bytes a second that throttled replicas which lag get from here.", Kind.LONG),
-    number(FOLLOWER_RATE, LONG_MAX, 0, "Bytes a second that throttled replicas which lag here may fetch.", Kind.LONG),
+    number("replica.fetch.wait.max.ms", 500, 0, "How long a leader may delay the response to a follower's Fetch."),
+    number("replica.fetch.max.bytes", 1 << 20, 0, "Bytes of one partition in a follower's Fetch."),
+    number("replica.fetch.response.max.bytes", 10 << 20, 0, "Bytes of all partitions in a follower's Fetch."),
+    number("replica.socket.timeout.ms", 30_000, 1, "How long a follower waits for a response."),
+    number(LEADER_RATE, LONG_MAX, 0, "Bytes per second sent to lagging throttled replicas.", Kind.LONG),
+    number(FOLLOWER_RATE, LONG_MAX, 0, "Bytes per second fetched for lagging throttled replicas.", Kind.LONG),
     Setting(
         name="replica.selector.class",
         kind=Kind.STRING,
         default=RACK_AWARE,
         choices=(RACK_AWARE, f"{_PACKAGE}.LeaderSelector"),
-        doc="Where consumers that name a rack (`client.rack`) read: at a replica in it, or at the leader.",
+        doc="Where consumers with a rack (`client.rack`) read: from a replica in that rack, or from the leader.",
     ),
 )

@@ -1,4 +1,4 @@
-"""Batches of state records, as machines' runtimes append them."""
+"""Builds record batches of state-machine records."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -7,11 +7,11 @@ from penstock.foundation.decision import NO_PRODUCER, StateRecord
 from penstock.records.batch import assemble
 
 BATCH_BYTES_MAX: Final = 512 << 10
-"""Of one decision's records; more go into several batches, unless they must stay whole."""
+"""Larger decisions are split into several batches, unless they are atomic."""
 
 
 def plain_batch(body: bytes, count: int, now_ms: int) -> bytearray:
-    """Records of one time, in no transaction."""
+    """Builds a batch of records with one timestamp, without a transaction."""
     return assemble(
         body,
         count=count,

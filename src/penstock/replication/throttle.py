@@ -1,7 +1,7 @@
-"""How fast replicas that lag may catch up (KIP-73): a token bucket for what this broker sends, one for what it gets.
+"""Replication throttle (KIP-73): a token bucket that limits how fast lagging replicas catch up.
 
-Only replicas that the topic names are throttled, and only until they are in sync: what is produced now is never held
-back. Pure.
+There is one for the bytes this broker sends, one for those it fetches. Only replicas listed by the topic are
+throttled, and only until they are in sync: new records are never delayed. Pure.
 """
 
 from collections.abc import Callable
@@ -11,45 +11,45 @@ from penstock.foundation.settings import LONG_MAX
 
 UNLIMITED: Final = LONG_MAX
 BURST_MS: Final = 1000
-"""Tokens of so long are saved up: more than followers wait for news, so that none are lost meanwhile."""
+"""Size of the bucket: longer than followers wait for new records, so that no tokens are lost meanwhile."""
 _WAIT_MAX_MS: Final = 60_000
 
 
 class Throttle:
     """A token bucket of bytes.
 
-    More may be taken than there is, for a batch goes whole or not at all; then nothing goes until that is made up
-    for. So in the long run no more goes than the rate, and at once no more than a burst and a batch.
+    More may be taken than available, since batches are sent whole; then nothing is sent until that is made up for. So
+    the average stays below the rate, and a burst below the bucket size plus one batch.
     """
 
     def __init__(self, rate: Callable[[], int] = lambda: UNLIMITED) -> None:
-        """`rate`: bytes a second, read anew every time."""
+        """`rate`: returns bytes per second; called each time."""
         self._rate = rate
         self._known_rate = UNLIMITED
         self._level = 0
-        """Thousandths of bytes."""
+        """In thousandths of bytes."""
         self._at_ms = 0
         self.taken = 0
-        """Bytes since the start."""
+        """Bytes taken since the start."""
 
-    def room(self, now_ms: int) -> int:
-        """Bytes that may go now; none if that is not more than 0."""
+    def available(self, now_ms: int) -> int:
+        """Returns the bytes that may be sent now; 0 or less: none."""
         if self._rate() >= UNLIMITED:
             return UNLIMITED
         self._refill(now_ms)
         return self._level // 1000
 
     def take(self, count: int, now_ms: int) -> None:
-        """So many bytes go, or have gone."""
+        """Takes bytes that are sent, or were sent."""
         self.taken += count
         if self._rate() < UNLIMITED:
             self._refill(now_ms)
             self._level -= 1000 * count
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long to wait until there is room. Not for ever: the rate may be changed."""
-        room, rate = self.room(now_ms), self._rate()
-        if room > 0:
+        """Returns the time until bytes are available; limited, since the rate may change."""
+        available, rate = self.available(now_ms), self._rate()
+        if available > 0:
             return 0
         if rate <= 0:
             return _WAIT_MAX_MS
@@ -57,7 +57,7 @@ class Throttle:
 
     def _refill(self, now_ms: int) -> None:
         rate = self._rate()
-        if rate != self._known_rate:  # what was saved up, or is owed, by another rate says nothing about this one
+        if rate != self._known_rate:  # tokens or debt of another rate do not count
             self._known_rate = rate
             self._level, self._at_ms = 0, now_ms
         passed_ms, self._at_ms = max(0, now_ms - self._at_ms), max(now_ms, self._at_ms)

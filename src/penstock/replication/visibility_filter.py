@@ -1,4 +1,4 @@
-"""What consumers do not see of a replica, as a port."""
+"""Port of the visibility filter that hides delayed records of a replica from consumers."""
 
 from typing import Any, Protocol
 
@@ -6,19 +6,19 @@ from penstock.log.settings import LogSettings
 
 
 class VisibilityFilter(Protocol):
-    """What consumers do not see of a replica: see broker/delays/visibility_filter.py."""
+    """Hides delayed records from consumers; implemented in broker/delays/visibility_filter.py."""
 
     may_delay: bool
 
     @property
     def keep_from(self) -> int:
-        """Retention may take what is below."""
+        """Retention may delete records below this offset."""
 
     def visible_to(self, limit: int) -> int:
-        """Where the log ends for consumers, if it ends at `limit` for all others."""
+        """Returns the end offset for consumers, if it is `limit` for all others."""
 
     def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> Any:
-        """What consumers see."""
+        """Reads the records that consumers may see."""
 
     def configure(self, settings: LogSettings) -> None: ...
 

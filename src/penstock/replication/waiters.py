@@ -1,4 +1,4 @@
-"""Those who wait for a partition: until it has come so far, or until anything happens. Each is called once."""
+"""Callbacks that wait for a partition: until an offset is reached, or until the next change (Kafka's purgatories)."""
 
 from collections.abc import Callable, Sequence
 from heapq import heappop, heappush
@@ -7,12 +7,12 @@ from typing import Final
 
 Waiter = Callable[[], None]
 _numbers: Final = count()
-_NOBODY: Final[dict[int, Waiter]] = {}
-"""Stands for a table that is not needed yet: a broker may have ten thousand partitions that nobody waits for."""
+_NO_WAITERS: Final[dict[int, Waiter]] = {}
+"""Shared empty table: a broker may have ten thousand partitions without waiters."""
 
 
-class Until:
-    """Called when an offset is reached."""
+class OffsetWaiters:
+    """Waiters that are called once, when an offset is reached."""
 
     __slots__ = ("waiting",)
 
@@ -31,22 +31,22 @@ class Until:
             heappop(self.waiting)[2]()
 
     def wake(self) -> None:
-        """Call all: what they wait for will not come here."""
+        """Calls all waiters: their offsets will not be reached on this broker."""
         waiting, self.waiting = self.waiting, ()
         for _, _, waiter in waiting:
             waiter()
 
 
-class News:
-    """Called at the next news; whoever has enough of waiting takes its ticket back."""
+class ChangeWaiters:
+    """Waiters that are called once, at the next change; the ticket of `add` removes one."""
 
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
-        self.waiting: dict[int, Waiter] = _NOBODY
+        self.waiting: dict[int, Waiter] = _NO_WAITERS
 
     def add(self, waiter: Waiter) -> int:
-        if self.waiting is _NOBODY:
+        if self.waiting is _NO_WAITERS:
             self.waiting = {}
         ticket = next(_numbers)
         self.waiting[ticket] = waiter
@@ -56,6 +56,6 @@ class News:
         self.waiting.pop(ticket, None)
 
     def wake(self) -> None:
-        waiting, self.waiting = self.waiting, _NOBODY
+        waiting, self.waiting = self.waiting, _NO_WAITERS
         for waiter in waiting.values():
             waiter()

@@ -1,1 +1,1 @@
-"""Who may do what: signatures of requests, and the keys that they are made with."""
+"""Authentication and authorization of SQS requests: SigV4 signatures, access keys, queue policies."""

@@ -1,4 +1,4 @@
-"""The file of `--credentials`: read when the broker starts, and again when it is told to."""
+"""Reads the --credentials file, at start and again on SIGHUP."""
 
 from pathlib import Path
 
@@ -7,12 +7,12 @@ from penstock.security.errors import InvalidCredentials
 
 
 def read_credentials(file: Path) -> Credentials:
-    """The keys in a file. Raises InvalidCredentials, which says what is wrong and where."""
+    """Returns the access keys of a file. Raises InvalidCredentials with the file and the problem."""
     try:
         return parse_credentials(file.read_text())
     except OSError as error:
-        raise InvalidCredentials(f"{file} cannot be read: {error.strerror or error}") from error
+        raise InvalidCredentials(f"cannot read {file}: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
-        raise InvalidCredentials(f"{file} is not text in UTF-8") from error
+        raise InvalidCredentials(f"{file} is not UTF-8 text") from error
     except InvalidCredentials as error:
         raise InvalidCredentials(f"{file}: {error}") from error

@@ -1,4 +1,4 @@
-"""Access keys: whose they are, and what they may do. Pure: the file is read by whoever starts the broker.
+"""Access keys for SQS: secret, owner account, allowed actions and queues. Pure.
 
     keys:
       - access_key: AKIAPAYMENTS
@@ -7,9 +7,9 @@
         actions: [SendMessage, Receive*, DeleteMessage]
         queues: [payments-*]
 
-The owner is the account of the key, whose queues it uses; one that is no account id of twelve digits is in the
-default account. Without `actions` or `queues` it may do everything, or with every queue of its account. Patterns are
-those of a shell: `*` and `?`.
+The owner is the account whose queues the key uses; an owner that is not a 12-digit account id means the default
+account. Without `actions` or `queues`, all actions or all queues of the account are allowed. Patterns are those of a
+shell: `*` and `?`.
 """
 
 import re
@@ -28,14 +28,14 @@ DEFAULT_OWNER: Final = "000000000000"
 _ACCESS_KEY: Final = re.compile(r"[A-Za-z0-9_]{3,128}")
 _OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SECRET_CHARS_MIN: Final = 8
-"""A shorter secret is taken, and warned of: `test` is what people use while they develop."""
+"""A shorter secret is accepted with a warning: `test` is common in development."""
 _FIELDS: Final = {"access_key", "secret", "owner", "actions", "queues"}
 _ALL: Final = ("*",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """One key, and what may be done with it."""
+    """One access key and what it may do."""
 
     access_key: str
     secret: str = field(repr=False)
@@ -58,13 +58,13 @@ class AccessKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """All keys, by their names."""
+    """All access keys, by access key id."""
 
     keys: Mapping[str, AccessKey] = field(default_factory=lambda: MappingProxyType({}))
 
 
 def parse_credentials(text: str) -> Credentials:
-    """The keys that a file of YAML (or JSON) names. Raises InvalidCredentials, which never tells a secret."""
+    """Parses YAML or JSON. Raises InvalidCredentials, which never contains a secret."""
     try:
         found = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -76,7 +76,7 @@ def parse_credentials(text: str) -> Credentials:
     if not isinstance(found, dict) or set(found) != {"keys"} or not isinstance(found["keys"], list):
         raise InvalidCredentials("expected one list named 'keys', with an access_key and a secret in each entry")
     if len(found["keys"]) > KEYS_MAX:
-        raise InvalidCredentials(f"{len(found['keys'])} keys are too many, at most {KEYS_MAX} are allowed")
+        raise InvalidCredentials(f"{len(found['keys'])} keys are too many; at most {KEYS_MAX} are allowed")
     keys: dict[str, AccessKey] = {}
     for number, entry in enumerate(found["keys"], 1):
         key = _read_key(f"key {number}", entry)
@@ -110,8 +110,8 @@ def _read_key(where: str, entry: Any) -> AccessKey:
 
 def _text(where: str, entry: Mapping[str, Any], name: str) -> str:
     value = entry.get(name)
-    if isinstance(value, bool | int | float):  # YAML reads an account number as one
-        raise InvalidCredentials(f"{where}: {name} is read as a number or a truth value; put it in quotes")
+    if isinstance(value, bool | int | float):  # YAML parses an account id as a number
+        raise InvalidCredentials(f"{where}: {name} is a number or a boolean in YAML; put it in quotes")
     if not isinstance(value, str) or not value:
         raise InvalidCredentials(f"{where}: {name} is missing")
     return value
@@ -122,7 +122,7 @@ def _patterns(where: str, entry: Mapping[str, Any], name: str) -> tuple[str, ...
         return _ALL
     value = entry[name]
     if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
-        raise InvalidCredentials(f"{where}: {name} is a list of patterns in quotes, for example ['payments-*']")
+        raise InvalidCredentials(f"{where}: {name} must be a list of patterns in quotes, such as ['payments-*']")
     return tuple(each.removeprefix("sqs:") for each in value)
 
 

@@ -1,42 +1,42 @@
-"""Why a request is refused, by AWS's names for it."""
+"""Errors of authentication and authorization, named as in AWS."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 
 class Refused(PenstockError):
-    """Base: the request is not carried out, whatever it asks for."""
+    """Base class: the request is not authenticated or not authorized."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
 
 class MissingAuthenticationToken(Refused):
-    """It is not signed at all."""
+    """The request is not signed."""
 
 
 class IncompleteSignature(Refused):
-    """It is signed, and the signature cannot be read."""
+    """The signature is malformed."""
 
 
 class InvalidClientTokenId(Refused):
-    """Nobody has this access key."""
+    """The access key does not exist."""
 
 
 class SignatureDoesNotMatch(Refused):
-    """It was signed with another secret, or changed on its way."""
+    """The request was signed with another secret, or changed in transit."""
 
 
 class RequestExpired(Refused):
-    """It was signed too long ago, or too far in the future."""
+    """The request was signed too long ago, or in the future."""
 
 
 class AccessDenied(Refused):
-    """Who signed it may not do this."""
+    """The key does not allow this action."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class InvalidCredentials(PenstockError):
-    """A file of credentials that cannot be used."""
+    """A credentials file that cannot be used."""
 
     code = ErrorCode.INVALID_CONFIG

@@ -1,8 +1,8 @@
-"""Policies of queues: what other accounts may do with them, in the language of AWS. Pure.
+"""Queue policies: what other accounts may do with a queue, in the AWS policy language. Pure.
 
-Statements are evaluated by Effect, Principal, Action and Resource, where `*` and `?` are wildcards. What is not
-evaluated (Condition, NotPrincipal, NotAction, NotResource, variables, principals that are users or roles) is taken
-for the worst: an Allow that depends on it does not apply, and a Deny does. One Deny outweighs every Allow.
+Statements are evaluated by Effect, Principal, Action and Resource, where `*` and `?` are wildcards. Anything else
+(Condition, NotPrincipal, NotAction, NotResource, variables, principals that are users or roles) is treated
+restrictively: an Allow that depends on it does not apply, and a Deny does. One Deny outweighs every Allow.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
 
@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 POLICY_CHARS_MAX: Final = 8192
-"""A longer one is not evaluated, and allows nothing. AWS takes no longer ones."""
+"""A longer policy is not evaluated and allows nothing. AWS does not accept longer ones."""
 POLICIES_KEPT: Final = 1000
 ALLOW: Final = "Allow"
 DENY: Final = "Deny"
@@ -26,11 +26,11 @@ _ARN_REGION: Final = 3
 
 
 class Request(NamedTuple):
-    """What a key of another account asks for."""
+    """The action of a key of another account."""
 
     account: str
     action: str
-    """As in `SendMessage`."""
+    """For example `SendMessage`."""
     resource: str
     """The ARN of the queue."""
 
@@ -38,9 +38,9 @@ class Request(NamedTuple):
 class _Statement(NamedTuple):
     is_deny: bool
     is_evaluated: bool
-    """Whether all of it is understood."""
+    """Whether all its elements are supported."""
     principals: tuple[str, ...]
-    """Account ids, or `*`; of a Deny, also the accounts of users and roles."""
+    """Account ids, or `*`; for a Deny, also the accounts of users and roles."""
     actions: tuple[re.Pattern[str], ...]
     resources: tuple[re.Pattern[str], ...]
 
@@ -56,7 +56,7 @@ class _Statement(NamedTuple):
 
 
 def allows(policy: str, request: Request) -> bool:
-    """Whether a policy lets another account do something. One that cannot be read allows nothing."""
+    """Returns whether a policy allows a request of another account. A malformed policy allows nothing."""
     statements = _statements(policy) if len(policy) <= POLICY_CHARS_MAX else ()
     if any(each.is_deny and each.applies(request) for each in statements):
         return False
@@ -75,7 +75,7 @@ def _statements(policy: str) -> tuple[_Statement, ...]:
 
 def _read(statement: Any) -> _Statement:
     if not isinstance(statement, dict) or statement.get("Effect") not in (ALLOW, DENY):
-        return _Statement(True, False, (), (), ())  # nobody knows what it says
+        return _Statement(True, False, (), (), ())  # malformed: treated as a Deny
     is_deny = statement["Effect"] == DENY
     principals = _principals(statement.get("Principal"), is_deny)
     actions = _texts(statement.get("Action"))
@@ -100,7 +100,7 @@ def _read(statement: Any) -> _Statement:
 
 
 def _principals(principal: Any, is_deny: bool) -> tuple[str, ...] | None:
-    """The accounts that a statement is about; None if that cannot be said."""
+    """Returns the accounts that a statement applies to; None if that is unknown."""
     if principal == "*":
         return ("*",)
     if not isinstance(principal, dict) or not principal:
@@ -126,13 +126,13 @@ def _list(value: Any) -> list[Any]:
 
 
 def _action(name: str) -> str:
-    """The name of an action without the service, in small letters: case does not count."""
+    """Returns the action in lower case without the service prefix; empty for another service."""
     name = name.lower()
     return name if name == "*" else name.removeprefix("sqs:") if name.startswith("sqs:") else ""
 
 
 def _without_region(arn: str) -> str:
-    """An ARN, or a pattern of some, in any region: a queue is shown in whichever a client believes to talk to."""
+    """Removes the region of an ARN or ARN pattern: a queue's ARN shows the region that the client signs for."""
     parts = arn.split(":", _ARN_PARTS - 1)
     if len(parts) == _ARN_PARTS:
         parts[_ARN_REGION] = ""
@@ -140,5 +140,5 @@ def _without_region(arn: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """`*` and `?` are wildcards, and nothing else is. It does not backtrack."""
+    """Compiles a pattern in which only `*` and `?` are wildcards. It does not backtrack."""
     return re.compile(translate(text.replace("[", "[[]")))

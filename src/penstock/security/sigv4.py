@@ -1,9 +1,10 @@
-"""AWS Signature Version 4: who has signed a request, in its headers or in its URL. Pure: the time is passed in.
+"""AWS Signature Version 4: verifies the signature of a request, in its headers or in its URL. Pure.
 
-What is signed is made anew from what has come; the signature of it, by the secret that the access key stands for,
-must be the one that came with it. https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
+The time is passed in. The string to sign is rebuilt from the request; its HMAC with the secret of the access key must
+equal the request's signature.
+https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 
-Parsing is linear and counts are bounded: these bytes are read before anybody is known to have signed them.
+Parsing is linear and counts are bounded: these bytes come from clients that are not authenticated yet.
 """
 
 import hashlib
@@ -29,13 +30,13 @@ from penstock.security.errors import (
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 SERVICE: Final = "sqs"
 SKEW_S: Final = 900
-"""How far the clocks of client and broker may be apart."""
+"""How far the clocks of client and broker may differ."""
 EXPIRES_S_MAX: Final = 604_800
-"""The longest life of a signed URL: a week."""
+"""The longest validity of a presigned URL: a week."""
 SIGNING_KEYS_MAX: Final = 1024
 SIGNED_HEADERS_MAX: Final = 256
 PARAMETERS_MAX: Final = 1000
-"""Of a URL. The largest legal request, ten messages of ten attributes with a signature, has about 400."""
+"""Parameters of a URL. The largest legal request, ten messages of ten attributes with a signature, has about 400."""
 REGION_CHARS_MAX: Final = 64
 UNSIGNED_PAYLOAD: Final = b"UNSIGNED-PAYLOAD"
 _TERMINATOR: Final = "aws4_request"
@@ -43,34 +44,34 @@ _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _STAMP_CHARS: Final = len("20260131T235959Z")
 _DATE_CHARS_MAX: Final = 64
 _FIELDS_MAX: Final = 8
-"""Of an Authorization header: three are known."""
+"""Fields of an Authorization header: three are known."""
 _UNRESERVED: Final = "-_.~"
 
 
 class Signed(NamedTuple):
-    """What a request says of its own signature."""
+    """The signature parameters of a request."""
 
     access_key: str
     day: str
     region: str
     service: str
     stamp: str
-    """When it was signed, to the second."""
+    """The time of signing, to the second."""
     headers: tuple[str, ...]
     signature: str
     expires_s: int
-    """Of a signed URL; 0: it is signed in its headers."""
+    """The validity of a presigned URL; 0 if the headers are signed."""
 
 
 class Verifier:
-    """Finds out whose requests are, by their signatures. The keys that a secret gives for a day are kept, so many."""
+    """Verifies signatures. Derived signing keys are cached, up to SIGNING_KEYS_MAX."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
         self._signing_keys: dict[tuple[str, str, str], bytes] = {}
 
     def verify(self, request: HttpRequest, now_ms: int) -> AccessKey:
-        """The key that the request is signed with. Raises one of the errors of security/errors.py."""
+        """Returns the access key that signed the request. Raises an error of security/errors.py."""
         signed = read_signed(request)
         key = self._credentials.keys.get(signed.access_key)
         if key is None:
@@ -86,17 +87,17 @@ class Verifier:
         return key
 
     def _signing_key(self, key: AccessKey, signed: Signed) -> bytes:
-        known = (key.access_key, signed.day, signed.region)
-        found = self._signing_keys.get(known)
+        cache_key = (key.access_key, signed.day, signed.region)
+        found = self._signing_keys.get(cache_key)
         if found is None:
             if len(self._signing_keys) >= SIGNING_KEYS_MAX:
                 self._signing_keys.pop(next(iter(self._signing_keys)))
-            found = self._signing_keys[known] = signing_key(key.secret, signed.day, signed.region)
+            found = self._signing_keys[cache_key] = signing_key(key.secret, signed.day, signed.region)
         return found
 
 
 def signing_key(secret: str, day: str, region: str, service: str = SERVICE) -> bytes:
-    """What signs the requests of one day, in one region, to one service."""
+    """Derives the key that signs requests of one day, region and service."""
     key = b"AWS4" + secret.encode()
     for part in (day, region, service, _TERMINATOR):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -104,7 +105,7 @@ def signing_key(secret: str, day: str, region: str, service: str = SERVICE) -> b
 
 
 def region_of(request: HttpRequest) -> str | None:
-    """The region that a request is signed for, if it is signed at all; whether rightly is not looked at."""
+    """Returns the region that a request is signed for, without verifying it; None if it is not signed."""
     try:
         return read_signed(request).region
     except (MissingAuthenticationToken, IncompleteSignature):
@@ -112,7 +113,7 @@ def region_of(request: HttpRequest) -> str | None:
 
 
 def read_signed(request: HttpRequest) -> Signed:
-    """What the request says of its signature: the Authorization header, or parameters of the URL."""
+    """Parses the signature parameters from the Authorization header or the URL."""
     authorization = request.headers.get(b"authorization")
     if authorization is not None:
         return _read_header(authorization.decode("latin-1"), request.headers)
@@ -171,7 +172,7 @@ def _signed(*, credential: str, stamp: str, headers: str, signature: str, expire
 
 
 def _stamp_of(headers: Mapping[bytes, bytes]) -> str:
-    """When it was signed: X-Amz-Date, or else Date, which may be written as in mails."""
+    """Returns the time of signing: X-Amz-Date, or else Date, which may be in RFC 1123 format."""
     stamp = headers.get(b"x-amz-date", b"").decode("latin-1")
     if stamp:
         return stamp
@@ -210,7 +211,7 @@ def _check_time(signed: Signed, now_ms: int) -> None:
 
 @lru_cache(maxsize=256)
 def _seconds_of(stamp: str) -> float:
-    """Many requests are signed in the same second."""
+    """Parses the time of signing; cached, because many requests are signed in the same second."""
     try:
         if len(stamp) != _STAMP_CHARS:
             raise ValueError
@@ -236,7 +237,7 @@ def _string_to_sign(request: HttpRequest, signed: Signed) -> bytes:
 def _canonical_request(request: HttpRequest, signed: Signed) -> bytes:
     if "host" not in signed.headers:
         raise SignatureDoesNotMatch("'Host' must be a 'SignedHeader' in the AWS Authorization.")
-    # It says which action is meant: left out, anyone on the way could put another one there.
+    # It selects the action: if it were not signed, it could be replaced in transit.
     if b"x-amz-target" in request.headers and "x-amz-target" not in signed.headers:
         raise SignatureDoesNotMatch("'X-Amz-Target' must be a 'SignedHeader' in the AWS Authorization.")
     lines = [request.method.decode("latin-1"), _canonical_path(request.path), _canonical_query(request.query)]
@@ -256,7 +257,7 @@ def _payload_hash(request: HttpRequest) -> bytes:
 
 
 def _canonical_path(path: str) -> str:
-    """Without `.`, `..` and empty parts; encoded once more than it was sent, as all services but S3 have it."""
+    """Removes `.`, `..` and empty parts; encodes once more than sent, as all services but S3 do."""
     if "//" in path or "/." in path:
         kept: list[str] = []
         for part in path.split("/"):
@@ -277,7 +278,7 @@ def _canonical_query(query: str) -> str:
 
 
 def _pairs(query: str) -> list[tuple[bytes, bytes]]:
-    """The parameters of a URL, without their escapes."""
+    """Returns the unescaped parameters of a URL. Raises IncompleteSignature."""
     parts = query.encode("latin-1", "replace").split(b"&", PARAMETERS_MAX)
     if len(parts) > PARAMETERS_MAX:
         raise IncompleteSignature(f"A URL can have at most {PARAMETERS_MAX} parameters.")

@@ -1,4 +1,4 @@
-"""Penstock's data source for Spark, and the pipelines that run on it.
+"""The PySpark data source `penstock`, and ready-made Spark pipelines.
 
 penstock.spark.register(spark)
 spark.read.format("penstock").option("kafka.bootstrap.servers", "localhost:9092").option("subscribe", "orders").load()
@@ -6,7 +6,7 @@ spark.read.format("penstock").option("kafka.bootstrap.servers", "localhost:9092"
 
 from penstock.foundation.lazy import lazily
 
-# The types of these names are in __init__.pyi. PySpark is imported with the first of them.
+# __init__.pyi declares their types. PySpark is imported when the first of them is used.
 _HOMES = {
     "register": "penstock.spark.registration",
     "PenstockDataSource": "penstock.spark.source",

@@ -1,4 +1,4 @@
-"""The types of what `penstock.spark` offers; at run time these names are imported when they are first used."""
+"""Types of the public names of `penstock.spark`, which are imported lazily at run time."""
 
 from penstock.spark.registration import register as register
 from penstock.spark.source import PenstockDataSource as PenstockDataSource

@@ -1,7 +1,7 @@
-"""An event loop on a thread of its own, and clients on it, for as long as the worker process lives.
+"""The background event loop of a Spark Python worker process, with Kafka clients shared by its tasks.
 
-Spark uses a worker process for task after task. Connections that are open already save each of them its start, and
-what a task has sent travels while the next rows are made into batches.
+Spark reuses a worker process for many tasks. Open connections save each task its start-up time, and batches are sent
+in the background while the next rows are encoded.
 """
 
 import asyncio
@@ -15,42 +15,42 @@ import uvloop
 from penstock.client.cluster import ClientSettings, KafkaClient
 from penstock.client.errors import ConnectionFailed
 from penstock.client.retry import Backoff
-from penstock.spark.driver import unreachable
+from penstock.spark.driver import with_spark_advice
 
 T = TypeVar("T")
 
 
-class Background:
-    """Runs coroutines for threads that cannot wait for them otherwise."""
+class BackgroundLoop:
+    """An event loop on a daemon thread that runs coroutines for synchronous callers."""
 
     def __init__(self) -> None:
         self._loop = uvloop.new_event_loop()
         self._clients: dict[tuple[str, ClientSettings], KafkaClient] = {}
-        # The process may end at any time, and nobody tells: the thread must not hold it up.
+        # A daemon thread: Spark may end the worker process at any time, and the thread must not delay that.
         self._thread = threading.Thread(target=self._loop.run_forever, name="penstock", daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have it done, and wait for it."""
+        """Runs a coroutine on the loop and waits for its result."""
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
         except ConnectionFailed as error:
-            raise unreachable(error) from error
+            raise with_spark_advice(error) from error
         finally:
-            running.cancel()  # whoever is interrupted here does not want it any more
+            running.cancel()  # after an interrupt the result is no longer needed
 
     def client(self, bootstrap: str, settings: ClientSettings) -> KafkaClient:
-        """The client of a cluster, which knows its brokers; for all who ask for the same."""
-        found = self._clients.get((bootstrap, settings))
-        if found is None:
-            found = self.run(_reach(bootstrap, settings))
-            self._clients[bootstrap, settings] = found
-        return found
+        """Returns the connected client of a cluster, shared by all callers with the same settings."""
+        client = self._clients.get((bootstrap, settings))
+        if client is None:
+            client = self.run(_connect(bootstrap, settings))
+            self._clients[bootstrap, settings] = client
+        return client
 
 
-async def _reach(bootstrap: str, settings: ClientSettings) -> KafkaClient:
-    """Connect, and try again for a while: a broker that was killed comes back."""
+async def _connect(bootstrap: str, settings: ClientSettings) -> KafkaClient:
+    """Connects with retries, as a broker that was killed may restart. Raises ConnectionFailed after `retry_for_s`."""
     client = KafkaClient(bootstrap, settings=settings)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + settings.retry_for_s
@@ -67,13 +67,13 @@ async def _reach(bootstrap: str, settings: ClientSettings) -> KafkaClient:
             return client
 
 
-_made: dict[int, Background] = {}
+_loops: dict[int, BackgroundLoop] = {}
 
 
-def background() -> Background:
-    """The one of this process; a process that was forked from one that has it makes its own."""
+def background_loop() -> BackgroundLoop:
+    """Returns the loop of this process; a forked process creates its own."""
     pid = os.getpid()
-    if pid not in _made:
-        _made.clear()
-        _made[pid] = Background()
-    return _made[pid]
+    if pid not in _loops:
+        _loops.clear()
+        _loops[pid] = BackgroundLoop()
+    return _loops[pid]

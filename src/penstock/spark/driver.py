@@ -1,7 +1,6 @@
-"""The cluster as Spark's driver asks it: which partitions there are, what they hold, how far a group is.
+"""The Kafka client of Spark's driver: lists partitions and offsets for planning, and commits group offsets.
 
-Spark plans in a process of its own and calls one method after another, so that the event loop runs only while a
-question is under way.
+Spark calls the planning methods one at a time in a separate process, so the event loop runs only during a call.
 """
 
 import asyncio
@@ -24,118 +23,116 @@ from penstock.spark.read_options import ReadOptions
 
 T = TypeVar("T")
 
-GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+MISSING_TOPIC_CODES: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
 Partitions = dict[TopicPartition, bytes]
-"""Partitions with the id of their topic."""
+"""Topic-partitions, each with its topic id."""
 
 
-class Driver:
-    """Asks when it is asked, and keeps its connections in between."""
+class DriverClient:
+    """A synchronous client that keeps its connections between calls."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
         self._loop: asyncio.AbstractEventLoop | None = None
         self._client: KafkaClient | None = None
 
-    def partitions(self, *, all_there: bool = True) -> Partitions:
-        """What is to be read, as it is now. `all_there`: a topic that was named and does not exist is an error."""
-        topics = self._ask(lambda client: self._topics(client, all_there))
-        wanted = self._options.choice.partitions
-        for name in sorted(wanted) if all_there else ():
-            topics[name.topic].partition(name.partition)  # says how many there are, if not that one
+    def partitions(self, *, require_all: bool = True) -> Partitions:
+        """Returns the partitions to read now. Raises ServerError for a missing topic if `require_all`."""
+        topics = self._run(lambda client: self._find_topics(client, require_all))
+        wanted = self._options.selection.partitions
+        for tp in sorted(wanted) if require_all else ():
+            topics[tp.topic].partition(tp.partition)  # raises, with the partition count, if it does not exist
         return {
-            name: topic.topic_id
+            tp: topic.topic_id
             for _, topic in sorted(topics.items())
-            for name in topic.names
-            if not wanted or name in wanted
+            for tp in topic.tps
+            if not wanted or tp in wanted
         }
 
-    async def _topics(self, client: KafkaClient, all_there: bool) -> dict[str, TopicInfo]:
-        choice = self._options.choice
-        if choice.pattern is not None:
+    async def _find_topics(self, client: KafkaClient, require_all: bool) -> dict[str, TopicInfo]:
+        selection = self._options.selection
+        if selection.pattern is not None:
             found = await Admin(client).topics()
-            return {topic.name: topic for topic in found if not topic.is_internal and choice.covers(topic.name)}
+            return {topic.name: topic for topic in found if not topic.is_internal and selection.matches(topic.name)}
 
-        async def look() -> None:
-            await client.refresh(choice.names)
+        async def refresh() -> None:
+            await client.refresh(selection.topic_names)
 
         try:
-            await client.retrying(look)
+            await client.retrying(refresh)
         except ServerError as error:
-            if error.code not in GONE or all_there:
+            if error.code not in MISSING_TOPIC_CODES or require_all:
                 raise
         topics = client.view.topics
-        missing = [topic for topic in choice.names if topic not in topics]
-        if missing and all_there:
+        missing = [topic for topic in selection.topic_names if topic not in topics]
+        if missing and require_all:
             raise unknown_topic(missing[0])
-        return {topic: topics[topic] for topic in choice.names if topic in topics}
+        return {topic: topics[topic] for topic in selection.topic_names if topic in topics}
 
-    def earliest(self, names: Collection[TopicPartition]) -> Positions:
-        """The first offset that each partition holds; those that were deleted meanwhile are left out."""
-        return self._offsets(dict.fromkeys(names, When.EARLIEST))
+    def earliest_offsets(self, tps: Collection[TopicPartition]) -> Positions:
+        """Returns log start offsets; partitions that no longer exist are left out."""
+        return self._run_list_offsets(dict.fromkeys(tps, When.EARLIEST))
 
-    def latest(self, names: Collection[TopicPartition]) -> Positions:
-        """The offset that comes next in each partition: after the last that may be read, by the isolation level."""
-        return self._offsets(dict.fromkeys(names, When.LATEST))
+    def latest_offsets(self, tps: Collection[TopicPartition]) -> Positions:
+        """Returns end offsets by isolation level: the last stable offset or the high watermark."""
+        return self._run_list_offsets(dict.fromkeys(tps, When.LATEST))
 
-    def at_times(self, times_ms: Mapping[TopicPartition, int]) -> Positions:
-        """The first offset of that time or later; partitions that have none are left out."""
-        found = self._offsets(times_ms)
-        return {name: offset for name, offset in found.items() if offset != NONE_FOUND}
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Positions:
+        """Returns the first offset of each time or later; partitions without such a record are left out."""
+        found = self._run_list_offsets(times_ms)
+        return {tp: offset for tp, offset in found.items() if offset != NONE_FOUND}
 
-    def _offsets(self, whens: Mapping[TopicPartition, int]) -> Positions:
-        return self._ask(lambda client: self._list(client, whens)) if whens else {}
+    def _run_list_offsets(self, timestamps: Mapping[TopicPartition, int]) -> Positions:
+        return self._run(lambda client: self._list_offsets(client, timestamps)) if timestamps else {}
 
-    async def _list(self, client: KafkaClient, whens: Mapping[TopicPartition, int]) -> Positions:
+    async def _list_offsets(self, client: KafkaClient, timestamps: Mapping[TopicPartition, int]) -> Positions:
         found: Positions = {}
-        for when in set(whens.values()):
-            names = [name for name, wanted in whens.items() if wanted == when]
+        for when in set(timestamps.values()):
+            tps = [tp for tp, wanted in timestamps.items() if wanted == when]
             try:
-                listed = await list_offsets(client, names, when, committed=self._options.committed)
+                listed = await list_offsets(client, tps, when, committed=self._options.committed)
             except ServerError as error:
-                if error.code not in GONE:
+                if error.code not in MISSING_TOPIC_CODES:
                     raise
-                there = await self._topics(client, all_there=False)
-                names = [
-                    name for name in names if name.topic in there and name.partition in there[name.topic].partitions
-                ]
-                listed = await list_offsets(client, names, when, committed=self._options.committed)
-            found |= {name: entry.offset for name, entry in listed.items()}
+                existing = await self._find_topics(client, require_all=False)
+                tps = [tp for tp in tps if tp.topic in existing and tp.partition in existing[tp.topic].partitions]
+                listed = await list_offsets(client, tps, when, committed=self._options.committed)
+            found |= {tp: entry.offset for tp, entry in listed.items()}
         return found
 
-    def commit(self, group: str, positions: Positions, timeout_s: float) -> None:
-        """Tell the group how far the query is."""
+    def commit_offsets(self, group: str, positions: Positions, timeout_s: float) -> None:
+        """Commits offsets to a consumer group. Raises RequestTimedOut after `timeout_s`."""
 
-        async def move(client: KafkaClient) -> None:
+        async def commit(client: KafkaClient) -> None:
             try:
                 async with asyncio.timeout(timeout_s):
-                    await Groups(client).move(group, positions)
+                    await Groups(client).commit_offsets(group, positions)
             except TimeoutError:
-                raise RequestTimedOut(f"group {group!r} took no offsets within {timeout_s:g} s") from None
+                raise RequestTimedOut(f"offset commit to group {group!r} timed out after {timeout_s:g} s") from None
 
-        self._ask(move)
+        self._run(commit)
 
-    # -- the loop
+    # -- event loop
 
-    def _ask(self, question: Callable[[KafkaClient], Coroutine[None, None, T]]) -> T:
+    def _run(self, work: Callable[[KafkaClient], Coroutine[None, None, T]]) -> T:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
         try:
             client = self._client or self._connect(self._loop)
-            return self._loop.run_until_complete(question(client))
+            return self._loop.run_until_complete(work(client))
         except ConnectionFailed as error:
-            raise unreachable(error) from None
+            raise with_spark_advice(error) from None
 
     def _connect(self, loop: asyncio.AbstractEventLoop) -> KafkaClient:
         client = KafkaClient(self._options.bootstrap, settings=self._options.client)
-        for left in reversed(range(self._options.tries)):
+        for left in reversed(range(self._options.connect_tries)):
             try:
                 loop.run_until_complete(client.refresh())
                 break
             except ConnectionFailed:
                 if not left:
                     raise
-                time.sleep(self._options.try_again_s)
+                time.sleep(self._options.retry_interval_s)
         self._client = client
         return client
 
@@ -149,7 +146,7 @@ class Driver:
         loop.close()
 
 
-def unreachable(error: ConnectionFailed) -> ConnectionFailed:
-    """The same, with advice for people who use Spark."""
+def with_spark_advice(error: ConnectionFailed) -> ConnectionFailed:
+    """Returns the same error with advice for Spark users."""
     advice = f"is a broker running there? See the option {BOOTSTRAP!r}; executors must reach the brokers too"
     return type(error)(f"{str(error).removesuffix(f'; {ADVICE}')}; {advice}")

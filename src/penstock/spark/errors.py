@@ -1,4 +1,4 @@
-"""What goes wrong between Spark and a cluster, told so that a person can act on it."""
+"""Errors of the Spark data source, and the context manager that hides their tracebacks from users."""
 
 import os
 from collections.abc import Iterator
@@ -12,41 +12,41 @@ _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
 class BadOption(PenstockError):
-    """An option that does not exist, cannot be what it was set to, or does not go with another."""
+    """An option that does not exist, has an invalid value, or conflicts with another."""
 
     code = ErrorCode.INVALID_CONFIG
 
 
 class BadSchema(PenstockError):
-    """Columns that the source does not have."""
+    """A schema with columns or types that the data source does not support."""
 
     code = ErrorCode.INVALID_CONFIG
 
 
 class BadCheckpoint(PenstockError):
-    """A checkpoint that is not of this query."""
+    """A checkpoint that belongs to another query."""
 
     code = ErrorCode.INVALID_CONFIG
 
 
 class DataLost(PenstockError):
-    """What was to be read is not there any more, and `failOnDataLoss` is true."""
+    """Records that were to be read no longer exist, and `failOnDataLoss` is true."""
 
     code = ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 class ReadStalled(PenstockError):
-    """What should be there does not come."""
+    """Records that should exist were not delivered within the poll timeout."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
-    """Around everything that Spark calls: what we raise on purpose reaches the person as its message alone.
+def hide_tracebacks() -> Iterator[None]:
+    """Wraps every method that Spark calls, so that users see only the message of a PenstockError.
 
-    Spark sends the traceback of its worker processes along, unless it is told to hide it. The process ends with
-    the error, so that nothing else is hidden.
+    Spark appends the traceback of its worker process unless this environment variable is set. The process ends with
+    the error, so no other traceback is hidden.
     """
     try:
         yield

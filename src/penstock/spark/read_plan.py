@@ -1,4 +1,4 @@
-"""What a batch reads, and in which tasks: sums over offsets, without IO."""
+"""Splits offset ranges into Spark tasks and limits micro-batch sizes. No I/O."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -8,10 +8,10 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.positions import Positions
 
 
-class Span(NamedTuple):
-    """Offsets of one partition: from `start` up to, and without, `end`. Compaction may have left gaps in it."""
+class OffsetRange(NamedTuple):
+    """Offsets of one partition from `start` to `end` (exclusive). Compaction may have left gaps in it."""
 
-    name: TopicPartition
+    tp: TopicPartition
     start: int
     end: int
 
@@ -20,25 +20,26 @@ class Span(NamedTuple):
         return self.end - self.start
 
 
-def split(spans: Iterable[Span], *, tasks_min: int | None, records_max: int | None) -> list[Span]:
-    """Spans for about `tasks_min` tasks or more, none of more than `records_max`; as Spark's Kafka source cuts them.
+def split(ranges: Iterable[OffsetRange], *, tasks_min: int | None, records_max: int | None) -> list[OffsetRange]:
+    """Splits offset ranges into about `tasks_min` tasks or more, of at most `records_max`, as Spark's Kafka source
+    does.
 
-    Large ones are cut in proportion to their size, small ones stay whole; empty ones are left out.
+    Large ranges are split in proportion to their size, small ones stay whole, empty ones are dropped.
     """
-    found = [span for span in spans if span.size > 0]
+    found = [offset_range for offset_range in ranges if offset_range.size > 0]
     if records_max is not None:
-        found = [part for span in found for part in _cut(span, -(-span.size // records_max))]
+        found = [part for offset_range in found for part in _cut(offset_range, -(-offset_range.size // records_max))]
     if tasks_min is None or len(found) >= tasks_min:
         return found
-    total = sum(span.size for span in found)
-    small = {span for span in found if _parts(span.size, total, tasks_min) == 1}
-    # Small ones have a task each: the large ones share what is left of the tasks, and only their own size counts.
-    total -= sum(span.size for span in small)
+    total = sum(offset_range.size for offset_range in found)
+    small = {offset_range for offset_range in found if _parts(offset_range.size, total, tasks_min) == 1}
+    # Each small range gets one task; the large ones share the remaining tasks in proportion to their sizes.
+    total -= sum(offset_range.size for offset_range in small)
     left = max(tasks_min - len(small), 1)
     return [
         part
-        for span in found
-        for part in _cut(span, 1 if span in small else _parts(span.size, total, left))
+        for offset_range in found
+        for part in _cut(offset_range, 1 if offset_range in small else _parts(offset_range.size, total, left))
         if part.size > 0
     ]
 
@@ -47,29 +48,29 @@ def _parts(size: int, total: int, tasks: int) -> int:
     return max(math.floor(size / total * tasks + 0.5), 1)
 
 
-def _cut(span: Span, parts: int) -> list[Span]:
-    """Equal parts, as far as whole numbers can be; the last ones have the rest."""
+def _cut(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
+    """Splits a range into parts of equal size; the last ones take the remainder."""
     found = []
-    start = span.start
+    start = offset_range.start
     for part in range(parts):
-        end = start + (span.end - start) // (parts - part)
-        found.append(Span(span.name, start, end))
+        end = start + (offset_range.end - start) // (parts - part)
+        found.append(OffsetRange(offset_range.tp, start, end))
         start = end
     return found
 
 
-def share_out(limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Positions:
-    """How far each partition gets if all of them together may get only `limit` offsets further.
+def limit_offsets(limit: int, start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]) -> Positions:
+    """Returns the end offsets of a micro-batch of about `limit` offsets (`maxOffsetsPerTrigger`).
 
-    Each has a share by how far behind it is, and at least one offset: as in Spark's Kafka source, small ones are not
-    starved, so that it may be a few more than `limit`. Every partition of `end` must be in `start`.
+    Each partition gets a share in proportion to its lag and at least one offset, as in Spark's Kafka source, so the
+    total may exceed `limit` slightly. Every partition in `end` must be in `start`.
     """
-    behind = {name: last - start[name] for name, last in end.items() if last > start[name]}
+    behind = {tp: last - start[tp] for tp, last in end.items() if last > start[tp]}
     total = sum(behind.values())
     if not total:
         return dict(end)
     found = dict(end)
-    for name, size in behind.items():
+    for tp, size in behind.items():
         share = limit * size / total
-        found[name] = min(end[name], start[name] + (math.ceil(share) if share < 1 else math.floor(share)))
+        found[tp] = min(end[tp], start[tp] + (math.ceil(share) if share < 1 else math.floor(share)))
     return found

@@ -1,4 +1,4 @@
-"""The batch reader: spans are planned on the driver, and read by tasks."""
+"""The batch reader: plans offset ranges on the driver and reads them in tasks."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -7,35 +7,35 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from penstock.foundation.ids import TopicPartition
 from penstock.spark import offset_bounds
-from penstock.spark.driver import Driver
-from penstock.spark.errors import plainly
-from penstock.spark.filters import Narrowed, narrow
+from penstock.spark.driver import DriverClient
+from penstock.spark.errors import hide_tracebacks
+from penstock.spark.filters import PushedFilters, push_filters
 from penstock.spark.read_options import ReadOptions
-from penstock.spark.read_plan import Span, split
+from penstock.spark.read_plan import OffsetRange, split
 from penstock.spark.span_fetch import FetchPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class SpanPartition(InputPartition):
-    """What one task reads. It travels to the executor."""
+class OffsetRangePartition(InputPartition):
+    """The offset range of one task; serialized to the executor."""
 
-    def __init__(self, span: Span, topic_id: bytes) -> None:
-        self.span = span
+    def __init__(self, offset_range: OffsetRange, topic_id: bytes) -> None:
+        self.offset_range = offset_range
         self.topic_id = topic_id
 
 
 def read_partition(
     options: ReadOptions, columns: tuple[str, ...], partition: InputPartition
 ) -> "Iterator[pa.RecordBatch]":
-    """The rows of a task. Where nothing is to be read, Spark has a task with nothing in it."""
-    if not isinstance(partition, SpanPartition):
+    """Yields the rows of a task. An empty plan has one task with another partition type, which yields none."""
+    if not isinstance(partition, OffsetRangePartition):
         return
-    from penstock.spark.rows import read_rows  # pyarrow's compute functions take a while, and only tasks need them
+    from penstock.spark.rows import read_rows  # imported late: pyarrow.compute is slow to load, and only tasks use it
 
     plan = FetchPlan(
-        span=partition.span,
+        offset_range=partition.offset_range,
         topic_id=partition.topic_id,
         bootstrap=options.bootstrap,
         client=options.client,
@@ -43,54 +43,55 @@ def read_partition(
         committed=options.committed,
         fail_on_data_loss=options.fail_on_data_loss,
     )
-    with plainly():
+    with hide_tracebacks():
         yield from read_rows(plan, columns)
 
 
 class BatchReader(DataSourceReader):
-    """Made on the driver, where it plans; a copy of it reads in each task."""
+    """The reader of a batch query: plans on the driver; each task reads with a copy."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._narrowed = Narrowed()
+        self._pushed = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
-        with plainly():
-            driver = Driver(self._options)
+        with hide_tracebacks():
+            driver = DriverClient(self._options)
             try:
                 return self._plan(driver)
             finally:
                 driver.close()
 
-    def _plan(self, driver: Driver) -> list[InputPartition]:
+    def _plan(self, driver: DriverClient) -> list[InputPartition]:
         ids = driver.partitions()
-        found = offset_bounds.spans(driver, self._options, list(ids))
-        left = [self._narrowed.narrow(span) for span in found if self._narrowed.wants(span.name)]
-        left = self._after_time(driver, [span for span in left if span.size > 0])
-        cut = split(left, tasks_min=self._options.tasks_min, records_max=self._options.records_per_task_max)
-        return [SpanPartition(span, ids[span.name]) for span in cut]
+        found = offset_bounds.batch_ranges(driver, self._options, list(ids))
+        clipped = [self._pushed.clip(each) for each in found if self._pushed.matches(each.tp)]
+        clipped = self._skip_earlier(driver, [each for each in clipped if each.size > 0])
+        tasks = split(clipped, tasks_min=self._options.tasks_min, records_max=self._options.records_per_task_max)
+        return [OffsetRangePartition(each, ids[each.tp]) for each in tasks]
 
-    def _after_time(self, driver: Driver, spans: list[Span]) -> list[Span]:
-        """Everything before the first record of the time asked for is earlier; there may be none so late."""
-        time_ms = self._narrowed.time_least_ms
+    def _skip_earlier(self, driver: DriverClient, ranges: list[OffsetRange]) -> list[OffsetRange]:
+        """Moves starts to the first record of the pushed minimum time; drops partitions without one."""
+        time_ms = self._pushed.time_min_ms
         if time_ms is None:
-            return spans
-        first: dict[TopicPartition, int] = driver.at_times(dict.fromkeys((span.name for span in spans), time_ms))
-        return [Span(span.name, max(span.start, first[span.name]), span.end) for span in spans if span.name in first]
+            return ranges
+        first: dict[TopicPartition, int] = driver.offsets_for_times({each.tp: time_ms for each in ranges})
+        return [
+            OffsetRange(each.tp, max(each.start, first[each.tp]), each.end) for each in ranges if each.tp in first
+        ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._columns, partition)
 
 
 class FilteringReader(BatchReader):
-    """One that takes filters from Spark, with the option `pushFilters`.
+    """A reader that accepts pushed filters, used with the option `pushFilters`.
 
-    It is not the usual one, since Spark 4.3 keeps the plan of a frame's first scan for all that follow: with one
-    filter's spans, a second query on the same frame would miss rows. Spark also refuses it unless
-    `spark.sql.python.filterPushdown.enabled` is true, and says so.
+    It is not the default, because Spark 4.3 reuses the plan of a DataFrame's first scan: a second query on the same
+    DataFrame would miss rows. Spark also rejects it unless `spark.sql.python.filterPushdown.enabled` is true.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        self._narrowed, again = narrow(filters)
-        return again
+        self._pushed, residual = push_filters(filters)
+        return residual

@@ -1,4 +1,4 @@
-"""Making the data source known to a Spark session."""
+"""Registers the `penstock` data source with a Spark session."""
 
 from pyspark.sql import SparkSession
 
@@ -6,7 +6,7 @@ from penstock.spark.source import PenstockDataSource
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("penstock")` known. Spark finds it by itself where this package is installed for its Python.
+    """Registers `format("penstock")`. Spark finds it automatically if this package is installed for its Python.
 
     >>> register(spark)
     >>> spark.read.format("penstock").option("subscribe", "orders")

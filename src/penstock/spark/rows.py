@@ -1,4 +1,4 @@
-"""Batches as the rows of Spark's Kafka source: Arrow columns, without a Python object for a record."""
+"""Converts record batches into Arrow batches with the columns of Spark's Kafka source, without per-record objects."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -10,10 +10,10 @@ from penstock.foundation.errors import CorruptMessage
 from penstock.records.arrow import ArrowRows
 from penstock.records.batch import check_batch
 from penstock.spark.errors import BadSchema
-from penstock.spark.span_fetch import Answer, Fetching, FetchPlan, damaged
+from penstock.spark.span_fetch import FetchedBatches, FetchPlan, RangeFetcher, corrupt_at
 
 BATCH_BYTES: Final = 4 << 20
-"""What the records of one Arrow batch take, unless a single batch of the log takes more."""
+"""The record bytes after which an Arrow batch is emitted; a single large record batch may exceed it."""
 BATCH_ROWS: Final = 32_768
 
 _HEADERS: Final = pa.list_(
@@ -37,16 +37,16 @@ HEADERS_SCHEMA: Final = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def read_rows(plan: FetchPlan, columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """The rows of a span, a few thousand at a time."""
-    cutter = _Cutter(plan, columns)
-    with Fetching(plan) as answers:
-        for answer in answers:
-            yield from cutter.take(answer)
-    yield from cutter.rest()
+    """Yields the rows of an offset range as Arrow batches."""
+    batcher = _ArrowBatcher(plan, columns)
+    with RangeFetcher(plan) as fetches:
+        for fetched in fetches:
+            yield from batcher.add(fetched)
+    yield from batcher.flush()
 
 
-class _Cutter:
-    """Gathers batches of the log, however small or large, into Arrow batches of a handy size."""
+class _ArrowBatcher:
+    """Collects record batches of any size into Arrow batches of about BATCH_BYTES."""
 
     def __init__(self, plan: FetchPlan, columns: tuple[str, ...]) -> None:
         self._plan = plan
@@ -54,24 +54,23 @@ class _Cutter:
         self._schema = pa.schema([pa.field(name, TYPES[name]) for name in columns])
         self._rows = ArrowRows()
 
-    def take(self, answer: Answer) -> Iterator[pa.RecordBatch]:
-        span = self._plan.span
-        for at, header in answer.visible():
-            if header.base_offset >= span.end:
+    def add(self, fetched: FetchedBatches) -> Iterator[pa.RecordBatch]:
+        offset_range = self._plan.offset_range
+        for at, header in fetched.visible():
+            if header.base_offset >= offset_range.end:
                 continue
             try:
                 if self._plan.settings.check_crcs:
-                    check_batch(answer.data, at, header)
-                self._rows.add(
-                    answer.data[at : at + header.size_bytes], header, start_offset=answer.start, end_offset=span.end
-                )
+                    check_batch(fetched.data, at, header)
+                data = fetched.data[at : at + header.size_bytes]
+                self._rows.add(data, header, start_offset=fetched.start, end_offset=offset_range.end)
             except CorruptMessage as error:
-                raise damaged(span, header.base_offset, error) from error
+                raise corrupt_at(offset_range, header.base_offset, error) from error
             if self._rows.body_bytes >= BATCH_BYTES or self._rows.count >= BATCH_ROWS:
-                yield from self.rest()
+                yield from self.flush()
 
-    def rest(self) -> Iterator[pa.RecordBatch]:
-        """What was gathered so far, if anything."""
+    def flush(self) -> Iterator[pa.RecordBatch]:
+        """Yields the collected rows, if any."""
         rows, self._rows = self._rows, ArrowRows()
         if rows.count:
             arrays = [self._column(rows, name) for name in self._columns]
@@ -80,9 +79,9 @@ class _Cutter:
     def _column(self, rows: ArrowRows, name: str) -> pa.Array:
         match name:
             case "topic":
-                return pa.repeat(self._plan.span.name.topic, rows.count)
+                return pa.repeat(self._plan.offset_range.tp.topic, rows.count)
             case "partition":
-                return pa.repeat(pa.scalar(self._plan.span.name.partition, pa.int32()), rows.count)
+                return pa.repeat(pa.scalar(self._plan.offset_range.tp.partition, pa.int32()), rows.count)
             case "timestamp":
                 return _microseconds(rows.column("timestamp"))
             case "timestampType":
@@ -93,29 +92,29 @@ class _Cutter:
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:
-    """As Spark has times; one that Spark cannot say is null."""
+    """Converts to Spark's microseconds; times out of Spark's range become null."""
     try:
         return pc.multiply_checked(milliseconds, 1000).cast(TYPES["timestamp"])
     except pa.ArrowInvalid:
-        far = 2**63 // 1000
-        can_say = pc.and_(pc.greater(milliseconds, -far), pc.less(milliseconds, far))
-        near = pc.if_else(can_say, milliseconds, pa.scalar(None, pa.int64()))
-        return pc.multiply_checked(near, 1000).cast(TYPES["timestamp"])
+        limit = 2**63 // 1000
+        in_range = pc.and_(pc.greater(milliseconds, -limit), pc.less(milliseconds, limit))
+        kept = pc.if_else(in_range, milliseconds, pa.scalar(None, pa.int64()))
+        return pc.multiply_checked(kept, 1000).cast(TYPES["timestamp"])
 
 
 def _null_where_empty(headers: pa.ListArray) -> pa.ListArray:
-    """Spark's Kafka source has no empty lists of headers."""
+    """Replaces empty header lists by null, as in Spark's Kafka source."""
     empty = pc.equal(pc.list_value_length(headers), 0)
     return pa.ListArray.from_arrays(headers.offsets, headers.values, type=_HEADERS, mask=empty)
 
 
 def check_columns(columns: tuple[str, ...], types: tuple[pa.DataType, ...], *, include_headers: bool) -> None:
-    """Refuse a schema of the person's own that has other columns than ours, or others' types."""
+    """Raises BadSchema if a user's schema has a column or type that the source does not have."""
     for name, kind in zip(columns, types, strict=True):
         if name not in TYPES or TYPES[name] != kind:
             raise BadSchema(
-                f"the source has no column {name} of type {kind}; leave the schema out, or name some of its columns: "
+                f"the source has no column {name} of type {kind}; omit the schema, or use some of these columns: "
                 f"{SCHEMA}, {HEADERS_SCHEMA}"
             )
         if name == "headers" and not include_headers:
-            raise BadSchema("the schema has the column headers; set the option includeHeaders to true to have it")
+            raise BadSchema("the schema has the column headers; set the option includeHeaders to true to read it")

@@ -1,4 +1,4 @@
-"""The Spark session of pipelines: local or on a cluster, quiet, and no larger than the machine."""
+"""Creates the Spark session for pipelines: local or on a cluster, with quiet logs and bounded memory."""
 
 import logging
 import os
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 MASTER_DEFAULT: Final = "local[*]"
 QUERY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""Where PySpark reports a query that failed, by the kind of the query."""
+"""The loggers that PySpark writes failed queries to."""
 _MIB: Final = 1024 * 1024
 _DRIVER_MIB_LEAST: Final = 512
 _DRIVER_MIB_MOST: Final = 8192
-_QUIET: Final = """\
+_LOG4J2_PROPERTIES: Final = """\
 rootLogger.level = warn
 rootLogger.appenderRef.stderr.ref = stderr
 appender.stderr.type = Console
@@ -40,10 +40,10 @@ class SparkFailed(PenstockError):
     """Spark did not start."""
 
 
-def memory_mib(machine_mib: int) -> int:
-    """What the driver may use: a quarter of the machine, within bounds. In local mode it is also the executor.
+def driver_memory_mib(machine_mib: int) -> int:
+    """Returns a quarter of the machine's memory, within bounds. In local mode the driver is also the executor.
 
-    >>> memory_mib(16384)
+    >>> driver_memory_mib(16384)
     4096
     """
     return max(_DRIVER_MIB_LEAST, min(_DRIVER_MIB_MOST, machine_mib // 4))
@@ -52,17 +52,17 @@ def memory_mib(machine_mib: int) -> int:
 def settings(
     master: str, *, ui: bool = False, machine_mib: int | None = None, cores: int | None = None
 ) -> dict[str, str]:
-    """What a session is given, before what the pipeline itself asks for."""
+    """Returns the Spark settings of a session, before those of the pipeline."""
     machine_mib = machine_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB
     cores = cores or os.cpu_count() or 1
     found = {
         "spark.ui.enabled": str(ui).lower(),
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "WARN",
-        "spark.driver.memory": f"{memory_mib(machine_mib)}m",
-        # Arrow both ways between Spark and Python: several times what rows give.
+        "spark.driver.memory": f"{driver_memory_mib(machine_mib)}m",
+        # Arrow transfer between Spark and Python is several times faster than row by row.
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # Without it a source that takes filters is an error.
+        # Without it Spark rejects a data source that accepts filters.
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
     }
@@ -70,7 +70,7 @@ def settings(
         found |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
-            # 200 is for clusters: each is a file and a task in every micro-batch.
+            # Spark's default of 200 is for clusters: each is a file and a task in every micro-batch.
             "spark.sql.shuffle.partitions": str(max(2, cores)),
             "spark.default.parallelism": str(max(2, cores)),
         }
@@ -89,14 +89,14 @@ def open_session(
     conf: Mapping[str, str] | None = None,
     log: Path | None = None,
 ) -> "SparkSession":
-    """Start Spark, with the `penstock` source registered. What the JVM says goes to `log`, if there is one."""
+    """Starts Spark and registers the `penstock` data source. JVM output is written to `log`, if given."""
     if find_spec("pyspark") is None:
         raise SparkMissing("Spark is not installed: pip install 'penstock[spark]'")
     provide_java()
     if is_local(master):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     if is_local(master) or master.startswith("spark://"):
-        # Else workers take the first python3 of the PATH. Images of YARN and Kubernetes bring their own.
+        # Otherwise workers run the first python3 on the PATH. YARN and Kubernetes images have their own.
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -106,26 +106,28 @@ def open_session(
     builder = SparkSession.builder.appName(f"penstock {name}").master(master)
     wanted = settings(master, ui=ui) | dict(conf or {})
     if log is not None:
-        errors_to(log)
-        quiet = log.with_name("log4j2.properties")
-        quiet.write_text(_QUIET)
+        redirect_query_errors(log)
+        log4j2 = log.with_name("log4j2.properties")
+        log4j2.write_text(_LOG4J2_PROPERTIES)
         given = wanted.get("spark.driver.extraJavaOptions", "")
-        wanted["spark.driver.extraJavaOptions"] = f"{given} -Dlog4j2.configurationFile=file:{quiet.resolve()}".strip()
+        wanted["spark.driver.extraJavaOptions"] = (
+            f"{given} -Dlog4j2.configurationFile=file:{log4j2.resolve()}".strip()
+        )
     for key, value in wanted.items():
         builder = builder.config(key, value)
     try:
-        with _heard_by(log):
+        with _redirect_stderr(log):
             spark = builder.getOrCreate()
     except (PySparkException, RuntimeError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        where = f"; {log} has all that it said" if log else ""
+        where = f"; see {log} for the details" if log else ""
         raise SparkFailed(f"Spark did not start on {master}: {first}{where}") from error
     register(spark)
     return spark
 
 
-def errors_to(log: Path) -> None:
-    """Have PySpark write the details of a failed query to the log; otherwise it prints JSON with a Java stack."""
+def redirect_query_errors(log: Path) -> None:
+    """Makes PySpark write details of failed queries to the log instead of printing JSON with a Java stack trace."""
     from pyspark.logger import PySparkLogger
 
     for name in QUERY_LOGGERS:
@@ -136,19 +138,19 @@ def errors_to(log: Path) -> None:
 
 
 @contextmanager
-def _heard_by(log: Path | None) -> Iterator[None]:
-    """While it lasts, standard error is the log: the JVM that is started meanwhile keeps it for good."""
+def _redirect_stderr(log: Path | None) -> Iterator[None]:
+    """Redirects standard error to the log; a JVM started meanwhile keeps it."""
     if log is None:
         yield
         return
     sys.stderr.flush()
-    ours = os.dup(2)
-    theirs = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    saved_fd = os.dup(2)
+    log_fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     try:
-        os.dup2(theirs, 2)
+        os.dup2(log_fd, 2)
         yield
     finally:
         sys.stderr.flush()
-        os.dup2(ours, 2)
-        os.close(ours)
-        os.close(theirs)
+        os.dup2(saved_fd, 2)
+        os.close(saved_fd)
+        os.close(log_fd)

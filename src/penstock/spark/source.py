@@ -1,4 +1,4 @@
-"""The data source `penstock`: what Spark asks of it, and who answers."""
+"""The `penstock` data source: creates readers and writers for Spark."""
 
 from pyspark.sql.datasource import (
     DataSource,
@@ -9,12 +9,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.spark.errors import plainly
+from penstock.spark.errors import hide_tracebacks
 from penstock.spark.read_options import ReadOptions
 
 
 class PenstockDataSource(DataSource):
-    """`spark.read.format("penstock")`, and readStream, write, writeStream: see docs/spark.md."""
+    """The data source of `format("penstock")` for read, readStream, write and writeStream: see docs/spark.md."""
 
     @classmethod
     def name(cls) -> str:
@@ -23,14 +23,14 @@ class PenstockDataSource(DataSource):
     def schema(self) -> str:
         from penstock.spark.rows import HEADERS_SCHEMA, SCHEMA
 
-        with plainly():
+        with hide_tracebacks():
             options = ReadOptions.parse(self.options)
         return f"{SCHEMA}, {HEADERS_SCHEMA}" if options.include_headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from penstock.spark.reader import BatchReader, FilteringReader
 
-        with plainly():
+        with hide_tracebacks():
             options = ReadOptions.parse(self.options)
             options.check_batch()
             kind = FilteringReader if options.push_filters else BatchReader
@@ -39,7 +39,7 @@ class PenstockDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from penstock.spark.stream_reader import StreamReader
 
-        with plainly():
+        with hide_tracebacks():
             options = ReadOptions.parse(self.options)
             options.check_stream()
             return StreamReader(options, _columns(schema, options))
@@ -47,18 +47,17 @@ class PenstockDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from penstock.spark.writer import batch_writer
 
-        with plainly():
+        with hide_tracebacks():
             return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from penstock.spark.writer import stream_writer
 
-        with plainly():
+        with hide_tracebacks():
             return stream_writer(self.options, schema, overwrite)
 
 
 def _columns(schema: StructType, options: ReadOptions) -> tuple[str, ...]:
-    """The columns to read: all, or those of a schema that the person gave."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     from penstock.spark.rows import check_columns

@@ -1,4 +1,4 @@
-"""An executor's way to the brokers: the batches of one span, fetched ahead by a thread while Spark takes the rows."""
+"""Fetches the record batches of one offset range on a background thread, ahead of the Spark task."""
 
 import asyncio
 import logging
@@ -16,17 +16,17 @@ from penstock.client.cluster import ClientSettings, KafkaClient
 from penstock.client.consumer import FETCH_BY_NAME, LANE
 from penstock.client.errors import ConnectionFailed, ServerError, refusal
 from penstock.client.metadata import PartitionInfo
-from penstock.client.offsets import Range, ranges
+from penstock.client.offsets import LogRange, log_ranges
 from penstock.client.retry import Backoff
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import CorruptMessage, MessageTooLarge, PenstockError
 from penstock.foundation.settings import INT_MAX
 from penstock.records.batch import BatchHeader, batches
 from penstock.records.build import read_marker
-from penstock.spark.driver import GONE, unreachable
+from penstock.spark.driver import MISSING_TOPIC_CODES, with_spark_advice
 from penstock.spark.errors import DataLost, ReadStalled
 from penstock.spark.read_options import FetchSettings
-from penstock.spark.read_plan import Span
+from penstock.spark.read_plan import OffsetRange
 from penstock.wire.messages.fetch import (
     AbortedTransaction,
     FetchPartition,
@@ -36,20 +36,20 @@ from penstock.wire.messages.fetch import (
     PartitionData,
 )
 
-AHEAD: Final = 2
-"""Answers that are there, or on their way, before they are needed."""
-FIRST_BYTES: Final = 1 << 20
-"""What is asked for before it is known how large records are: many spans are short."""
+PREFETCH_MAX: Final = 2
+"""Fetch responses that are buffered or requested ahead."""
+FIRST_FETCH_BYTES: Final = 1 << 20
+"""The size of the first fetch, before the record size is known: many offset ranges are short."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """A span, and all it takes to fetch it."""
+    """An offset range and the settings to fetch it."""
 
-    span: Span
+    offset_range: OffsetRange
     topic_id: bytes
-    """The topic that was planned with; another of the same name is another topic."""
+    """The topic at planning time; a topic recreated under the same name is another topic."""
     bootstrap: str
     client: ClientSettings
     settings: FetchSettings
@@ -57,20 +57,20 @@ class FetchPlan:
     fail_on_data_loss: bool
 
 
-class Answer(NamedTuple):
-    """What one Fetch brought: whole batches."""
+class FetchedBatches(NamedTuple):
+    """The whole record batches of one Fetch response."""
 
     start: int
-    """The offset that was asked for: the first batch may begin before it."""
+    """The fetch offset: the first batch may begin before it."""
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
-    """Where each begins, and its header."""
+    """The position and header of each batch."""
     aborted: list[AbortedTransaction]
 
     def visible(self) -> Iterator[tuple[int, BatchHeader]]:
-        """The batches that hold records for the reader: no markers, and nothing that was aborted.
+        """Yields the batches with records for the reader: no control batches and no aborted transactions.
 
-        A producer's records are left out from the offset where its transaction began up to the marker of its end.
+        Records of a producer are skipped from the first offset of its aborted transaction to the abort marker.
         """
         pending = deque(sorted(self.aborted, key=lambda entry: entry.first_offset))
         aborted: set[int] = set()
@@ -86,147 +86,147 @@ class Answer(NamedTuple):
                 yield at, header
 
 
-class Fetching:
-    """The answers of a span, in order. At most AHEAD of them are held besides the one that was taken last.
+class RangeFetcher:
+    """Iterates over the fetched batches of an offset range in order, buffering at most PREFETCH_MAX responses.
 
-    >>> with Fetching(plan) as answers:
-    ...     for answer in answers: ...
+    >>> with RangeFetcher(plan) as fetches:
+    ...     for fetched in fetches: ...
     """
 
     def __init__(self, plan: FetchPlan) -> None:
         self._plan = plan
-        self._ready: queue.SimpleQueue[Answer | asyncio.Task[None]] = queue.SimpleQueue()
-        self._begun = threading.Event()
-        self._thread = threading.Thread(target=self._work, name=f"fetch {plan.span.name}", daemon=True)
+        self._ready: queue.SimpleQueue[FetchedBatches | asyncio.Task[None]] = queue.SimpleQueue()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._run_loop, name=f"fetch {plan.offset_range.tp}", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
-        self._begun.wait()
+        self._started.wait()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._loop.call_soon_threadsafe(self._enough.set)
+        self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
 
-    def __iter__(self) -> Iterator[Answer]:
+    def __iter__(self) -> Iterator[FetchedBatches]:
         while True:
             item = self._ready.get()
             if isinstance(item, asyncio.Task):
-                item.result()  # it is done: this raises what went wrong, if anything did
+                item.result()  # raises the error of the fetch task, if it failed
                 return
             self._loop.call_soon_threadsafe(self._slots.release)
             yield item
 
-    # -- the thread
+    # -- fetch thread
 
-    def _work(self) -> None:
+    def _run_loop(self) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(self._main())
+            runner.run(self._run())
 
-    async def _main(self) -> None:
+    async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        self._enough = asyncio.Event()
-        self._slots = asyncio.Semaphore(AHEAD)
+        self._stop = asyncio.Event()
+        self._slots = asyncio.Semaphore(PREFETCH_MAX)
         fetching = asyncio.create_task(self._fetch_all())
         fetching.add_done_callback(self._ready.put)
-        self._begun.set()
-        # The loop outlives the task: whoever takes the last answer still says so.
-        await self._enough.wait()
+        self._started.set()
+        # The loop outlives the fetch task: the consumer still schedules calls on it after the last response.
+        await self._stop.wait()
         fetching.cancel()
         await asyncio.wait([fetching])
 
     async def _fetch_all(self) -> None:
         client = KafkaClient(self._plan.bootstrap, settings=self._plan.client)
         try:
-            await self._reach(client)
-            walk = _Walk(client, self._plan)
-            while not walk.is_done:
+            await self._connect(client)
+            cursor = _RangeCursor(client, self._plan)
+            while not cursor.is_done:
                 await self._slots.acquire()
-                answer = await walk.next()
-                if answer is None:
+                fetched = await cursor.next()
+                if fetched is None:
                     self._slots.release()
                 else:
-                    self._ready.put(answer)
+                    self._ready.put(fetched)
         except ConnectionFailed as error:
-            raise unreachable(error) from None
+            raise with_spark_advice(error) from None
         finally:
             await client.close()
 
-    async def _reach(self, client: KafkaClient) -> None:
-        """A broker that is just being restarted is waited for: the driver has seen it."""
+    async def _connect(self, client: KafkaClient) -> None:
+        """Waits up to the poll timeout for a broker: one that the driver reached may be restarting."""
         settings = self._plan.client
-        deadline_s = self._loop.time() + self._plan.settings.patience_s
+        deadline_s = self._loop.time() + self._plan.settings.poll_timeout_s
         backoff = Backoff(client.rng, first_s=settings.backoff_first_s, max_s=settings.backoff_max_s)
         while True:
             try:
-                await client.refresh([self._plan.span.name.topic])
+                await client.refresh([self._plan.offset_range.tp.topic])
                 return
             except ConnectionFailed:
                 wait_s = backoff.next_s()
                 if self._loop.time() + wait_s > deadline_s:
                     raise
             except ServerError:
-                return  # of the topic; a broker answered, and the walk tries again and says what is wrong
+                return  # an error of the topic: a broker answered, and the cursor retries and reports it
             await asyncio.sleep(wait_s)
 
 
-class _Replaced(PenstockError):
-    """The topic's name belongs to another one now."""
+class _TopicReplaced(PenstockError):
+    """The topic was deleted and recreated under the same name."""
 
 
-class _Walk:
-    """From the start of a span to its end, one answer at a time."""
+class _RangeCursor:
+    """The fetch position in an offset range."""
 
     def __init__(self, client: KafkaClient, plan: FetchPlan) -> None:
         self._client = client
         self._plan = plan
-        self._name = plan.span.name
-        self._position = plan.span.start
-        self._limit_bytes = min(FIRST_BYTES, plan.settings.bytes_max)
-        self._moved_s = asyncio.get_running_loop().time()
+        self._tp = plan.offset_range.tp
+        self._position = plan.offset_range.start
+        self._limit_bytes = min(FIRST_FETCH_BYTES, plan.settings.bytes_max)
+        self._progress_at_s = asyncio.get_running_loop().time()
 
     @property
     def is_done(self) -> bool:
-        return self._position >= self._plan.span.end
+        return self._position >= self._plan.offset_range.end
 
-    async def next(self) -> Answer | None:
-        """The next answer; None if it brought nothing that could be used."""
+    async def next(self) -> FetchedBatches | None:
+        """Returns the next batches; None if the response held none that can be used."""
         try:
             data = await self._client.retrying(
-                self._ask, topics=[self._name.topic], retry_for_s=self._plan.settings.patience_s
+                self._ask, topics=[self._tp.topic], retry_for_s=self._plan.settings.poll_timeout_s
             )
         except ServerError as error:
-            if error.code not in GONE:
+            if error.code not in MISSING_TOPIC_CODES:
                 raise
-            self._lose(f"partition {self._name} was deleted while it was read, at offset {self._position}")
+            self._report_loss(f"partition {self._tp} was deleted while it was read, at offset {self._position}")
             return None
-        except _Replaced:
-            self._lose(f"partition {self._name} was deleted and made again before offset {self._position} was read")
+        except _TopicReplaced:
+            self._report_loss(f"partition {self._tp} was recreated before offset {self._position} was read")
             return None
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            await self._leave_gap()
+            await self._skip_gap()
             return None
         return self._take(data)
 
     async def _ask(self) -> PartitionData:
-        partition = await self._client.leader(self._name)
-        topic = self._client.view.topics[self._name.topic]
+        partition = await self._client.leader(self._tp)
+        topic = self._client.view.topics[self._tp.topic]
         if topic.topic_id != self._plan.topic_id:
-            raise _Replaced
+            raise _TopicReplaced
         connection = await self._client.connection(partition.leader, LANE)
         settings = self._plan.settings
         response: FetchResponse = await connection.request(
             self._request(partition),
             timeout_s=settings.wait_ms / 1000 + self._plan.client.connection.request_timeout_s,
-            newest=None if topic.has_id else FETCH_BY_NAME,
+            version_max=None if topic.has_id else FETCH_BY_NAME,
         )
         if response.error_code:
             raise refusal(response.error_code, f"fetching from broker {partition.leader}")
         data: PartitionData = response.responses[0].partitions[0]
         if data.error_code not in (ErrorCode.NONE, ErrorCode.OFFSET_OUT_OF_RANGE):
-            raise refusal(data.error_code, f"partition {self._name}")
+            raise refusal(data.error_code, f"partition {self._tp}")
         return data
 
     def _request(self, partition: PartitionInfo) -> FetchRequest:
@@ -237,11 +237,11 @@ class _Walk:
             isolation_level=int(self._plan.committed),
             topics=[
                 FetchTopic(
-                    topic=self._name.topic,
+                    topic=self._tp.topic,
                     topic_id=self._plan.topic_id,
                     partitions=[
                         FetchPartition(
-                            partition=self._name.partition,
+                            partition=self._tp.partition,
                             current_leader_epoch=partition.leader_epoch,
                             fetch_offset=self._position,
                             partition_max_bytes=self._limit_bytes,
@@ -251,60 +251,62 @@ class _Walk:
             ],
         )
 
-    def _take(self, data: PartitionData) -> Answer | None:
-        """Moves past what came, and settles how much to ask for next."""
+    def _take(self, data: PartitionData) -> FetchedBatches | None:
+        """Advances past the received batches and sets the size of the next fetch."""
         view = memoryview(data.records or b"")
         try:
             found = [(at, header) for at, header in batches(view) if header.next_offset > self._position]
         except CorruptMessage as error:
-            raise damaged(self._plan.span, self._position, error) from error
+            raise corrupt_at(self._plan.offset_range, self._position, error) from error
         if not found:
             self._wait_for_more(len(view))
             return None
         asked, self._position = self._position, found[-1][1].next_offset
-        self._moved_s = asyncio.get_running_loop().time()
-        # About what is left at this size of records, and a little more, so that one answer more is not needed for it.
-        rest_bytes = len(view) * max(self._plan.span.end - self._position, 0) // (self._position - asked)
+        self._progress_at_s = asyncio.get_running_loop().time()
+        # The estimated size of the rest plus a margin, to avoid another fetch for the last few records.
+        rest_bytes = len(view) * max(self._plan.offset_range.end - self._position, 0) // (self._position - asked)
         self._limit_bytes = min(self._plan.settings.bytes_max, rest_bytes + rest_bytes // 8 + (64 << 10))
-        return Answer(asked, view, found, list(data.aborted_transactions or ()) if self._plan.committed else [])
+        aborted = list(data.aborted_transactions or ()) if self._plan.committed else []
+        return FetchedBatches(asked, view, found, aborted)
 
-    def _wait_for_more(self, came_bytes: int) -> None:
-        if came_bytes:  # and not one whole batch
+    def _wait_for_more(self, received_bytes: int) -> None:
+        if received_bytes:  # less than one whole batch
             if self._limit_bytes >= INT_MAX // 2:
-                raise MessageTooLarge(f"the batch at offset {self._position} of partition {self._name} is too large")
+                raise MessageTooLarge(f"the batch at offset {self._position} of partition {self._tp} exceeds 1 GiB")
             self._limit_bytes *= 2
-        elif asyncio.get_running_loop().time() - self._moved_s > self._plan.settings.patience_s:
+        elif asyncio.get_running_loop().time() - self._progress_at_s > self._plan.settings.poll_timeout_s:
             raise ReadStalled(
-                f"partition {self._name} sent nothing from offset {self._position} on for "
-                f"{self._plan.settings.patience_s:g} s, though it should hold offsets up to {self._plan.span.end}; "
-                f"see `penstock topic describe {self._name.topic}`, or allow more time by kafkaConsumer.pollTimeoutMs"
+                f"partition {self._tp} sent no records from offset {self._position} for "
+                f"{self._plan.settings.poll_timeout_s:g} s, but should hold offsets up to "
+                f"{self._plan.offset_range.end}; see `penstock topic describe {self._tp.topic}`, or raise "
+                "kafkaConsumer.pollTimeoutMs"
             )
 
-    async def _leave_gap(self) -> None:
-        """The offset is not there: go on where the partition begins now, if that is allowed."""
-        held: Range = (await ranges(self._client, [self._name]))[self._name]
+    async def _skip_gap(self) -> None:
+        """Handles OFFSET_OUT_OF_RANGE: continues at the log start offset, or raises DataLost."""
+        held: LogRange = (await log_ranges(self._client, [self._tp]))[self._tp]
         if held.start <= self._position < held.end:
             self._wait_for_more(0)
             await asyncio.sleep(self._plan.client.backoff_first_s)
-            return  # it should be there by now
-        self._lose(
-            f"partition {self._name} holds offsets {held.start} to {held.end}, not {self._position}, from where on "
-            f"it was to be read up to {self._plan.span.end}: it was trimmed or aged out meanwhile",
+            return  # the offset exists by now
+        self._report_loss(
+            f"partition {self._tp} holds offsets {held.start} to {held.end}, not {self._position} to "
+            f"{self._plan.offset_range.end} as planned: records were trimmed or expired meanwhile",
             held.start,
         )
 
-    def _lose(self, what: str, go_on_at: int | None = None) -> None:
-        end = self._plan.span.end
+    def _report_loss(self, what: str, resume_at: int | None = None) -> None:
+        end = self._plan.offset_range.end
         if self._plan.fail_on_data_loss:
-            raise DataLost(f"{what}. Set failOnDataLoss to false to go on with what is left")
+            raise DataLost(f"{what}. Set failOnDataLoss to false to continue with the remaining records")
         log.warning("data_lost what=%r", what)
-        is_ahead = go_on_at is not None and self._position < go_on_at < end
-        self._position = go_on_at if go_on_at is not None and is_ahead else end
+        is_ahead = resume_at is not None and self._position < resume_at < end
+        self._position = resume_at if resume_at is not None and is_ahead else end
 
 
-def damaged(span: Span, offset: int, error: CorruptMessage) -> CorruptMessage:
-    """Names the place, and what can be done."""
+def corrupt_at(offset_range: OffsetRange, offset: int, error: CorruptMessage) -> CorruptMessage:
+    """Returns an error that names the partition and offset of a corrupt batch."""
     return CorruptMessage(
-        f"partition {span.name} is damaged at offset {offset}: {error}; `penstock log inspect` on its broker says "
-        "more. To read the rest, start after it (startingOffsets)"
+        f"partition {offset_range.tp} is corrupt at offset {offset}: {error}; run `penstock log inspect` on its "
+        "broker for details. To read the rest, start after this offset (startingOffsets)"
     )

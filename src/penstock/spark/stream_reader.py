@@ -1,7 +1,7 @@
-"""The streaming reader: how far a micro-batch goes, which spans it is made of, and what others hear of it.
+"""The streaming reader: offsets and offset ranges of micro-batches, and group commits that show progress.
 
-Spark keeps one of these in a process of its own for as long as the query runs, and calls one method at a time; a
-copy that has not planned anything reads in each task.
+Spark keeps one instance in a separate process while the query runs and calls one method at a time; each task reads
+with a copy.
 """
 
 import logging
@@ -20,51 +20,51 @@ from pyspark.sql.streaming.datasource import (
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.spark import offset_bounds
-from penstock.spark.driver import Driver, Partitions
-from penstock.spark.errors import BadCheckpoint, plainly
+from penstock.spark.driver import DriverClient, Partitions
+from penstock.spark.errors import BadCheckpoint, hide_tracebacks
 from penstock.spark.positions import Positions, read_positions, write_positions
 from penstock.spark.read_options import ReadOptions
-from penstock.spark.read_plan import Span, share_out, split
-from penstock.spark.reader import SpanPartition, read_partition
+from penstock.spark.read_plan import OffsetRange, limit_offsets, split
+from penstock.spark.reader import OffsetRangePartition, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_TIMEOUT_S: Final = 5.0
-"""How long a micro-batch may wait for the consumer group: its offsets are for people, not for Spark."""
+"""How long a micro-batch waits for an offset commit: group offsets only show progress, Spark does not use them."""
 GROUP_PAUSE_S: Final = 30.0
-"""How long the group is left alone after it did not take them."""
+"""How long commits are paused after one failed."""
 log = logging.getLogger(__name__)
 
 Offsets = dict[str, Any]
-"""Positions as Spark keeps them in the checkpoint."""
+"""Positions as stored in Spark's checkpoint."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._driver: Driver | None = None
+        self._driver: DriverClient | None = None
         self._latest: Positions = {}
         self._target: Positions | None = None
-        """Where an availableNow query ends, from its first look on."""
+        """Where an availableNow query ends, set when it starts."""
         self._is_available_now = False
         self._triggered_s = float("-inf")
-        self._told: Positions = {}
-        self._tell_again_s = float("-inf")
+        self._committed: Positions = {}
+        self._commit_retry_at_s = float("-inf")
 
     @property
-    def driver(self) -> Driver:
+    def driver(self) -> DriverClient:
         if self._driver is None:
-            self._driver = Driver(self._options)
+            self._driver = DriverClient(self._options)
         return self._driver
 
-    # -- how far
+    # -- offsets
 
     def initialOffset(self) -> Offsets:  # noqa: N802
-        with plainly():
-            names = list(self.driver.partitions())
-            return write_positions(offset_bounds.initial(self.driver, self._options, names))
+        with hide_tracebacks():
+            tps = list(self.driver.partitions())
+            return write_positions(offset_bounds.initial_offsets(self.driver, self._options, tps))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._is_available_now = True
@@ -74,130 +74,132 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def latestOffset(self, start: Offsets, limit: ReadLimit) -> Offsets:  # noqa: N802
-        with plainly():
-            begun = self._read(start)
-            there = self.driver.partitions(all_there=False)
-            self._check_checkpoint(begun, there)
-            # Spark asks for more only when it is done with all before: also after the last batch of an availableNow
-            # query, for which it never calls `commit`.
-            self._tell_group(begun, there)
-            self._latest = self._ends(there)
-            end = self._admit(begun, self._latest, limit)
-            return start if end is None or end == begun else write_positions(end)
+        with hide_tracebacks():
+            start_offsets = self._parse_offsets(start)
+            existing = self.driver.partitions(require_all=False)
+            self._check_checkpoint(start_offsets, existing)
+            # Spark calls this only when all earlier records are processed, also after the last batch of an
+            # availableNow query, for which it never calls `commit`.
+            self._commit_to_group(start_offsets, existing)
+            self._latest = self._latest_offsets(existing)
+            end = self._next_end(start_offsets, self._latest, limit)
+            return start if end is None or end == start_offsets else write_positions(end)
 
-    def _ends(self, there: Partitions) -> Positions:
+    def _latest_offsets(self, existing: Partitions) -> Positions:
         if not self._is_available_now:
-            return self.driver.latest(list(there))
+            return self.driver.latest_offsets(list(existing))
         if self._target is None:
-            self._target = self.driver.latest(list(there))
+            self._target = self.driver.latest_offsets(list(existing))
         return self._target
 
-    def _admit(self, begun: Positions, latest: Positions, limit: ReadLimit) -> Positions | None:
-        """Where the next micro-batch ends; None if it is too early for one."""
+    def _next_end(self, start_offsets: Positions, latest: Positions, limit: ReadLimit) -> Positions | None:
+        """Returns the end of the next micro-batch; None if there is none yet."""
         if not latest:
             return None
         trigger = self._options.trigger
-        new = [name for name in latest if name not in begun]
-        start = begun | (self.driver.earliest(new) if new else {})
-        latest = {name: end for name, end in latest.items() if name in start}
+        new = [tp for tp in latest if tp not in start_offsets]
+        start = start_offsets | (self.driver.earliest_offsets(new) if new else {})
+        latest = {tp: end for tp, end in latest.items() if tp in start}
         if trigger.offsets_min is not None and not self._is_available_now:
             now_s = time.monotonic()
-            behind = sum(max(end - start[name], 0) for name, end in latest.items())
+            behind = sum(max(end - start[tp], 0) for tp, end in latest.items())
             if behind < trigger.offsets_min and now_s - self._triggered_s < trigger.delay_ms / 1000:
                 return None
             self._triggered_s = now_s
-        return share_out(limit.max_rows, start, latest) if isinstance(limit, ReadMaxRows) else latest
+        return limit_offsets(limit.max_rows, start, latest) if isinstance(limit, ReadMaxRows) else latest
 
     def reportLatestOffset(self) -> Offsets | None:  # noqa: N802
         return write_positions(self._latest) or None
 
-    # -- what
+    # -- planning
 
     def partitions(self, start: Offsets, end: Offsets) -> list[InputPartition]:
-        with plainly():
-            begun, ended = self._read(start), self._read(end)
-            if begun == ended:
+        with hide_tracebacks():
+            start_offsets, end_offsets = self._parse_offsets(start), self._parse_offsets(end)
+            if start_offsets == end_offsets:
                 return []
-            ids = self.driver.partitions(all_there=False)
-            spans = split(
-                self._spans(begun, ended, ids),
+            ids = self.driver.partitions(require_all=False)
+            tasks = split(
+                self._plan_ranges(start_offsets, end_offsets, ids),
                 tasks_min=self._options.tasks_min,
                 records_max=self._options.records_per_task_max,
             )
-            return [SpanPartition(span, ids[span.name]) for span in spans]
+            return [OffsetRangePartition(each, ids[each.tp]) for each in tasks]
 
-    def _spans(self, begun: Positions, ended: Positions, ids: Partitions) -> Iterator[Span]:
-        gone = sorted(name for name in begun.keys() | ended.keys() if name not in ended or name not in ids)
-        if gone:
-            self._lose(f"{_listed(gone)} cannot be found any more", "with the others")
-        first = self.driver.earliest([name for name in ended if name in ids])
-        for name in sorted(first):
-            least, last = first[name], ended[name]
-            at = begun.get(name)
+    def _plan_ranges(self, start: Positions, end: Positions, ids: Partitions) -> Iterator[OffsetRange]:
+        deleted = sorted(tp for tp in start.keys() | end.keys() if tp not in end or tp not in ids)
+        if deleted:
+            self._report_loss(f"{_format_partitions(deleted)} cannot be found any more", "with the others")
+        first = self.driver.earliest_offsets([tp for tp in end if tp in ids])
+        for tp in sorted(first):
+            least, last = first[tp], end[tp]
+            at = start.get(tp)
             if at is None:
                 if least > 0:
-                    self._lose(f"partition {name} is new, and begins at offset {least} instead of 0", "from there")
+                    self._report_loss(
+                        f"partition {tp} is new, and begins at offset {least} instead of 0", "from there"
+                    )
                 at = least
             if last < at:
-                self._lose(
-                    f"partition {name} was read up to offset {at}, and now ends at {last}: it was deleted and made "
-                    "again, or lost its end",
+                self._report_loss(
+                    f"partition {tp} was read up to offset {at}, and now ends at {last}: it was deleted and "
+                    "recreated, or truncated",
                     f"from {last}",
                 )
             elif at < least and at < last:
-                self._lose(
-                    f"partition {name} begins at offset {least} and was read up to {at} only: what lies between was "
-                    "trimmed or aged out",
+                self._report_loss(
+                    f"partition {tp} begins at offset {least} and was read up to {at} only: the records between "
+                    "were trimmed or expired",
                     f"from {least}",
                 )
                 at = least
-            yield Span(name, at, last)
+            yield OffsetRange(tp, at, last)
 
-    def _lose(self, what: str, left: str) -> None:
-        offset_bounds.report_loss(self._options, what, left)
+    def _report_loss(self, what: str, remedy: str) -> None:
+        offset_bounds.report_data_loss(self._options, what, remedy)
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         return read_partition(self._options, self._columns, partition)
 
     # -- the checkpoint
 
-    def _read(self, offsets: Offsets) -> Positions:
+    def _parse_offsets(self, offsets: Offsets) -> Positions:
         try:
             return read_positions(offsets)
         except ValueError as error:
             raise BadCheckpoint(
-                f"the checkpoint is of another source: {error}; give this query a checkpointLocation of its own"
+                f"the checkpoint belongs to another source: {error}; give this query its own checkpointLocation"
             ) from None
 
-    def _check_checkpoint(self, begun: Positions, there: Partitions) -> None:
-        """Nothing that the checkpoint knows is asked for: that is a mistake, whatever is said of data loss."""
-        choice = self._options.choice
-        if begun and there and not any(choice.covers(name.topic) for name in begun):
-            topics = sorted({name.topic for name in begun})
+    def _check_checkpoint(self, start_offsets: Positions, existing: Partitions) -> None:
+        """Raises BadCheckpoint if the query reads none of the checkpoint's topics, regardless of `failOnDataLoss`."""
+        selection = self._options.selection
+        if start_offsets and existing and not any(selection.matches(tp.topic) for tp in start_offsets):
+            topics = sorted({tp.topic for tp in start_offsets})
             raise BadCheckpoint(
-                f"the checkpoint is of {', '.join(topics)}, and the query reads {choice}; give this query a "
-                "checkpointLocation of its own, or the topics that it began with"
+                f"the checkpoint belongs to a query of {', '.join(topics)}, but this one reads {selection}; give it "
+                "its own checkpointLocation, or the topics of the checkpoint"
             )
 
     # -- the consumer group
 
     def commit(self, end: Offsets) -> None:
-        """Spark is done with all before `end`, and has begun the batch after it."""
-        with plainly():
-            self._tell_group(self._read(end), None)
+        """Called by Spark when all records before `end` are processed and the next batch has begun."""
+        with hide_tracebacks():
+            self._commit_to_group(self._parse_offsets(end), None)
 
-    def _tell_group(self, done: Positions, there: Collection[TopicPartition] | None) -> None:
-        """The group shows how far the query is; that it cannot is no reason for the query to fail."""
+    def _commit_to_group(self, done: Positions, existing: Collection[TopicPartition] | None) -> None:
+        """Commits progress to the group. A failure is only logged: it must not fail the query."""
         group = self._options.group
-        told = {name: offset for name, offset in done.items() if there is None or name in there}
-        if group is None or not told or told == self._told or time.monotonic() < self._tell_again_s:
+        offsets = {tp: offset for tp, offset in done.items() if existing is None or tp in existing}
+        if group is None or not offsets or offsets == self._committed or time.monotonic() < self._commit_retry_at_s:
             return
         try:
-            self.driver.commit(group, told, GROUP_TIMEOUT_S)
-            self._told = told
+            self.driver.commit_offsets(group, offsets, GROUP_TIMEOUT_S)
+            self._committed = offsets
         except PenstockError as error:
-            log.warning("group_not_told group=%s error=%r", group, str(error))
-            self._tell_again_s = time.monotonic() + GROUP_PAUSE_S
+            log.warning("group_commit_failed group=%s error=%r", group, str(error))
+            self._commit_retry_at_s = time.monotonic() + GROUP_PAUSE_S
 
     def stop(self) -> None:
         if self._driver is not None:
@@ -205,5 +207,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._driver = None
 
 
-def _listed(names: list[TopicPartition]) -> str:
-    return ("partition " if len(names) == 1 else "partitions ") + ", ".join(map(str, names))
+def _format_partitions(tps: list[TopicPartition]) -> str:
+    return ("partition " if len(tps) == 1 else "partitions ") + ", ".join(map(str, tps))

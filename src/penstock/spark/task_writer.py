@@ -1,4 +1,4 @@
-"""What one task writes: Arrow batches come in, record batches go to the leaders of their partitions."""
+"""Writes the rows of one task: Arrow batches in, record batches out to the partition leaders."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.errors import ServerError, check
 from penstock.client.metadata import NO_NODE, TopicInfo
-from penstock.client.partitioner import Sticky
+from penstock.client.partitioner import StickyPartitioner
 from penstock.client.transactional import BatchProducer
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
@@ -19,7 +19,7 @@ from penstock.records import kernel
 from penstock.records.arrow import int_column, row_columns
 from penstock.records.batch_draft import BatchDraft, RowColumns
 from penstock.records.layout import IntColumn, Ints
-from penstock.spark.background import Background
+from penstock.spark.background import BackgroundLoop
 from penstock.spark.write_options import REQUEST_SIZE, Delivery, WriteOptions
 from penstock.spark.write_schema import WriteColumns
 from penstock.wire.messages.describe_configs import (
@@ -33,37 +33,35 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _TOPIC: Final = 2  # the number of topics among the resources that have settings
-_LARGEST: Final = "max.message.bytes"
+_MAX_BYTES: Final = "max.message.bytes"
 DRAFTS_BYTES_MAX: Final = 32 << 20
-"""What waits for its batch to fill, of all partitions together; then all of it is sent."""
+"""The total size of incomplete batches after which all of them are sent."""
 
 
 class _Topic:
-    """A topic that the task writes to."""
-
     def __init__(self, info: TopicInfo, batch_bytes: int, rng: Random) -> None:
         self.batch_bytes = batch_bytes
-        self._sticky = Sticky(rng)
-        self.learn(info)
+        self._sticky = StickyPartitioner(rng)
+        self.update(info)
 
-    def learn(self, info: TopicInfo) -> None:
+    def update(self, info: TopicInfo) -> None:
         self.name = info.name
         self.partitions = len(info.partitions)
-        # Those that nobody leads now would hold up what others take.
+        # Rows for a partition without a leader would delay those for the others.
         led = [number for number, partition in info.partitions.items() if partition.leader != NO_NODE]
-        self._open = led or list(info.partitions)
+        self._available = led or list(info.partitions)
 
     @property
-    def keyless(self) -> int:
-        """Where rows without a key go now: to one partition until a batch is full (KIP-480)."""
-        return self._sticky.choose(self._open)
+    def sticky(self) -> int:
+        """The partition for rows without a key: the same until a batch is full (KIP-480)."""
+        return self._sticky.choose(self._available)
 
     def move_on(self) -> None:
-        self._sticky.move_on(self._open)
+        self._sticky.move_on(self._available)
 
 
 class TaskWriter:
-    """Fills a batch for each partition, and sends it when it is full or the task is done."""
+    """Fills a batch for each partition, and sends it when it is full or the task ends."""
 
     def __init__(
         self,
@@ -72,7 +70,7 @@ class TaskWriter:
         *,
         client: KafkaClient,
         producer: BatchProducer,
-        background: Background,
+        background: BackgroundLoop,
         clock: Clock,
     ) -> None:
         self._options = options
@@ -86,27 +84,27 @@ class TaskWriter:
         self._drafts_bytes = 0
         self.rows = 0
         self.size_bytes = 0
-        """Of the batches, as they were sent."""
+        """Total size of the batches sent."""
 
     def write(self, rows: pa.RecordBatch) -> None:
-        """Take all rows of an Arrow batch. Waits while too much is under way."""
+        """Adds all rows of an Arrow batch. Waits while the send buffer is full."""
         columns = row_columns(rows, timestamp_ms=self._clock.now_ms())
         wanted = int_column(rows.column("partition")) if self._columns.partition else None
-        for topic, chosen in self._by_topic(rows):
-            self._write(topic, columns, rows.num_rows, chosen, wanted)
+        for topic, indices in self._by_topic(rows):
+            self._write(topic, columns, rows.num_rows, indices, wanted)
         self.rows += rows.num_rows
         if self._drafts_bytes > DRAFTS_BYTES_MAX:
             self._send(list(self._drafts))
 
     def finish(self) -> None:
-        """Send the rest, and wait until everything is kept."""
+        """Sends the incomplete batches and waits until all batches are acknowledged."""
         self._send(list(self._drafts))
         self._background.run(self._producer.flush())
 
-    # -- where rows go
+    # -- partitioning
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[_Topic, Ints | None]]:
-        """Topics with their rows; None: all of them."""
+        """Yields topics with the indices of their rows; None stands for all rows."""
         if not self._columns.topic:
             assert self._options.topic is not None
             yield self._topic(self._options.topic), None
@@ -114,98 +112,99 @@ class TaskWriter:
         column = rows.column("topic")
         if column.null_count:
             raise InvalidRecord(
-                "a row names no topic (its column 'topic' is null); fill the column, or set option 'topic' for all"
+                "a row names no topic (its column 'topic' is null); fill the column, or set the option 'topic'"
             )
         encoded = column.dictionary_encode()
         names: list[str] = encoded.dictionary.to_pylist()
         if len(names) == 1:
             yield self._topic(names[0]), None
             return
-        placed, ends = kernel.active.spread(rows.num_rows, None, None, int_column(encoded.indices), len(names), 0)
+        grouped, ends = kernel.active.spread(rows.num_rows, None, None, int_column(encoded.indices), len(names), 0)
         start = 0
         for name, end in zip(names, ends, strict=True):
-            yield self._topic(name), placed[start:end]
+            yield self._topic(name), grouped[start:end]
             start = end
 
     def _topic(self, name: str) -> _Topic:
         known = self._topics.get(name)
         if known is None:
             info = self._background.run(find_topic(self._client, name))
-            limits = [self._options.batch_bytes, self._background.run(largest_batch(self._client, name))]
+            limits = [self._options.batch_bytes, self._background.run(max_message_bytes(self._client, name))]
             if self._options.record_bytes_max is not None:
                 limits.append(self._options.record_bytes_max)
             known = self._topics[name] = _Topic(info, min(limits), self._client.rng)
         return known
 
-    def _spread(
-        self, topic: _Topic, columns: RowColumns, count: int, chosen: Ints | None, wanted: IntColumn | None
+    def _group_by_partition(
+        self, topic: _Topic, columns: RowColumns, count: int, indices: Ints | None, wanted: IntColumn | None
     ) -> tuple[Ints, Ints]:
-        """The rows of a topic by partition."""
+        """Returns the rows of a topic grouped by partition, and the end of each group."""
 
-        def place() -> tuple[Ints, Ints]:
-            return kernel.active.spread(count, chosen, columns.key, wanted, topic.partitions, topic.keyless)
+        def group() -> tuple[Ints, Ints]:
+            return kernel.active.spread(count, indices, columns.key, wanted, topic.partitions, topic.sticky)
 
         try:
-            return place()
+            return group()
         except InvalidRecord:
             before = topic.partitions
-            topic.learn(self._background.run(refreshed(self._client, topic.name)))
-            if topic.partitions > before:  # it has grown since it was looked at
-                return place()
+            topic.update(self._background.run(refresh_topic(self._client, topic.name)))
+            if topic.partitions > before:  # partitions were added since the last refresh
+                return group()
             raise
 
     def _write(
-        self, topic: _Topic, columns: RowColumns, count: int, chosen: Ints | None, wanted: IntColumn | None
+        self, topic: _Topic, columns: RowColumns, count: int, indices: Ints | None, wanted: IntColumn | None
     ) -> None:
         try:
-            placed, ends = self._spread(topic, columns, count, chosen, wanted)
+            grouped, ends = self._group_by_partition(topic, columns, count, indices, wanted)
         except InvalidRecord as error:
             raise InvalidRecord(f"topic {topic.name!r} has {topic.partitions} partitions: {error}") from error
-        keyless = TopicPartition(topic.name, topic.keyless)
+        sticky = topic.sticky
         start = 0
-        for number, end in enumerate(ends):
+        for partition, end in enumerate(ends):
             if end > start:
-                name = TopicPartition(topic.name, number)
-                if self._fill(name, topic.batch_bytes, columns, placed, start, end) and name == keyless:
+                tp = TopicPartition(topic.name, partition)
+                is_full = self._fill(tp, topic.batch_bytes, columns, grouped, start, end)
+                if is_full and partition == sticky:
                     topic.move_on()
             start = end
 
     # -- batches
 
     def _fill(
-        self, name: TopicPartition, batch_bytes: int, columns: RowColumns, rows: Ints, start: int, end: int
+        self, tp: TopicPartition, batch_bytes: int, columns: RowColumns, rows: Ints, start: int, end: int
     ) -> bool:
-        """Put rows[start:end] into batches of a partition; whether one was full."""
+        """Adds rows[start:end] to batches of a partition; returns whether a batch was full."""
         filled = False
         while start < end:
-            draft = self._drafts.get(name)
+            draft = self._drafts.get(tp)
             if draft is None:
-                draft = self._drafts[name] = BatchDraft()
+                draft = self._drafts[tp] = BatchDraft()
             before = draft.size_bytes
             start += draft.take(columns, rows, start, end, batch_bytes)
             self._drafts_bytes += draft.size_bytes - before
             if start < end or draft.size_bytes >= batch_bytes:
-                self._send([name])
+                self._send([tp])
                 filled = True
         return filled
 
-    def _send(self, names: list[TopicPartition]) -> None:
-        self._background.run(self._send_all([(name, self._seal(name)) for name in names]))
+    def _send(self, tps: list[TopicPartition]) -> None:
+        self._background.run(self._send_all([(tp, self._seal(tp)) for tp in tps]))
 
     async def _send_all(self, batches: list[tuple[TopicPartition, bytearray]]) -> None:
-        for name, batch in batches:
-            await self._producer.send(name, batch)
+        for tp, batch in batches:
+            await self._producer.send(tp, batch)
 
-    def _seal(self, name: TopicPartition) -> bytearray:
-        draft = self._drafts.pop(name)
+    def _seal(self, tp: TopicPartition) -> bytearray:
+        draft = self._drafts.pop(tp)
         self._drafts_bytes -= draft.size_bytes
         most = self._options.record_bytes_max
         if most is not None and draft.size_bytes > most:
             raise MessageTooLarge(
-                f"a record for partition {name} takes {draft.size_bytes} bytes; "
+                f"a record for partition {tp} takes {draft.size_bytes} bytes; "
                 f"option {REQUEST_SIZE!r} allows {most}, raise it"
             )
-        producer_id, epoch, base_sequence = self._producer.reserve(name, draft.count)
+        producer_id, epoch, base_sequence = self._producer.reserve(tp, draft.count)
         batch = draft.seal(
             codec=self._options.codec,
             level=self._options.level,
@@ -219,7 +218,7 @@ class TaskWriter:
 
 
 async def find_topic(client: KafkaClient, name: str) -> TopicInfo:
-    """A topic; one that is not there is made, if the brokers do that for producers (auto.create.topics.enable)."""
+    """Returns a topic. A missing one is created if the brokers allow it (auto.create.topics.enable)."""
     try:
         return await client.topic(name)
     except ServerError as error:
@@ -230,8 +229,8 @@ async def find_topic(client: KafkaClient, name: str) -> TopicInfo:
     return await client.topic(name)
 
 
-async def refreshed(client: KafkaClient, name: str) -> TopicInfo:
-    """A topic as it is now."""
+async def refresh_topic(client: KafkaClient, name: str) -> TopicInfo:
+    """Returns a topic with fresh metadata."""
 
     async def look() -> TopicInfo:
         return (await client.refresh([name])).topics[name]
@@ -239,18 +238,18 @@ async def refreshed(client: KafkaClient, name: str) -> TopicInfo:
     return await client.retrying(look)
 
 
-async def largest_batch(client: KafkaClient, name: str) -> int:
-    """The largest batch that a topic takes."""
+async def max_message_bytes(client: KafkaClient, name: str) -> int:
+    """Returns the `max.message.bytes` setting of a topic."""
 
     async def ask() -> int:
         request = DescribeConfigsRequest(
             resources=[
-                DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=[_LARGEST])
+                DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=[_MAX_BYTES])
             ],
         )
         response: DescribeConfigsResponse = await client.request(Target.ANY, request)
         (result,) = response.results
         check(result.error_code, f"topic {name!r}", result.error_message)
-        return next(int(entry.value) for entry in result.configs if entry.name == _LARGEST and entry.value)
+        return next(int(entry.value) for entry in result.configs if entry.name == _MAX_BYTES and entry.value)
 
     return await client.retrying(ask)

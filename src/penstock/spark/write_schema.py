@@ -1,4 +1,4 @@
-"""The columns of a DataFrame that is written: those of Spark's Kafka sink, with its rules."""
+"""Checks the columns of a DataFrame to be written, by the rules of Spark's Kafka sink."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -27,10 +27,10 @@ _TYPES: Final[dict[str, tuple[tuple[type[DataType], ...], str]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteColumns:
-    """Which of the columns there are; `value` is always there."""
+    """Which optional columns the DataFrame has; `value` is always present."""
 
     topic: bool
-    """Whether each row says where it goes."""
+    """Whether each row names its topic."""
     key: bool
     partition: bool
     timestamp: bool
@@ -38,22 +38,20 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> "WriteColumns":
-        """Check a schema; `topic` is the option, which counts more than the column. Other columns are left out."""
+        """Checks a schema. The option `topic` overrides the column; other columns are ignored. Raises BadSchema."""
         found = {field.name: field.dataType for field in schema.fields}
         if "value" not in found:
             there = ", ".join(found) or "none"
-            raise BadSchema(f"there is no column 'value', which is what is written; the columns are {there}")
+            raise BadSchema(f"the required column 'value' is missing; the columns are {there}")
         if topic is None and "topic" not in found:
-            raise BadSchema(
-                "no topic is named: set the option 'topic', or give each row one in a column 'topic' of strings"
-            )
+            raise BadSchema("no topic is given: set the option 'topic', or add a string column 'topic'")
         for name, (types, words) in _TYPES.items():
             is_used = name in found and not (name == "topic" and topic is not None)
             if is_used and not isinstance(found[name], types):
-                raise BadSchema(f"column {name!r} is {found[name].simpleString()}, it must be {words}")
+                raise BadSchema(f"column {name!r} is {found[name].simpleString()}; it must be {words}")
         if "headers" in found and not _are_headers(found["headers"]):
             raise BadSchema(
-                f"column 'headers' is {found['headers'].simpleString()}, it must be "
+                f"column 'headers' is {found['headers'].simpleString()}; it must be "
                 "array<struct<key:string,value:binary>>"
             )
         return cls(

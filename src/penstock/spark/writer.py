@@ -1,8 +1,8 @@
-"""Writing from Spark: what a task does with its rows, and what the driver decides about all of them.
+"""Exactly-once batch and streaming sinks: tasks write in open transactions, the driver commits them together.
 
-Every task writes in a transaction of its own and leaves it open. The driver has the coordinator commit those of a
-whole batch by one decision, which is kept under the query and the batch's number: a batch that Spark does again is
-found to be decided, and what was written again is aborted. The proof is in docs/spark.md.
+Each task writes in its own transaction and leaves it open. The driver asks the transaction coordinator to commit all
+transactions of a batch atomically, recorded under the query id and batch id: if Spark repeats a batch, it is found
+committed, and the repeated writes are aborted. The proof is in docs/spark.md.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from penstock.client.commit_set import (
 from penstock.client.transactional import BatchProducer, TransactionalProducer, transaction_states
 from penstock.foundation.clock import SystemClock
 from penstock.foundation.errors import PenstockError
-from penstock.spark.background import Background, background
-from penstock.spark.errors import BadOption, plainly
+from penstock.spark.background import BackgroundLoop, background_loop
+from penstock.spark.errors import BadOption, hide_tracebacks
 from penstock.spark.task_writer import TaskWriter
 from penstock.spark.write_options import TRANSACTION_TIMEOUT, Delivery, WriteOptions
 from penstock.spark.write_schema import WriteColumns
@@ -42,120 +42,119 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property by which tasks know their streaming query: another checkpoint is another query."""
+"""The local property that holds a task's streaming query id; each checkpoint has its own id."""
 ONLY_BATCH: Final = 0
-"""The number of a batch write, which has a query of its own."""
-SLOTS: Final = 4
-"""Transactional ids of one attempt of a task. Spark does not tell Python the attempt of the stage: two of them may be
-at the same task at a time, and then the second must not shut out the first."""
-GIVE_UP_S: Final = 10.0
-"""How long a task that has failed tries to abort its transaction; after that it is left to the next decision."""
+"""The batch id of a batch write, whose query has only one batch."""
+ID_SLOTS: Final = 4
+"""Transactional ids per attempt of a task. Spark does not tell Python the stage attempt: two attempts may run the
+same task at once, and the second must not fence the first."""
+ABORT_TIMEOUT_S: Final = 10.0
+"""How long a failed task tries to abort its transaction; later the next commit of the query aborts it."""
 STRAGGLERS_S: Final = 3.0
-"""After what time the tasks of a batch that has failed are gone: Spark kills its Python workers after two seconds."""
-_BUSY: Final = {"PrepareCommit": 1, "PrepareAbort": 1, "PrepareEpochFence": 1, "Ongoing": 2}
-"""States of ids that are not at rest: those about to be, and those that someone may be writing under."""
+"""When tasks of a failed batch have ended: Spark kills its Python workers after two seconds."""
+_BUSY_RANK: Final = {"PrepareCommit": 1, "PrepareAbort": 1, "PrepareEpochFence": 1, "Ongoing": 2}
+"""Transaction states to avoid: completing ones, and ongoing ones, which may have an active writer."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+class TaskCommitMessage(WriterCommitMessage):
+    """The result of a task, sent to the driver."""
 
     query: str
     participant: Participant | None
-    """The transaction that it left open, if it wrote anything and in one."""
+    """The open transaction; None if the task wrote nothing or without transactions."""
     rows: int
     size_bytes: int
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """What `df.write` writes with: all rows, or none."""
-    with plainly():
+    """Returns the writer for `df.write`, which writes all rows or none."""
+    with hide_tracebacks():
         if overwrite:
-            raise BadOption("mode 'overwrite' cannot be: a topic is only added to; use mode('append')")
+            raise BadOption("mode 'overwrite' is not supported: topics are append-only; use mode('append')")
         parsed = WriteOptions.parse(options)
         return BatchWriter(parsed, WriteColumns.of(schema, parsed.topic))
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """What `df.writeStream` writes with. In complete mode, which overwrites, every batch adds the whole result."""
-    with plainly():
+    """Returns the sink for `df.writeStream`. In complete mode each batch appends the whole result."""
+    with hide_tracebacks():
         parsed = WriteOptions.parse(options)
         return StreamWriter(parsed, WriteColumns.of(schema, parsed.topic))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """One batch write. Made on the driver; tasks, and the driver when it commits, have copies of it."""
+    """The writer of one batch write; tasks and the committing driver use copies."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
         self._columns = columns
         self.query = options.txn_app or f"batch-{uuid.uuid4()}"
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        with plainly():
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        with hide_tracebacks():
             return write_task(self._options, self._columns, self.query, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
             return
-        with plainly():
-            if self._options.txn_app is not None:  # kept: it may be done again
-                decide(self._options, self.query, self._options.txn_version, messages)
+        with hide_tracebacks():
+            if self._options.txn_app is not None:  # the query stays open: the write may be repeated
+                commit_batch(self._options, self.query, self._options.txn_version, messages)
                 return
-            decide(self._options, self.query, ONLY_BATCH, messages)
-            close(self._options, self.query)
+            commit_batch(self._options, self.query, ONLY_BATCH, messages)
+            end_query(self._options, self.query)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
             return
         if self._options.txn_app is None:
-            close(self._options, self.query)
-        else:  # what it is done again under
-            abandon(self._options, self.query, messages)
+            end_query(self._options, self.query)
+        else:  # the query stays open: the write may be repeated
+            abort_batch(self._options, self.query, messages)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The sink of a streaming query. Every task, and the driver for every batch, makes one anew."""
+    """The sink of a streaming query; created anew in every task, and on the driver for every batch."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
         self._columns = columns
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        with plainly():
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommitMessage:
+        with hide_tracebacks():
             context = TaskContext.get()
             query = None if context is None else context.getLocalProperty(QUERY_ID)
             if query is None:
-                raise BadOption(f"this is not a task of a streaming query: {QUERY_ID} is not set; use df.write")
+                raise BadOption(f"not a task of a streaming query: {QUERY_ID} is not set; use df.write instead")
             return write_task(self._options, self._columns, query, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
             return
-        with plainly():
+        with hide_tracebacks():
             query = _query_of(messages)
             if query is not None:
-                decide(self._options, query, batchId, messages)
+                commit_batch(self._options, query, batchId, messages)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         if self._options.delivery is not Delivery.EXACTLY_ONCE:
             return
-        # Where no task was done, none left a transaction open, but those that were killed; the next decision ends
-        # theirs.
+        # If no task finished, only killed tasks may have left transactions open; the next commit aborts those.
         query = _query_of(messages)
         if query is not None:
-            abandon(self._options, query, messages)
+            abort_batch(self._options, query, messages)
 
 
-# -- a task
+# -- task
 
 
 def write_task(
     options: WriteOptions, columns: WriteColumns, query: str, iterator: Iterator[pa.RecordBatch]
-) -> Written:
-    """Write all rows, and leave the transaction open; if anything goes wrong, abort it."""
-    work = background()
+) -> TaskCommitMessage:
+    """Writes all rows and leaves the transaction open; aborts it on any error."""
+    loop = background_loop()
     producer: BatchProducer | None = None
     writer: TaskWriter | None = None
     try:
@@ -163,23 +162,23 @@ def write_task(
             if not rows.num_rows:
                 continue
             if writer is None:  # a task without rows has no transaction
-                client = work.client(options.bootstrap, options.client)
-                producer = work.run(_open_producer(client, options, query))
+                client = loop.client(options.bootstrap, options.client)
+                producer = loop.run(_open_producer(client, options, query))
                 writer = TaskWriter(
-                    options, columns, client=client, producer=producer, background=work, clock=SystemClock()
+                    options, columns, client=client, producer=producer, background=loop, clock=SystemClock()
                 )
             writer.write(rows)
         if writer is None or producer is None:
-            return Written(query=query, participant=None, rows=0, size_bytes=0)
+            return TaskCommitMessage(query=query, participant=None, rows=0, size_bytes=0)
         writer.finish()
     except BaseException:
         if producer is not None:
-            _give_up(work, producer)
+            _abort_task(loop, producer)
         raise
     participant = None
     if isinstance(producer, TransactionalProducer):
         participant = Participant(producer.transactional_id, *producer.identity)
-    return Written(query=query, participant=participant, rows=writer.rows, size_bytes=writer.size_bytes)
+    return TaskCommitMessage(query=query, participant=participant, rows=writer.rows, size_bytes=writer.size_bytes)
 
 
 async def _open_producer(client: KafkaClient, options: WriteOptions, query: str) -> BatchProducer:
@@ -188,75 +187,79 @@ async def _open_producer(client: KafkaClient, options: WriteOptions, query: str)
     context = TaskContext.get()
     assert context is not None, "tasks have a context"
     attempt = context.attemptNumber()
-    ids = [transactional_id(query, context.partitionId(), f"{slot}.{attempt}") for slot in range(SLOTS)]
+    ids = [transactional_id(query, context.partitionId(), f"{slot}.{attempt}") for slot in range(ID_SLOTS)]
     states = await transaction_states(client, ids)
-    free = min(ids, key=lambda name: _BUSY.get(states.get(name, ""), 0))
+    free = min(ids, key=lambda name: _BUSY_RANK.get(states.get(name, ""), 0))
     return await TransactionalProducer.open(
         client, free, timeout_ms=options.transaction_timeout_ms, settings=options.send
     )
 
 
-def _give_up(work: Background, producer: BatchProducer) -> None:
+def _abort_task(loop: BackgroundLoop, producer: BatchProducer) -> None:
     async def end() -> None:
-        async with asyncio.timeout(GIVE_UP_S):
+        async with asyncio.timeout(ABORT_TIMEOUT_S):
             await (producer.abort() if isinstance(producer, TransactionalProducer) else producer.close())
 
     try:
-        work.run(end())
+        loop.run(end())
     except (PenstockError, TimeoutError) as error:
-        log.warning("transaction left open until the next decision or its timeout: %s", error)
+        log.warning("transaction left open until the query's next commit or its timeout: %s", error)
 
 
-# -- the driver
+# -- driver
 
 
 def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
-    return next((message.query for message in messages if isinstance(message, Written)), None)
+    return next((message.query for message in messages if isinstance(message, TaskCommitMessage)), None)
 
 
-def decide(options: WriteOptions, query: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Have everything that the tasks wrote committed by one decision, unless the batch was decided before."""
-    work = background()
+def commit_batch(
+    options: WriteOptions, query: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]
+) -> None:
+    """Commits the transactions of all tasks atomically, unless the batch is committed already. Raises SetBroken."""
+    loop = background_loop()
     participants = [
         message.participant
         for message in messages
-        if isinstance(message, Written) and message.participant is not None
+        if isinstance(message, TaskCommitMessage) and message.participant is not None
     ]
-    client = work.client(options.bootstrap, options.client)
+    client = loop.client(options.bootstrap, options.client)
     try:
-        outcome = work.run(commit_set(client, query=query, batch_id=batch_id, participants=participants))
+        outcome = loop.run(commit_set(client, query=query, batch_id=batch_id, participants=participants))
     except SetBroken as error:
         raise SetBroken(
-            f"batch {batch_id} was not committed, and nothing of it can be read: {error}. If it took longer than its "
-            f"transactions may last, raise the option {TRANSACTION_TIMEOUT!r}, which is "
+            f"batch {batch_id} was not committed, and none of its records are visible: {error}. If it took longer "
+            f"than the transaction timeout, raise the option {TRANSACTION_TIMEOUT!r}, which is "
             f"{options.transaction_timeout_ms} (and the brokers' transaction.max.timeout.ms, if that is less); a "
-            "streaming query does the batch again when it is started again",
+            "streaming query repeats the batch when it is restarted",
             error.broken,
         ) from error
     if outcome is Outcome.DECIDED_BEFORE:
-        log.warning("query=%s batch=%d was decided before: what was written again is aborted", query, batch_id)
+        log.warning("query=%s batch=%d was committed before: the repeated writes are aborted", query, batch_id)
 
 
-def close(options: WriteOptions, query: str) -> None:
-    """The query is over, and what it has committed stays so. Tasks that are still at work can begin nothing more:
-    Spark does not wait for those that it kills, nor for those on machines that it has lost sight of."""
-    work = background()
+def end_query(options: WriteOptions, query: str) -> None:
+    """Closes the query, so that running tasks can begin no more transactions; committed records stay.
+
+    Spark does not wait for tasks that it kills, nor for those on executors that it has lost.
+    """
+    loop = background_loop()
     try:
-        work.run(close_query(work.client(options.bootstrap, options.client), query=query))
+        loop.run(close_query(loop.client(options.bootstrap, options.client), query=query))
     except PenstockError as error:
-        log.warning("query=%s may have transactions open until they time out: %s", query, error)
+        log.warning("query=%s may leave transactions open until they time out: %s", query, error)
 
 
-def abandon(options: WriteOptions, query: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """The batch has failed: what its tasks have left open is aborted now, and not when it times out."""
-    work = background()
+def abort_batch(options: WriteOptions, query: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Aborts the open transactions of a failed batch at once, instead of when they time out."""
+    loop = background_loop()
     try:
-        client = work.client(options.bootstrap, options.client)
-        count = work.run(abort_open(client, query=query))
-        if None in messages:  # some may be at work still: Spark does not wait for those that it kills
+        client = loop.client(options.bootstrap, options.client)
+        count = loop.run(abort_open(client, query=query))
+        if None in messages:  # some tasks may still run: Spark does not wait for those that it kills
             time.sleep(STRAGGLERS_S)
-            count += work.run(abort_open(client, query=query))
+            count += loop.run(abort_open(client, query=query))
     except PenstockError as error:
-        log.warning("query=%s has transactions open until they time out: %s", query, error)
+        log.warning("query=%s leaves transactions open until they time out: %s", query, error)
     else:
         log.info("query=%s aborted=%d", query, count)

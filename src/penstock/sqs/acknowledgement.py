@@ -1,4 +1,4 @@
-"""Receipts that come back: to delete a message, or to change for how long nobody else sees it."""
+"""DeleteMessage and ChangeMessageVisibility: reads receipt handles and translates acknowledgement errors."""
 
 from collections.abc import Callable
 from typing import Final
@@ -26,7 +26,7 @@ _SHOWN_CHARS_MAX: Final = 256
 
 
 def read_receipt(queue: Queue, params: Params) -> Receipt:
-    """The receipt that is given. One of another queue is none."""
+    """Returns the receipt in a request. Raises ReceiptHandleIsInvalid, also for a receipt of another queue."""
     handle = params.get("ReceiptHandle")
     if type(handle) is not str or not handle:
         handle = checks.text(params, "ReceiptHandle")
@@ -52,9 +52,9 @@ def deletion(queue: Queue, params: Params) -> MessageAck:
 
 
 def renewal(queue: Queue, params: Params) -> MessageAck:
-    """A change of a visibility timeout. After 0 seconds a message is there for all, and its receipt is good still."""
+    """Returns a change of the visibility timeout. At 0 seconds the message is visible; its receipt stays valid."""
     receipt = read_receipt(queue, params)
-    timeout_s = checks.maybe_whole(params, "VisibilityTimeout")
+    timeout_s = checks.maybe_int(params, "VisibilityTimeout")
     if timeout_s is None:
         raise errors.missing("VisibilityTimeout")
     reason = f"VisibilityTimeout must be an integer between {VISIBILITY_S.least} and {VISIBILITY_S.most}."
@@ -63,21 +63,22 @@ def renewal(queue: Queue, params: Params) -> MessageAck:
 
 
 def delete_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """Why a message was not deleted. One that is gone already is deleted: a client may ask twice."""
+    """Returns the error of a DeleteMessage. A message that is already deleted is no error: clients may retry."""
     if isinstance(error, AlreadyFinished):
         return None
     return _expired(params) if isinstance(error, NotHeld) else error
 
 
 def delete_entry_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """The same for an entry of a batch, which AWS gives another code: https://github.com/smaskalik/sqsmover/issues/54"""
+    """As `delete_error` for a batch entry, with another code, as on AWS:
+    https://github.com/smaskalik/sqsmover/issues/54"""
     if isinstance(error, NotHeld) and not isinstance(error, AlreadyFinished):
         return SqsError(RECEIPT_HANDLE_IS_INVALID, "The receipt handle has expired")
     return delete_error(params, error)
 
 
 def renew_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """Why a timeout was not changed."""
+    """Returns the error of a ChangeMessageVisibility."""
     if isinstance(error, NeverReceived):
         return SqsError(MESSAGE_NOT_IN_FLIGHT, "The message referred to isn't in flight.")
     if isinstance(error, AlreadyFinished):
@@ -87,7 +88,7 @@ def renew_error(params: Params, error: PenstockError | None) -> PenstockError | 
 
 
 def _expired(params: Params) -> SqsError:
-    """Another consumer has received the message since, or, in a FIFO queue, its visibility timeout is over."""
+    """Another consumer has received the message since, or, in a FIFO queue, its visibility timeout has expired."""
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 
@@ -96,7 +97,7 @@ def acknowledge_batch(
     read: Callable[[Queue, Params], MessageAck],
     explain: Callable[[Params, PenstockError | None], PenstockError | None],
 ) -> Outcome:
-    """Several receipts in one request, each of which is good or not on its own."""
+    """Acknowledges the receipts of a batch; each succeeds or fails on its own."""
     queue = call.queue()
     entries = read_entries(call.params, call.action)
     items, failures = dict[str, MessageAck](), {}
@@ -111,11 +112,11 @@ def acknowledge_batch(
     def finish(found: list[PenstockError | None]) -> Result:
         successful = []
         for name, error in zip(items, found, strict=True):
-            told = explain(entries[name], error) if error is not None else None
-            if told is None:
+            shown_error = explain(entries[name], error) if error is not None else None
+            if shown_error is None:
                 successful.append({"Id": name})
             else:
-                failures[name] = failed(name, told)
+                failures[name] = failed(name, shown_error)
         return result(successful, list(failures.values()))
 
     return then(call.service.acknowledge(queue, list(items.values())), finish) if items else finish([])

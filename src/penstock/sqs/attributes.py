@@ -1,4 +1,4 @@
-"""Attributes of queues: AWS's names and texts on one side, QueueSettings on the other."""
+"""Queue attributes: converts between AWS attribute names and texts and QueueSettings."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -40,7 +40,7 @@ MANAGED_SSE: Final = "SqsManagedSseEnabled"
 PARTITIONS: Final = "PenstockPartitions"
 RETENTION: Final = "PenstockRetentionPeriod"
 
-WHOLES: Final[dict[str, tuple[str, Span]]] = {
+INTEGERS: Final[dict[str, tuple[str, Span]]] = {
     "VisibilityTimeout": ("visibility_timeout_s", limits.VISIBILITY_S),
     "DelaySeconds": ("delay_s", limits.DELAY_S),
     "ReceiveMessageWaitTimeSeconds": ("wait_s", limits.WAIT_S),
@@ -54,15 +54,15 @@ CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
 _OTHERS: Final = {POLICY, KMS_KEY, KMS_REUSE, MANAGED_SSE}
-"""Kept and shown. A policy is the one of these that is looked at."""
+"""Stored and returned. Only the policy has an effect."""
 POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
-KNOWN: Final = {*WHOLES, *_OTHERS, *POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
+KNOWN: Final = {*INTEGERS, *_OTHERS, *POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 
 
 def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_arn) -> QueueSettings:
-    """The settings of a queue that is to be created with these attributes. `full_name`: see `changed`."""
+    """Returns the settings of a new queue with these attributes. `full_name`: see `changed`."""
     is_fifo = FIFO_QUEUE in attributes
-    if is_fifo and attributes[FIFO_QUEUE].lower() != "true":  # AWS knows it only as true
+    if is_fifo and attributes[FIFO_QUEUE].lower() != "true":  # AWS accepts only true
         raise unknown(FIFO_QUEUE)
     settings = QueueSettings(is_fifo=is_fifo)
     others = {name: value for name, value in attributes.items() if name != FIFO_QUEUE}
@@ -72,9 +72,9 @@ def new_settings(attributes: Mapping[str, str], full_name: FullName = name_in_ar
 def changed(
     settings: QueueSettings, attributes: Mapping[str, str], full_name: FullName = name_in_arn, *, is_new: bool = False
 ) -> QueueSettings:
-    """The settings with these attributes in place of what they were.
+    """Returns the settings with these attributes applied.
 
-    `full_name`: the full name of the queue that an ARN names; None if it is no ARN of a queue.
+    `full_name`: returns the full name of the queue that an ARN names; None if it is not the ARN of a queue.
     """
     if attributes.get(KMS_KEY) and attributes.get(MANAGED_SSE, "").lower() == "true":
         raise SqsError(
@@ -92,7 +92,7 @@ def changed(
         if name in FIFO_ONLY and not settings.is_fifo:
             raise _for_fifo(name)
         if name == PARTITIONS and not is_new and value != str(settings.partitions):
-            raise invalid_value(PARTITIONS, "Give the topic more partitions instead.")
+            raise invalid_value(PARTITIONS, "It is fixed once the queue exists; add partitions to its topic instead.")
         settings = _set(settings, name, value, full_name)
     if settings.fifo_throughput_limit == PER_GROUP and settings.deduplication_scope != SCOPE_GROUP:
         raise invalid_value("FifoThroughputLimit", f"{PER_GROUP} needs a DeduplicationScope of {SCOPE_GROUP}.")
@@ -106,9 +106,9 @@ def _for_fifo(name: str) -> SqsError:
 
 
 def _set(settings: QueueSettings, name: str, value: str, full_name: FullName) -> QueueSettings:
-    if name in WHOLES:
-        field, span = WHOLES[name]
-        numbers: dict[str, Any] = {field: _whole(name, value, span)}
+    if name in INTEGERS:
+        field, span = INTEGERS[name]
+        numbers: dict[str, Any] = {field: _parse_int(name, value, span)}
         return replace(settings, **numbers)
     if name in CHOICES:
         field, choices = CHOICES[name]
@@ -117,7 +117,7 @@ def _set(settings: QueueSettings, name: str, value: str, full_name: FullName) ->
         chosen: dict[str, Any] = {field: value}
         return replace(settings, **chosen)
     if name == "ContentBasedDeduplication":
-        return replace(settings, content_based_deduplication=_truth(name, value))
+        return replace(settings, content_based_deduplication=_parse_bool(name, value))
     if name == "RedrivePolicy":
         return replace(settings, redrive=_redrive(value, full_name))
     if name == "RedriveAllowPolicy":
@@ -131,25 +131,25 @@ def _others(others: Mapping[str, str], name: str, value: str) -> dict[str, str]:
     if name == POLICY and value:
         check_policy(value)
     elif name == KMS_REUSE:
-        _whole(name, value, limits.DATA_KEY_REUSE_S)
+        _parse_int(name, value, limits.DATA_KEY_REUSE_S)
     elif name == MANAGED_SSE:
-        value = "true" if _truth(name, value) else "false"
-    kept = {**others, name: value}
-    # A queue has one kind of encryption: that which was chosen last.
+        value = "true" if _parse_bool(name, value) else "false"
+    stored = {**others, name: value}
+    # A queue has one kind of encryption: the one set last.
     if name == KMS_KEY and value:
-        kept[MANAGED_SSE] = "false"
+        stored[MANAGED_SSE] = "false"
     elif name == MANAGED_SSE and value == "true":
-        kept[KMS_KEY] = ""
-    return {each: kept[each] for each in kept if kept[each]}
+        stored[KMS_KEY] = ""
+    return {each: stored[each] for each in stored if stored[each]}
 
 
-def _whole(name: str, value: str, span: Span) -> int:
+def _parse_int(name: str, value: str, span: Span) -> int:
     if not (value.isascii() and value.isdigit() and len(value) < 19 and int(value) in span):
         raise invalid_value(name, f"Must be an integer from {span.least} to {span.most}.")
     return int(value)
 
 
-def _truth(name: str, value: str) -> bool:
+def _parse_bool(name: str, value: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise invalid_value(name, "Must be true or false.")
     return value.lower() == "true"
@@ -168,7 +168,7 @@ def _policy(name: str, value: str) -> dict[str, Any]:
 
 
 def _redrive(value: str, full_name: FullName) -> Redrive | None:
-    """A RedrivePolicy; an empty one ends it."""
+    """Returns a parsed RedrivePolicy; None for an empty one, which removes it."""
     if not value:
         return None
     found = _policy("RedrivePolicy", value)
@@ -185,16 +185,18 @@ def _redrive(value: str, full_name: FullName) -> Redrive | None:
     target = full_name(arn) if isinstance(arn, str) else None
     if target is None:
         raise _redrive_error(value, "Invalid value for deadLetterTargetArn.")
-    # As a text, too: that is how it is in many templates.
-    whole = int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 9 else count
-    if type(whole) is not int or whole not in limits.RECEIVE_COUNT:
+    # Also as a string, as in many templates.
+    number = (
+        int(count) if isinstance(count, str) and count.isascii() and count.isdigit() and len(count) < 9 else count
+    )
+    if type(number) is not int or number not in limits.RECEIVE_COUNT:
         span = limits.RECEIVE_COUNT
         raise _redrive_error(
             value,
             f"Invalid value for maxReceiveCount: {count}, valid values are from {span.least} to {span.most} "
             "both inclusive.",
         )
-    return Redrive(queue=target, max_receive_count=whole)
+    return Redrive(queue=target, max_receive_count=number)
 
 
 def _redrive_error(value: str, reason: str) -> SqsError:
@@ -202,7 +204,7 @@ def _redrive_error(value: str, reason: str) -> SqsError:
 
 
 def _redrive_allow(value: str, full_name: FullName) -> RedriveAllow:
-    """A RedriveAllowPolicy; an empty one allows all, as having none does."""
+    """Returns a parsed RedriveAllowPolicy; an empty one allows all, like none."""
     found = _policy("RedriveAllowPolicy", value) if value else {}
     if not found:
         return RedriveAllow()
@@ -232,8 +234,8 @@ def invalid_value(name: str, reason: str) -> SqsError:
 
 
 def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
-    """All attributes that settings stand for. `arn` makes an ARN of a queue's full name."""
-    found = {name: str(getattr(settings, field)) for name, (field, _) in WHOLES.items()}
+    """Returns all attributes of the settings. `arn`: returns the ARN for a queue's full name."""
+    found = {name: str(getattr(settings, field)) for name, (field, _) in INTEGERS.items()}
     if settings.retention_s in limits.RETENTION_S:
         found.pop(RETENTION)
     if not settings.partitions:
@@ -257,7 +259,7 @@ def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
 
 
 def _shown_others(others: Mapping[str, str]) -> dict[str, str]:
-    """Attributes that do nothing, with AWS's defaults: SSE of SQS's own, or the key of KMS and its period."""
+    """Returns attributes without effect, with AWS's defaults: SQS-managed SSE, or the KMS key and period."""
     if KMS_KEY in others:
         return {KMS_REUSE: KMS_REUSE_DEFAULT, MANAGED_SSE: "false", **others}
     return {MANAGED_SSE: "true", **{name: value for name, value in others.items() if name != KMS_REUSE}}

@@ -1,4 +1,4 @@
-"""What batches have in common: up to ten entries, each with an id, each of which fails on its own."""
+"""Batch requests: reads up to ten entries with distinct ids, and builds the Successful and Failed lists."""
 
 import re
 from typing import Any, Final
@@ -20,7 +20,7 @@ _ID: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{BATCH_ID_CHARS_MAX}}}")
 
 
 def read_entries(params: Params, action: str) -> dict[str, Params]:
-    """The entries of a batch by their ids, in order. What is wrong with the batch itself fails all of it."""
+    """Returns the entries of a batch by id, in order. An error of the batch itself fails the whole request."""
     given = params.get("Entries")
     if type(given) is list and len(given) > BATCH_ENTRIES_MAX:
         raise SqsError(
@@ -46,14 +46,14 @@ def read_entries(params: Params, action: str) -> dict[str, Params]:
 
 
 def failed(name: str, error: PenstockError) -> dict[str, Any]:
-    """What is told of an entry that failed."""
-    told = translate(error)
-    fault = told.fault
-    return {"Id": name, "SenderFault": fault.is_sender, "Code": fault.code, "Message": told.message}
+    """Returns the result entry of a failed entry."""
+    shown_error = translate(error)
+    fault = shown_error.fault
+    return {"Id": name, "SenderFault": fault.is_sender, "Code": fault.code, "Message": shown_error.message}
 
 
 def result(successful: list[dict[str, Any]], failures: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is told of a batch. Of two lists, AWS leaves out the one that is empty."""
+    """Returns the result of a batch. AWS omits an empty list."""
     found: dict[str, Any] = {}
     if successful:
         found["Successful"] = successful

@@ -1,4 +1,4 @@
-"""One request, as its action sees it: parameters in the form that JSON has, whichever protocol they came by."""
+"""One SQS request as its action sees it: parameters in JSON form, caller, queue lookup, ARNs and URLs."""
 
 import re
 from collections.abc import Awaitable, Callable
@@ -31,23 +31,23 @@ from penstock.sqs.queue_names import (
 
 T = TypeVar("T")
 Result = dict[str, Any] | None
-"""What an action gives, as JSON has it; None where AWS answers nothing."""
+"""The result of an action in JSON form; None where AWS returns no result."""
 _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
 
 
 class Endpoint(NamedTuple):
-    """What a broker says of queues where a request does not."""
+    """Defaults of a broker for what a request does not contain."""
 
     host: str
-    """Where this broker is, for requests that do not say how they have found it."""
+    """This broker's address, for requests without a valid Host header."""
     account: str = ACCOUNT
     region: str = REGION
     has_regions: bool = False
-    """Whether queues of one name in several regions are several queues."""
+    """Whether queues with the same name in different regions are different queues."""
     is_local: bool = False
     """Whether only programs on this machine can reach it."""
     is_strict: Callable[[], bool] = lambda: False
-    """Whether AWS's 60 seconds are waited for after a queue was deleted or purged."""
+    """Whether AWS's 60-second waits after DeleteQueue and PurgeQueue apply."""
 
 
 class Call(NamedTuple):
@@ -56,15 +56,15 @@ class Call(NamedTuple):
     service: QueueService
     request: HttpRequest
     caller: AccessKey | None
-    """Who has signed it; None if signatures are not asked for."""
+    """The key that signed the request; None if signatures are not required."""
     endpoint: Endpoint
     slices: TimeSlices
     codec: Codec = JSON
 
-    # -- what it is about
+    # -- queues
 
     def queue(self) -> Queue:
-        """The queue whose URL is given. Raises UnknownQueue, or AccessDenied."""
+        """Returns the queue of the QueueUrl parameter. Raises UnknownQueue, or AccessDenied."""
         url = self.params.get("QueueUrl")
         if type(url) is not str or not url:
             url = checks.text(self.params, "QueueUrl")
@@ -72,7 +72,7 @@ class Call(NamedTuple):
         return self._default_queue(name, account) or self.queue_named(name, account if is_account(account) else "")
 
     def _default_queue(self, name: str, account: str) -> Queue | None:
-        """The queue of the default account that a request of it is about: most are, and need no namespaces."""
+        """Returns the queue in the default account, or None. A fast path without namespaces, for most requests."""
         caller, endpoint = self.caller, self.endpoint
         if endpoint.has_regions or "." in name or account not in (endpoint.account, ACCOUNT):
             return None
@@ -82,7 +82,7 @@ class Call(NamedTuple):
         return found if found is not None and found.owner == ACCOUNT else None
 
     def queue_named(self, name: str, account: str = "") -> Queue:
-        """The queue of this name in an account; empty: in the caller's."""
+        """Returns the queue in an account; empty: in the caller's. Raises UnknownQueue, or AccessDenied."""
         if len(name) > FULL_NAME_CHARS_MAX:
             raise errors.UnknownQueue(name)
         space = own = self.space
@@ -100,7 +100,7 @@ class Call(NamedTuple):
         return found
 
     def find(self, name: str, space: Namespace | None = None) -> Queue | None:
-        """A queue of the caller's account, or of another one. Without signatures, a full name will do, too."""
+        """Returns a queue of a namespace (default: the caller's), or None. Unsigned, full names work too."""
         space = space or self.space
         found = self.service.queue(space.full(name))
         if found is not None and (self.caller is None or space.has(found, self.endpoint.account)):
@@ -111,7 +111,7 @@ class Call(NamedTuple):
         return found if found is not None and space.has(found, self.endpoint.account) else None
 
     def _shared_queue(self, name: str, space: Namespace) -> Queue:
-        """A queue of another account, whose policy allows what is asked for. Nobody is told whether it is there."""
+        """Returns another account's queue whose policy allows the action. The error hides whether it exists."""
         caller, found = self.caller, self.find(name, space)
         assert caller is not None
         action = self.action.removesuffix("Batch")
@@ -131,7 +131,7 @@ class Call(NamedTuple):
         )
 
     def check_access(self, name: str) -> None:
-        """Refuse who may not use a queue of this name in its own account."""
+        """Raises AccessDenied if the caller may not use a queue of this name in its own account."""
         caller = self.caller
         if caller is not None and not caller.may_use(name):
             action = f"sqs:{self.action.lower()}"
@@ -142,47 +142,47 @@ class Call(NamedTuple):
             )
 
     def listed_name(self, queue: Queue) -> str:
-        """The own name of a queue that this caller sees among its own; empty if it does not."""
+        """Returns the queue's own name if the caller can see it among its own queues; else an empty string."""
         space = self.space
         name = space.own_name(queue)
         if self.caller is None or not name:
             return name
         return name if space.has(queue, self.endpoint.account) and self.caller.may_use(name) else ""
 
-    # -- whose queues it is about
+    # -- namespaces
 
     @property
     def owner(self) -> str:
-        """Whose a queue is that this request creates."""
+        """The owner of a queue that this request creates."""
         return self.caller.owner if self.caller is not None else ACCOUNT
 
     @property
     def space(self) -> Namespace:
-        """The queues of the caller's account, in the region that it talks to."""
+        """The namespace of the caller's account, in the region of the request."""
         owner = ACCOUNT if self.caller is None else owner_of(self.caller.owner, self.endpoint.account)
         return Namespace(owner, self._region_apart(self.region)) if self.endpoint.has_regions else Namespace(owner)
 
     def _region_apart(self, region: str) -> str:
-        """What stands for a region in full names: nothing for the default one."""
+        """Returns the region as used in full names: empty for the default one."""
         is_apart = self.endpoint.has_regions and region != self.endpoint.region and is_region(region)
         return region if is_apart else ""
 
     def space_of(self, queue: Queue) -> Namespace:
-        """The namespace of a queue that this request is about."""
+        """Returns the namespace of a queue that this request is about."""
         return self.space._replace(owner=owner_of(queue.owner, self.endpoint.account))
 
     def space_in_arn(self, parts: ArnParts) -> Namespace:
-        """Where an ARN says that a queue is; what it leaves out is as for the caller's own."""
+        """Returns the namespace in an ARN; missing parts are those of the caller."""
         own = self.space
         owner = owner_of(parts.account, self.endpoint.account) if is_account(parts.account) else own.owner
         region = self._region_apart(parts.region) if parts.region else own.region
         space = Namespace(owner, region)
-        # Without signatures nobody has an account: templates that were written for AWS name some.
+        # Without signatures there are no accounts, but templates written for AWS contain account ids.
         is_missing = self.caller is None and self.service.queue(space.full(parts.name)) is None
         return own if is_missing else space
 
     def full_name_in_arn(self, arn: str) -> str | None:
-        """The full name of the queue that an ARN names; None if it is no ARN of a queue."""
+        """Returns the full name of the queue that an ARN names; None if it is not the ARN of a queue."""
         parts = parts_of_arn(arn)
         if parts is None:
             return None
@@ -190,37 +190,37 @@ class Call(NamedTuple):
         found = self.find(parts.name, space)
         return space.full(parts.name) if found is None else found.name
 
-    # -- how things are called in its answer
+    # -- names in the response
 
     @property
     def sender(self) -> str:
-        """Who is noted as the sender of messages, if that is known."""
+        """The sender recorded in messages; empty if unknown."""
         owner = self.caller.owner if self.caller is not None else ""
         return self.endpoint.account if owner == ACCOUNT else owner
 
     @property
     def trace(self) -> bytes:
-        """The header by which AWS X-Ray follows requests; what is not text, or too long, is no such header."""
+        """The X-Amzn-Trace-Id header (AWS X-Ray); empty if it is missing, not text, or too long."""
         value = self.request.headers.get(b"x-amzn-trace-id", b"")
         return value if len(value) <= TRACE_CHARS_MAX and value.isascii() and checks.is_legal(value) else b""
 
     @property
     def region(self) -> str:
-        """The region that the client believes to talk to."""
+        """The region that the client uses."""
         return region_of(self.request) or self.endpoint.region
 
     def account(self, queue: Queue | None) -> str:
-        """The account of a queue, or of this request if there is none."""
+        """Returns the account of a queue, or of this request if there is none."""
         return account_of(self.owner if queue is None else queue.owner, self.endpoint.account)
 
     def arn(self, full: str) -> str:
-        """The ARN of a queue, by its full name."""
+        """Returns the ARN of a queue, by its full name."""
         queue = self.service.queue(full)
         space = self.space if queue is None else self.space_of(queue)
         return arn_of(self.region, self.account(queue), space.local(full))
 
     def url(self, queue: Queue) -> str:
-        """The queue's URL, at the host by which the client has found us."""
+        """Returns the queue's URL, with the host that the client used."""
         return self.url_of(self.space_of(queue).local(queue.name), self.account(queue))
 
     def url_of(self, name: str, account: str) -> str:
@@ -232,21 +232,21 @@ class Call(NamedTuple):
 
 
 Finished = Result | Awaitable[Result]
-"""A result, or one that takes several time slices to make."""
+"""A result, or an awaitable of one that takes several time slices."""
 
 
 class Pending(NamedTuple):
-    """A result that may not be there yet, and what is to be made of it."""
+    """A result that may not be available yet, and the function that finishes it."""
 
     found: Any
     """A list, or an Awaitable of one."""
     finish: Callable[[Any], Finished]
     undo: Callable[[Any], Callable[[], None] | None] | None = None
-    """Returns a function that undoes what was found, for a client that gets no answer; None: nothing to undo."""
+    """Returns a function that undoes the result, for a client that gets no answer; None: nothing to undo."""
 
 
 Outcome = Pending | Finished
-"""What carrying out an action gives: its result, or something to wait for."""
+"""The outcome of an action: its result, or something to wait for."""
 
 
 def then(
@@ -254,5 +254,5 @@ def then(
     finish: Callable[[list[T]], Finished],
     undo: Callable[[list[T]], Callable[[], None] | None] | None = None,
 ) -> Outcome:
-    """Finish what is there now, or what will be."""
+    """Finishes a result that is available now or later."""
     return finish(found) if undo is None and isinstance(found, list) else Pending(found, finish, undo)

@@ -1,4 +1,4 @@
-"""Parameters of requests: what type they have, and which values. What is wrong is said in AWS's words."""
+"""Checks the types and values of request parameters, with AWS's error messages."""
 
 import re
 from collections.abc import Mapping, Sized
@@ -18,7 +18,7 @@ _KINDS: Final = {
     list: "a list",
     dict: "a map",
 }
-# All bytes but the control characters that XML cannot carry.
+# All bytes except the control characters that XML does not allow.
 _LEGAL: Final = bytes(byte for byte in range(256) if byte >= 0x20 or byte in b"\t\n\r")
 _NO_CHARACTERS: Final = (b"\xef\xbf\xbe", b"\xef\xbf\xbf")
 
@@ -29,7 +29,7 @@ def wrong_type(name: str, value: object, wanted: str) -> SqsError:
 
 
 def text(params: Mapping[str, Any], name: str) -> str:
-    """A text that must be there."""
+    """Returns a required string. Raises MissingParameter."""
     value = params.get(name)
     if type(value) is str:
         if value:
@@ -40,15 +40,15 @@ def text(params: Mapping[str, Any], name: str) -> str:
 
 
 def maybe_text(params: Mapping[str, Any], name: str) -> str | None:
-    """A text, or None if it is not given."""
+    """Returns a string, or None if it is missing."""
     value = params.get(name)
     if value is not None and type(value) is not str:
         raise wrong_type(name, value, "a String")
     return value
 
 
-def maybe_whole(params: Mapping[str, Any], name: str) -> int | None:
-    """A whole number, or None if it is not given."""
+def maybe_int(params: Mapping[str, Any], name: str) -> int | None:
+    """Returns an integer, or None if it is missing."""
     value = params.get(name)
     if value is not None and type(value) is not int:
         raise wrong_type(name, value, "an Integer")
@@ -56,7 +56,7 @@ def maybe_whole(params: Mapping[str, Any], name: str) -> int | None:
 
 
 def texts(params: Mapping[str, Any], name: str) -> list[str]:
-    """A list of texts; empty if it is not given."""
+    """Returns a list of strings; empty if it is missing."""
     value = params.get(name)
     if value is None:
         return []
@@ -70,7 +70,7 @@ def texts(params: Mapping[str, Any], name: str) -> list[str]:
 
 
 def text_map(params: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Texts by their names; empty if it is not given."""
+    """Returns a map of strings; empty if it is missing."""
     value = params.get(name)
     if value is None:
         return {}
@@ -89,7 +89,7 @@ def _check_count(name: str, value: Sized) -> None:
 
 
 def entries(params: Mapping[str, Any], name: str) -> list[Params]:
-    """A list of structures; empty if it is not given. How many there are is for the caller to check first."""
+    """Returns a list of structures; empty if it is missing. The caller must check their number first."""
     value = params.get(name)
     if value is None:
         return []
@@ -108,7 +108,7 @@ def within(name: str, value: int, span: Span, reason: str) -> int:
 
 
 def token(name: str, value: str) -> str:
-    """A MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
+    """Checks a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
     if not _TOKEN.fullmatch(value):
         raise errors.invalid_parameter(
             name,
@@ -119,7 +119,7 @@ def token(name: str, value: str) -> str:
 
 
 def is_legal(value: bytes) -> bool:
-    """Whether a text, in UTF-8, has only characters that SQS takes: those that XML can carry."""
+    """Whether a UTF-8 text has only characters that SQS accepts: those allowed in XML."""
     if value.translate(None, _LEGAL):
         return False
     return value.isascii() or not any(each in value for each in _NO_CHARACTERS)

@@ -1,4 +1,4 @@
-"""The forms that answers have: AWS JSON 1.0, and the Query protocol's XML or JSON."""
+"""Response encodings of the SQS API: AWS JSON 1.0, and the Query protocol's XML or JSON."""
 
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
@@ -9,13 +9,13 @@ from penstock.sqs.errors import SqsError
 
 
 class Codec(NamedTuple):
-    """Encodes the answers of one request."""
+    """Encodes the responses to one request."""
 
     encode: Callable[[str, dict[str, Any] | None, bytes], HttpResponse]
-    """Of an action's name, its result and the request's id."""
+    """Takes an action's name, its result and the request's id."""
     encode_error: Callable[[SqsError, bytes], HttpResponse]
     encode_message: Callable[[dict[str, Any]], Any]
-    """Encodes one message of a large ReceiveMessage ahead, in a time slice of its own."""
+    """Encodes one message of a large ReceiveMessage in advance, in its own time slice."""
     is_xml: bool = False
 
 

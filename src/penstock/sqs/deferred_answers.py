@@ -1,6 +1,7 @@
-"""Makes answers of results that are not there yet, without a task. Cancelling the answer cancels the result.
+"""Builds the response to an action whose result is not available yet, without a task.
 
-What an action has done for a client that gets no answer is undone (`Pending.undo`), such as deliveries of messages.
+Cancelling the response cancels the result. What an action has done for a client that gets no answer is undone
+(`Pending.undo`), such as deliveries of messages.
 """
 
 import asyncio
@@ -21,12 +22,12 @@ Found = Pending | Awaitable[Any]
 def answer_later(
     found: Found, encode: Callable[[Result], HttpResponse], refuse: Callable[[PenstockError], HttpResponse]
 ) -> "HttpResponse | asyncio.Future[HttpResponse]":
-    """Returns the answer, or a future of it if the result is not there yet."""
-    return _Answering(encode, refuse).begin(found)
+    """Returns the response, or a future of it if the result is not available yet."""
+    return _DeferredAnswer(encode, refuse).begin(found)
 
 
-class _Answering:
-    """One answer in the making."""
+class _DeferredAnswer:
+    """A response in progress."""
 
     def __init__(
         self, encode: Callable[[Result], HttpResponse], refuse: Callable[[PenstockError], HttpResponse]
@@ -34,10 +35,10 @@ class _Answering:
         self._encode = encode
         self._refuse = refuse
         self._answer: asyncio.Future[HttpResponse] | None = None
-        """None as long as the result may be there at once."""
+        """None while the result may be available at once."""
         self._source: asyncio.Future[Any] | None = None
         self._undo: Callable[[], None] | None = None
-        """Undoes what the result stands for; moved to the response once there is one."""
+        """Undoes the result's effects; moved to the response once there is one."""
 
     def begin(self, found: Found) -> "HttpResponse | asyncio.Future[HttpResponse]":
         response = self._respond(lambda: found)
@@ -48,7 +49,7 @@ class _Answering:
         return self._answer
 
     def _respond(self, find: Callable[[], Any]) -> HttpResponse | None:
-        """Returns the response; None if the result is waited for."""
+        """Returns the response; None while it waits for the result."""
         try:
             found = find()
             while found is not None and not isinstance(found, dict):

@@ -1,4 +1,4 @@
-"""MD5 of bodies and of attributes: how SDKs check that nothing was changed on its way.
+"""MD5 digests of message bodies and attributes, by which SDKs detect corruption (MD5OfMessageBody).
 
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/SQSDeveloperGuide/sqs-message-metadata.html#sqs-attributes-md5-message-digest-calculation
 """
@@ -14,7 +14,7 @@ _BINARY: Final = b"\x02"
 
 
 class Attribute(NamedTuple):
-    """One attribute of a message, as it travels: its name, its type with whatever label, its value in bytes."""
+    """One message attribute: its name, its type with an optional custom label, its value in bytes."""
 
     name: str
     type: str
@@ -26,7 +26,7 @@ class Attribute(NamedTuple):
 
     @property
     def size(self) -> int:
-        """What it counts towards the size of its message."""
+        """Its part of the message size."""
         return len(self.name.encode()) + len(self.type.encode()) + len(self.value)
 
 
@@ -39,7 +39,7 @@ def md5_of_body(body: bytes) -> str:
 
 
 def md5_of_attributes(attributes: Iterable[Attribute]) -> str:
-    """By name; each name, type and value with its length in front, each value with its kind."""
+    """Digests the attributes by name: length-prefixed name, type and value, each value with its transport type."""
     found = md5(usedforsecurity=False)
     for attribute in sorted(attributes):
         name, kind = attribute.name.encode(), attribute.type.encode()

@@ -1,4 +1,4 @@
-"""AWS's errors: a code for each protocol, a status, and whose fault it is. What rooms below raise becomes one here.
+"""AWS error codes for both protocols, with HTTP status and sender fault; translates internal errors to them.
 
 https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/CommonErrors.html
 """
@@ -27,7 +27,7 @@ _COMMON: Final = "com.amazon.coral.service#"
 
 
 class Fault(NamedTuple):
-    """One kind of error. `type` is what JSON calls it, `code` what the Query protocol does."""
+    """A kind of error. `type` is its name in JSON, `code` its code in the Query protocol."""
 
     type: str
     code: str
@@ -40,12 +40,12 @@ class Fault(NamedTuple):
 
 
 def _own(name: str, code: str = "", status: int = 400) -> Fault:
-    """An error of SQS. Most codes have its name in front."""
+    """An error of SQS. Most codes have the service name as prefix."""
     return Fault(_SQS + name, code or f"AWS.SimpleQueueService.{name}", status)
 
 
 def _common(name: str, code: str, status: int = 400, *, is_sender: bool = True) -> Fault:
-    """An error that all of AWS's services have."""
+    """An error common to all AWS services."""
     return Fault(_COMMON + name, code, status, is_sender)
 
 
@@ -71,7 +71,7 @@ INVALID_PARAMETER_VALUE: Final = _common("InvalidParameterValueException", "Inva
 MISSING_PARAMETER: Final = _common("MissingRequiredParameterException", "MissingParameter")
 INVALID_ACTION: Final = _common("UnknownOperationException", "InvalidAction")
 UNKNOWN_OPERATION: Final = _common("UnknownOperationException", "UnknownOperationException", 404)
-"""Of a request of the Query protocol that names no action."""
+"""For a Query request without an action."""
 INVALID_REQUEST: Final = _common("InvalidRequest", "InvalidRequest")
 SERIALIZATION: Final = _common("SerializationException", "SerializationException")
 MALFORMED_QUERY: Final = _common("MalformedQueryString", "MalformedQueryString", 404)
@@ -86,9 +86,9 @@ REFUSALS: Final[dict[str, Fault]] = {
     "RequestExpired": _common("RequestExpired", "RequestExpired"),
     "AccessDenied": _common("AccessDeniedException", "AccessDenied", 403),
 }
-"""What security/errors.py calls them."""
+"""By the class names of security/errors.py."""
 
-_PASSING: Final = {
+_RETRIABLE: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.LEADER_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS,
@@ -103,7 +103,7 @@ _PASSING: Final = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.BROKER_NOT_AVAILABLE,
 }
-"""What may be gone when it is asked again: SDKs do so on a 503."""
+"""Transient errors: SDKs retry after a 503."""
 
 
 NO_SUCH_QUEUE: Final = "The specified queue does not exist."
@@ -111,7 +111,7 @@ NO_QUEUE_OR_NO_ACCESS: Final = "The specified queue does not exist or you do not
 
 
 class SqsError(PenstockError):
-    """An error as clients are told of it."""
+    """An error as returned to clients."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -121,7 +121,7 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """This broker knows no queue of a full name, and nothing has been done yet. Empty: there is none to look for."""
+    """This broker knows no queue with a full name; nothing was done yet. Empty name: do not search the store."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)
@@ -162,11 +162,11 @@ _KNOWN: Final[dict[type[PenstockError], tuple[Fault, str]]] = {
     InvalidTopic: (INVALID_PARAMETER_VALUE, ""),
     UnknownTopicOrPartition: (RESOURCE_NOT_FOUND, ""),
 }
-"""Errors from below, and AWS's words for them where it has some."""
+"""Internal errors, with AWS's message where it has one."""
 
 
 def translate(error: PenstockError) -> SqsError:
-    """What a client is told of an error that came from below."""
+    """Returns the AWS error for an internal one."""
     if isinstance(error, SqsError):
         return error
     if isinstance(error, Refused):
@@ -175,6 +175,6 @@ def translate(error: PenstockError) -> SqsError:
         if kind in _KNOWN:
             fault, words = _KNOWN[kind]
             return SqsError(fault, words or error.message)
-    if error.code in _PASSING:
+    if error.code in _RETRIABLE:
         return SqsError(SERVICE_UNAVAILABLE, f"{error.message or type(error).__name__}; try again")
     return SqsError(INTERNAL_FAILURE, f"The request processing has failed: {error.message or type(error).__name__}")

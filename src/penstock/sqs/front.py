@@ -1,6 +1,6 @@
-"""The front end: takes a request of either protocol, has its action carried out, and gives the answer back.
+"""The SQS front end: verifies, decodes and runs an HTTP request of either protocol, and encodes the response.
 
-The steps of a large request (signature, decoding, action) take some milliseconds each, and have a time slice each.
+The steps of a large request (signature, decoding, action) take some milliseconds each, and each gets a time slice.
 """
 
 import asyncio
@@ -33,31 +33,30 @@ from penstock.sqs.errors import (
 from penstock.sqs.limits import FULL_NAME_CHARS_MAX
 from penstock.sqs.queue_names import is_queue_path
 from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
-from penstock.sqs.request_counts import PEEK, UNKNOWN, Tally
+from penstock.sqs.request_counts import PEEK, UNKNOWN, RequestCounts
 
 logger = logging.getLogger(__name__)
 
-LOOKS_MAX: Final = 16
-"""Requests at a time that look for a queue in the store."""
+LOOKUPS_MAX: Final = 16
+"""Concurrent requests that look for a queue in the store."""
 LARGE_BYTES: Final = 256 << 10
 """Requests with larger bodies are answered in time slices."""
 _TARGET_CHARS_MAX: Final = 100
-_OF_NO_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
-"""Actions that the URL of a queue is no endpoint of."""
+_WITHOUT_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
+"""Actions that are not valid at the URL of a queue."""
 
 Answered = HttpResponse | Awaitable[HttpResponse]
 
 
-class _Opened(NamedTuple):
-    """What the first steps of a large request have found out: who has signed it; its action, if that is a parameter,
-    and its parameters."""
+class _DecodedRequest(NamedTuple):
+    """A large request after its first steps: signing key, action (if it is a parameter) and parameters."""
 
     caller: AccessKey | None
     decoded: tuple[str, dict[str, Any]]
 
 
 class SqsFront:
-    """Answers every request of the SQS API. It keeps nothing of them: any broker can answer the next."""
+    """Answers every request of the SQS API. It keeps no state between requests: any broker can answer the next."""
 
     def __init__(
         self,
@@ -69,7 +68,7 @@ class SqsFront:
         seed: bytes,
         credentials: Credentials | None = None,
     ) -> None:
-        """`seed`: ten random bytes that begin the ids of requests."""
+        """`seed`: ten random bytes that request ids start with."""
         load_actions()
         self._service = service
         self._clock = clock
@@ -77,13 +76,13 @@ class SqsFront:
         prefix = seed.hex()
         self._prefix = f"{prefix[:8]}-{prefix[8:12]}-{prefix[12:16]}-{prefix[16:20]}-".encode()
         self._numbers = count(1)
-        self._looking = 0
+        self._lookups = 0
         self._slices = slices
-        self.tally: Final = Tally()
+        self.request_counts: Final = RequestCounts()
         self._verifier = None if credentials is None else Verifier(credentials)
 
     def use(self, credentials: Credentials) -> None:
-        """From now on, these keys count and no others."""
+        """Replaces the access keys."""
         self._verifier = Verifier(credentials)
 
     def answer(self, request: HttpRequest) -> Answered:
@@ -117,52 +116,54 @@ class SqsFront:
             if target is None:
                 query = query_codec.decode(request)
                 yield
-                return self._answer_query(request, request_id, _Opened(caller, query))
+                return self._answer_query(request, request_id, _DecodedRequest(caller, query))
             params = json_codec.decode(request.body)
             yield
-            return self._answer_json(request, request_id, target, _Opened(caller, ("", params)))
+            return self._answer_json(request, request_id, target, _DecodedRequest(caller, ("", params)))
         except PenstockError as error:
             action = TARGETS.get(target or b"")
             name = UNKNOWN if action is None else action.name
-            self.tally.requests[name] += 1
+            self.request_counts.requests[name] += 1
             codec = _query_codec(request) if target is None else JSON
-            return codec.encode_error(self._told(name, error), request_id)
+            return codec.encode_error(self._translate_error(name, error), request_id)
 
     def _verify(self, request: HttpRequest) -> AccessKey | None:
         return None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
 
     def _answer_json(
-        self, request: HttpRequest, request_id: bytes, target: bytes, opened: "_Opened | None" = None
+        self, request: HttpRequest, request_id: bytes, target: bytes, decoded_request: "_DecodedRequest | None" = None
     ) -> Answered:
         action = TARGETS.get(target)
         name = UNKNOWN if action is None else action.name
-        self.tally.requests[name] += 1
+        self.request_counts.requests[name] += 1
         try:
-            caller = self._verify(request) if opened is None else opened.caller
+            caller = self._verify(request) if decoded_request is None else decoded_request.caller
             if action is None:
                 shown = target[:_TARGET_CHARS_MAX].decode("latin-1")
                 raise SqsError(INVALID_ACTION, f"There is no action {shown!r}.")
             if caller is not None:
                 _check_permission(caller, action)
-            params = json_codec.decode(request.body) if opened is None else opened.decoded[1]
+            params = json_codec.decode(request.body) if decoded_request is None else decoded_request.decoded[1]
             found = self._run(
                 action, Call(name, params, self._service, request, caller, self._endpoint, self._slices)
             )
         except PenstockError as error:
-            return json_codec.encode_error(self._told(name, error), request_id)
+            return json_codec.encode_error(self._translate_error(name, error), request_id)
         return self._encode(JSON, name, found, request_id)
 
-    def _answer_query(self, request: HttpRequest, request_id: bytes, opened: "_Opened | None" = None) -> Answered:
+    def _answer_query(
+        self, request: HttpRequest, request_id: bytes, decoded_request: "_DecodedRequest | None" = None
+    ) -> Answered:
         name, codec = UNKNOWN, _query_codec(request)
         try:
             if request.method in (b"GET", b"HEAD") and "Action=" not in request.query:  # signed or not
                 raise SqsError(UNKNOWN_OPERATION, "The URL has no parameter Action.")
-            caller = self._verify(request) if opened is None else opened.caller
-            wanted, params = query_codec.decode(request) if opened is None else opened.decoded
+            caller = self._verify(request) if decoded_request is None else decoded_request.caller
+            wanted, params = query_codec.decode(request) if decoded_request is None else decoded_request.decoded
             if not wanted:
                 raise SqsError(UNKNOWN_OPERATION, "The request has no parameter Action.")
             action = ACTIONS.get(wanted)
-            if action is None or (wanted in _OF_NO_QUEUE and is_queue_path(request.path)):
+            if action is None or (wanted in _WITHOUT_QUEUE and is_queue_path(request.path)):
                 shown = wanted[:_TARGET_CHARS_MAX]
                 raise SqsError(INVALID_ACTION, f"The action {shown} is not valid for this endpoint.")
             name = action.name
@@ -171,80 +172,80 @@ class SqsFront:
             call = Call(name, params, self._service, request, caller, self._endpoint, self._slices, codec)
             found = self._run(action, call)
         except PenstockError as error:
-            return codec.encode_error(self._told(name, error), request_id)
+            return codec.encode_error(self._translate_error(name, error), request_id)
         finally:
-            self.tally.requests[name] += 1
+            self.request_counts.requests[name] += 1
         return self._encode(codec, name, found, request_id)
 
     def _encode(
         self, codec: Codec, name: str, found: Outcome | Awaitable[Result | Pending], request_id: bytes
     ) -> Answered:
-        """Returns the answer of an action that has been carried out, or is under way."""
+        """Returns the response of an action that has finished or is in progress."""
         if found is None or isinstance(found, dict):
             return codec.encode(name, found, request_id)
         return answer_later(
             found,
             lambda result: codec.encode(name, result, request_id),
-            lambda error: codec.encode_error(self._told(name, error), request_id),
+            lambda error: codec.encode_error(self._translate_error(name, error), request_id),
         )
 
     def _answer_peek(self, request: HttpRequest, request_id: bytes) -> Answered:
-        """Messages that are shown and not taken: to those alone who could do everything else with them, too."""
+        """Shows messages without receiving them, only where every client may do everything anyway."""
         codec = peek_endpoint.codec_of(request)
-        self.tally.requests[PEEK] += 1
+        self.request_counts.requests[PEEK] += 1
         try:
             if self._verifier is not None or not self._endpoint.is_local:
                 raise AccessDenied(
-                    f"{peek_endpoint.PATH} is served by a broker without --credentials, at a loopback address, only"
+                    f"{peek_endpoint.PATH} is served only by a broker without --credentials at a loopback address"
                 )
             if len(request.body) > LARGE_BYTES:
                 raise SqsError(INVALID_REQUEST, f"A request to {peek_endpoint.PATH} has at most {LARGE_BYTES} bytes.")
             wanted = peek_endpoint.read(request)
         except PenstockError as error:
-            return codec.encode_error(self._told(PEEK, error), request_id)
+            return codec.encode_error(self._translate_error(PEEK, error), request_id)
         call = Call(peek_endpoint.ACTION, {}, self._service, request, None, self._endpoint, self._slices, codec)
         action = Action(PEEK, "", lambda call: peek_endpoint.peek(call, wanted))
         return answer_later(
-            self._run_on(action, call, peek_endpoint.peek(call, wanted)),
+            self._await_action(action, call, peek_endpoint.peek(call, wanted)),
             lambda result: codec.encode(peek_endpoint.ACTION, result, request_id),
-            lambda error: codec.encode_error(self._told(PEEK, error), request_id),
+            lambda error: codec.encode_error(self._translate_error(PEEK, error), request_id),
         )
 
-    def _told(self, name: str, error: PenstockError) -> SqsError:
-        """What the client is told of an error, which is counted."""
-        told = translate(error)
-        self.tally.errors[name, told.fault.code] += 1
-        if not told.fault.is_sender:
-            logger.warning("sqs_failed action=%s code=%s reason=%r", name, told.fault.code, str(error))
-        return told
+    def _translate_error(self, name: str, error: PenstockError) -> SqsError:
+        """Translates an error for the client, and counts it."""
+        error_shown = translate(error)
+        self.request_counts.errors[name, error_shown.fault.code] += 1
+        if not error_shown.fault.is_sender:
+            logger.warning("sqs_failed action=%s code=%s reason=%r", name, error_shown.fault.code, str(error))
+        return error_shown
 
-    # -- queues that this broker has yet to hear of: behind a load balancer, another one may have made them just now
+    # -- queues not in the metadata image yet: behind a load balancer, another broker may have just created them
 
     def _run(self, action: Action, call: Call) -> "Outcome | Awaitable[Result | Pending]":
-        """Carry out an action; once more, if it is about a queue that only the store knows."""
+        """Runs an action; retries once if its queue is in the store but not in the metadata image yet."""
         try:
             found = action.run(call)
         except UnknownQueue as error:
-            return self._run_again(action, call, error)
+            return self._retry_after_lookup(action, call, error)
         if found is None or isinstance(found, (dict, Pending)):
             return found
-        return self._run_on(action, call, found)
+        return self._await_action(action, call, found)
 
-    async def _run_on(self, action: Action, call: Call, found: Awaitable[Result]) -> Result | Pending:
+    async def _await_action(self, action: Action, call: Call, found: Awaitable[Result]) -> Result | Pending:
         try:
             return await found
         except UnknownQueue as error:
-            return await self._run_again(action, call, error)
+            return await self._retry_after_lookup(action, call, error)
 
-    async def _run_again(self, action: Action, call: Call, error: UnknownQueue) -> Result | Pending:
-        # Whoever asks for queues that are not there must not keep the store busy.
-        if self._looking >= LOOKS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
+    async def _retry_after_lookup(self, action: Action, call: Call, error: UnknownQueue) -> Result | Pending:
+        # Requests for queues that do not exist must not overload the store.
+        if self._lookups >= LOOKUPS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
             raise error
-        self._looking += 1
+        self._lookups += 1
         try:
-            await self._service.look_up(error.name)
+            await self._service.wait_for_queue(error.name)
         finally:
-            self._looking -= 1
+            self._lookups -= 1
         found = action.run(call)
         return found if found is None or isinstance(found, (dict, Pending)) else await found
 

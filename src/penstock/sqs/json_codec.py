@@ -1,4 +1,4 @@
-"""AWS JSON 1.0: parameters as one JSON object, the action in a header; results and errors likewise."""
+"""AWS JSON 1.0: decodes parameters from a JSON object, encodes results and errors; the action is in a header."""
 
 import re
 from typing import Any, Final
@@ -12,27 +12,27 @@ from penstock.sqs.errors import SERIALIZATION, SqsError
 CONTENT_TYPE: Final = "application/x-amz-json-1.0"
 TARGET_PREFIX: Final = b"AmazonSQS."
 STRINGS_MAX: Final = 4096
-"""Of a body, names included. A batch of ten entries of ten attributes has fewer than 1,000."""
+"""Strings of a body, including names. A batch of ten entries with ten attributes has fewer than 1,000."""
 STRUCTURE_BYTES_MAX: Final = 128 << 10
-"""Of a body, besides its strings. The same batch has 3,000, or 20,000 if it is indented."""
+"""Bytes of a body without its strings. The same batch has 3,000, or 20,000 if it is indented."""
 UNCHECKED_BYTES: Final = 320 << 10
-"""Bodies up to here are parsed in some 10 ms, whatever is in them. A message of 256 KiB fits in, with escapes."""
+"""Bodies up to this size take at most some 10 ms to parse. A message of 256 KiB fits, with escapes."""
 _SMALL_BYTES: Final = 16 << 10
-"""Beyond, counting names by skipping strings is faster than searching for names, if strings have no escapes."""
+"""Above this, counting names by skipping strings is faster than searching for names, if strings have no escapes."""
 _SEARCHED_BYTES_MAX: Final = 2 << 20
-"""How much may be searched for names, all searches together."""
+"""Bytes that may be searched for names, over all searches."""
 _BACKSLASH: Final = ord("\\")
 _LATIN1: Final = re2.Options()
 _LATIN1.encoding = re2.Options.Encoding.LATIN1
 _STRING: Final = re2.compile(rb'(?s)"(?:[^"\\]|\\.)*"', _LATIN1)
 _SHORT_STRING: Final = re.compile(rb'(?s)"(?:[^"\\]|\\.){0,100}+"')
-"""The same without RE2, of which a call takes ten times as long as a short string does. It does not backtrack."""
+"""The same without RE2, where one call takes ten times as long as a short string. It does not backtrack."""
 
 
 def decode(body: bytes) -> dict[str, Any]:
     """Returns the parameters of a request. Raises SerializationException.
 
-    The body must be an object that gives no name twice, of which parsers take the first or the last.
+    The body must be an object without duplicate names, because parsers disagree on which value wins.
     """
     if not body:
         return {}
@@ -54,7 +54,7 @@ def decode(body: bytes) -> dict[str, Any]:
     if count is None:
         if len(found) * len(body) <= _SEARCHED_BYTES_MAX:
             for name in found:
-                # A quote within a string is escaped, so that a name in quotes is a name, or all of some string.
+                # Quotes inside strings are escaped, so a quoted name is a name or an entire string.
                 if body.count(b'"%s"' % name.encode()) != 1:
                     break
             else:
@@ -75,9 +75,9 @@ def _too_many_values() -> SqsError:
 
 
 def _count_names(body: bytes) -> int | None:
-    """Returns how many names the outermost object gives; None if a body has too many values.
+    """Returns how many names the outermost object has; None if the body has too many values.
 
-    What makes a request large is long strings. A megabyte of empty lists would take a tenth of a second to parse.
+    Legitimate large requests have long strings. A megabyte of empty lists would take a tenth of a second to parse.
     """
     count = depth = strings = size = end = 0
     while True:
@@ -98,11 +98,11 @@ def _count_names(body: bytes) -> int | None:
             matched = _SHORT_STRING.match(body, start) or _STRING.match(body, start)
             end = matched.end() if matched is not None else 0
         if not end:
-            return count  # a string that does not end: it is no JSON
+            return count  # an unterminated string: not JSON
 
 
 def fragment(value: dict[str, Any]) -> orjson.Fragment:
-    """Encodes a part of a result ahead: a result that has some is put together at little cost."""
+    """Encodes part of a result in advance, so that building the whole result is cheap."""
     return orjson.Fragment(orjson.dumps(value))
 
 
@@ -114,11 +114,11 @@ def encode(result: dict[str, Any] | None, request_id: bytes) -> HttpResponse:
 def encode_error(error: SqsError, request_id: bytes) -> HttpResponse:
     fault = error.fault
     body = orjson.dumps({"__type": fault.type, "message": _clean(error.message)})
-    # For SDKs whose users look for the codes of the older protocol.
+    # For applications that check the codes of the older protocol.
     compatible = f"x-amzn-query-error: {fault.code};{fault.whose}\r\n".encode()
     return HttpResponse(fault.status, body, CONTENT_TYPE, compatible + b"x-amzn-requestid: %s\r\n" % request_id)
 
 
 def _clean(text: str) -> str:
-    """Without lone surrogates, which no JSON can carry."""
+    """Replaces lone surrogates, which JSON cannot contain."""
     return text.encode("utf-8", "replace").decode()

@@ -1,4 +1,4 @@
-"""Every limit of the SQS API, in one table: what is checked, named in errors, and listed in docs/sqs.md.
+"""All limits of the SQS API in one table, as checked, named in errors, and listed in docs/sqs.md.
 
 They are AWS's own, unless a line says otherwise.
 """
@@ -21,10 +21,10 @@ BATCH_BYTES_MAX: Final = 1_048_576
 BATCH_ID_CHARS_MAX: Final = 80
 QUEUE_NAME_CHARS_MAX: Final = 80
 FULL_NAME_CHARS_MAX: Final = 128
-"""Of a queue's name with its account and its region in front."""
+"""Of a queue's name with its account and region as prefix."""
 MESSAGE_ATTRIBUTES_MAX: Final = 10
 ATTRIBUTES_SHOWN_MAX: Final = 1000
-"""Headers of a record of a Kafka client that are shown as attributes of a message. Ours."""
+"""Headers of a Kafka client's record that are returned as message attributes. Ours."""
 ATTRIBUTE_NAME_CHARS_MAX: Final = 256
 ATTRIBUTE_TYPE_CHARS_MAX: Final = 256
 NUMBER_DIGITS_MAX: Final = 38
@@ -52,7 +52,7 @@ ACTIONS_PER_STATEMENT_MAX: Final = 7
 LABEL_CHARS_MAX: Final = 80
 """Of a permission."""
 OTHER_BYTES_MAX: Final = 262_144
-"""Of an attribute that is kept and does nothing. Ours."""
+"""Of an attribute that is stored but has no effect. Ours."""
 
 RECEIPT_CHARS_MAX: Final = 1024
 HANDLE_CHARS_MAX: Final = 2048

@@ -1,6 +1,7 @@
-"""Attributes of messages: AWS's structures on one side, headers of records on the other, one for one.
+"""Message attributes: converts between AWS's MessageAttributes and record headers, one to one.
 
-The value of a header is the attribute's bytes. Which ones are not plain text is said by one more header.
+The value of a header is the attribute's value in bytes. The types of attributes other than String are in one more
+header.
 """
 
 import json
@@ -38,7 +39,7 @@ def illegal_characters() -> SqsError:
 
 
 def read_attributes(params: Mapping[str, Any]) -> list[Attribute]:
-    """The MessageAttributes of a message that is sent."""
+    """Returns the MessageAttributes of a message to send."""
     given = params.get("MessageAttributes")
     if not given:
         return []
@@ -55,7 +56,7 @@ def read_attributes(params: Mapping[str, Any]) -> list[Attribute]:
 
 
 def read_system_attributes(params: Mapping[str, Any]) -> list[Attribute]:
-    """The MessageSystemAttributes of a message that is sent: AWSTraceHeader, or none."""
+    """Returns the MessageSystemAttributes of a message to send: AWSTraceHeader, or none."""
     given = params.get("MessageSystemAttributes")
     if not given:
         return []
@@ -148,7 +149,7 @@ def _check_number(name: str, value: str) -> None:
 
 
 def to_headers(attributes: Iterable[Attribute]) -> list[tuple[str, bytes | None]]:
-    """The headers that keep attributes."""
+    """Returns the headers that store attributes."""
     headers: list[tuple[str, bytes | None]] = [(each.name, each.value) for each in attributes]
     types = {each.name: each.type for each in attributes if each.type != STRING}
     if types:
@@ -157,16 +158,16 @@ def to_headers(attributes: Iterable[Attribute]) -> list[tuple[str, bytes | None]
 
 
 class Filter(NamedTuple):
-    """Which attributes somebody wants to see."""
+    """Which attributes a receiver requests."""
 
     is_all: bool = False
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
-    """In order, and none begins with another: the last one that is not greater than a name is the one to look at."""
+    """Sorted, and none starts with another: only the last one that is not greater than a name can match it."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Filter":
-        """By names; `All`, `*` and `.*` are all, `foo.*` is all that begin with `foo`."""
+        """Parses names; `All`, `*` and `.*` select all, `foo.*` those that start with `foo`."""
         found = frozenset(names)
         prefixes: list[str] = []
         for prefix in sorted(each.removesuffix(".*") for each in found if each.endswith(".*")):
@@ -177,15 +178,15 @@ class Filter(NamedTuple):
     def wants(self, name: str) -> bool:
         if self.is_all or name in self.names:
             return True
-        place = bisect_right(self.prefixes, name)
-        return place > 0 and name.startswith(self.prefixes[place - 1])
+        position = bisect_right(self.prefixes, name)
+        return position > 0 and name.startswith(self.prefixes[position - 1])
 
 
 NOTHING: Final = Filter()
 
 
 def from_headers(headers: Headers, wanted: Filter) -> list[Attribute]:
-    """The attributes that headers stand for, whoever has written them: text is String, all else is Binary."""
+    """Returns the attributes in headers, also of records from Kafka clients: text is String, all else is Binary."""
     headers = headers[: limits.ATTRIBUTES_SHOWN_MAX]
     types = _types_of(headers)
     found: dict[str, Attribute] = {}
@@ -217,7 +218,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def shown(attributes: Iterable[Attribute]) -> dict[str, dict[str, str]]:
-    """Attributes as an answer has them."""
+    """Returns attributes as in a response."""
     return {
         each.name: {"BinaryValue": b64encode(each.value).decode(), "DataType": each.type}
         if each.is_binary

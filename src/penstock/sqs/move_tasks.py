@@ -1,4 +1,4 @@
-"""Move tasks: what they are called, and what is told of them."""
+"""Message move tasks in the SQS API: task handles, source and destination ARNs, and task descriptions."""
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -14,7 +14,7 @@ from penstock.sqs.queue_names import parts_of_arn
 
 
 def queue_at(call: Call, parameter: str, arn: str) -> Queue:
-    """The queue that an ARN names. Raises ResourceNotFoundException."""
+    """Returns the queue that an ARN names. Raises ResourceNotFoundException."""
     parts = parts_of_arn(arn)
     if parts is None:
         raise errors.invalid_value(
@@ -23,25 +23,25 @@ def queue_at(call: Call, parameter: str, arn: str) -> Queue:
         )
     call.check_access(parts.name)
     space = call.space_in_arn(parts)
-    # Messages are moved within one account, by its own keys.
+    # Messages can be moved only within one account, with its own keys.
     queue = call.find(parts.name, space) if call.caller is None or space == call.space else None
     if queue is None:
-        said = f"The resource that you specified for the {parameter} parameter doesn't exist."
-        raise errors.UnknownQueue(space.full(parts.name), RESOURCE_NOT_FOUND, said)
+        message = f"The resource that you specified for the {parameter} parameter doesn't exist."
+        raise errors.UnknownQueue(space.full(parts.name), RESOURCE_NOT_FOUND, message)
     return queue
 
 
 def handle_of(call: Call, task: MoveTask) -> str:
-    """What a client knows a task by. It tells the queue, so that whoever may not use that may not cancel."""
-    told = {"taskId": task.handle, "sourceArn": call.arn(task.source)}
-    return urlsafe_b64encode(json.dumps(told).encode()).decode()
+    """Returns the TaskHandle. It contains the source queue, so that a cancel can check access to it."""
+    content = {"taskId": task.handle, "sourceArn": call.arn(task.source)}
+    return urlsafe_b64encode(json.dumps(content).encode()).decode()
 
 
 def read_handle(handle: str) -> tuple[str, str]:
-    """The task's own handle, and the ARN of its source."""
+    """Returns the internal handle of the task, and the ARN of its source."""
     try:
-        told = json.loads(urlsafe_b64decode(handle) if len(handle) <= HANDLE_CHARS_MAX else "")
-        task, arn = told["taskId"], told["sourceArn"]
+        content = json.loads(urlsafe_b64decode(handle) if len(handle) <= HANDLE_CHARS_MAX else "")
+        task, arn = content["taskId"], content["sourceArn"]
     except (ValueError, KeyError, TypeError, RecursionError):
         task = arn = None
     if not isinstance(task, str) or not isinstance(arn, str):
@@ -50,7 +50,7 @@ def read_handle(handle: str) -> tuple[str, str]:
 
 
 def shown_task(call: Call, task: MoveTask) -> dict[str, Any]:
-    """As ListMessageMoveTasks has it. Only a task that runs can be cancelled, and shows its handle."""
+    """Returns a task as in ListMessageMoveTasks. Only a running task can be cancelled, and includes its handle."""
     found: dict[str, Any] = {
         "Status": task.status.value,
         "SourceArn": call.arn(task.source),

@@ -1,4 +1,4 @@
-"""Lists that are given a page at a time, however many names there are to choose from."""
+"""Pagination of ListQueues and similar actions (MaxResults, NextToken), in time slices for many names."""
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_right
@@ -12,17 +12,17 @@ from penstock.sqs.checks import Params
 from penstock.sqs.limits import HANDLE_CHARS_MAX, RESULTS_MAX, Span
 
 NAMES_PER_STEP: Final = 2000
-"""Where there are more names, they are looked at in steps."""
+"""With more names than this, they are scanned in steps."""
 
 
 class Page(NamedTuple):
     names: list[str]
     next_token: str | None
-    """What to ask for the rest with; None: there is none."""
+    """The token for the next page; None on the last one."""
 
 
 def page_of(names: Iterable[str], params: Params) -> Page:
-    """The names that are asked for, in order. A token says after which name to go on: it outlives that queue."""
+    """Returns a page of the sorted names. The token is the last name of the page, even if that is deleted."""
     limit, after = _read(params)
     found = sorted(names)
     first = bisect_right(found, after) if after else 0
@@ -32,18 +32,18 @@ def page_of(names: Iterable[str], params: Params) -> Page:
 
 
 def page_steps(names: Iterable[str], is_wanted: Callable[[str], bool], params: Params) -> Steps[Page]:
-    """As `page_of`, of all names that are wanted. `names` must not change meanwhile."""
+    """As `page_of`, in steps, for the names that are wanted. `names` must not change meanwhile."""
     limit, after = _read(params)
     left, found = iter(names), list[str]()
-    while looked := list(islice(left, NAMES_PER_STEP)):
-        found = sorted([*found, *(name for name in looked if name > after and is_wanted(name))])[: limit + 1]
+    while chunk := list(islice(left, NAMES_PER_STEP)):
+        found = sorted([*found, *(name for name in chunk if name > after and is_wanted(name))])[: limit + 1]
         yield
     return page_of(found, params)
 
 
 def _read(params: Params) -> tuple[int, str]:
-    """How many names a page has, and after which name it begins."""
-    limit = checks.maybe_whole(params, "MaxResults")
+    """Returns the page size, and the name after which the page starts."""
+    limit = checks.maybe_int(params, "MaxResults")
     if limit is None:
         limit = RESULTS_MAX
     checks.within("MaxResults", limit, Span(1, RESULTS_MAX), f"Must be between 1 and {RESULTS_MAX}.")

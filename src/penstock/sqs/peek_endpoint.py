@@ -1,12 +1,12 @@
-"""`/_aws/sqs/messages`: shows the messages of a queue without taking them, as LocalStack's endpoint of this name.
+"""`/_aws/sqs/messages`: shows the messages of a queue without receiving them, like LocalStack's endpoint.
 
-It is for people who look into a queue while they develop, and for tests: only a broker that asks for no signatures
-and listens at a loopback address serves it. https://docs.localstack.cloud/aws/services/sqs/
+It is for development and tests: only a broker that requires no signatures and listens at a loopback address serves
+it. https://docs.localstack.cloud/aws/services/sqs/
 """
 
 from typing import Any, Final, NamedTuple
 
-from penstock.broker.queues.peek import Peek, Peeked
+from penstock.broker.queues.peek import PeekedMessage, PeekRequest
 from penstock.cluster.queues import Queue
 from penstock.foundation.http import HttpRequest
 from penstock.foundation.steps import Steps
@@ -24,16 +24,16 @@ from penstock.wire.messages.queue_peek import BYTES_MAX, DELAYED, MESSAGES_MAX, 
 PATH: Final = "/_aws/sqs/messages"
 ACTION: Final = "ReceiveMessage"
 NO_RECEIPT: Final = "PENSTOCK/PEEKED"
-"""In place of a receipt handle: nobody has received the message."""
+"""Replaces the receipt handle: the message was not received."""
 HAS_MORE: Final = "PenstockHasMore"
-"""Said if there are more messages than are shown. Ours."""
+"""Present if there are more messages than shown. Ours."""
 _EVERYTHING: Final = Filter(is_all=True)
 _PATH_PARTS: Final = 3
-"""Of what may follow the path instead of a QueueUrl: region, account, queue."""
+"""Of the path suffix that may replace a QueueUrl: region, account, queue."""
 
 
 class Wanted(NamedTuple):
-    """What a request asks for."""
+    """The parameters of a request."""
 
     queue_url: str
     shows_invisible: bool
@@ -46,14 +46,14 @@ def is_peek(request: HttpRequest) -> bool:
 
 
 def codec_of(request: HttpRequest) -> Codec:
-    """AWS JSON for an SDK that has this path as its endpoint; else XML, or JSON as LocalStack writes it."""
+    """Returns AWS JSON for an SDK that uses this path as its endpoint; else XML, or LocalStack's JSON."""
     if b"x-amz-target" in request.headers:
         return JSON
     return PEEK_JSON if query_json_codec.is_wanted(request) else QUERY_XML
 
 
 def read(request: HttpRequest) -> Wanted:
-    """What is asked for. Raises SqsError; a QueueUrl that is missing is one of no queue."""
+    """Returns the parameters. Raises SqsError; a missing QueueUrl becomes an empty one."""
     action, params = query_codec.decode(request._replace(path="/", body=b"" if _is_json(request) else request.body))
     if _is_json(request):
         action = request.headers[b"x-amz-target"].removeprefix(TARGET_PREFIX).decode("latin-1")
@@ -81,11 +81,11 @@ def _is_on(params: Params, name: str) -> bool:
 
 
 async def peek(call: Call, wanted: Wanted) -> Result:
-    """The messages, as ReceiveMessage shows them, as many as fit into an answer."""
+    """Returns the messages in the form of ReceiveMessage, as many as fit into a response."""
     if not name_in_url(wanted.queue_url):
         raise errors.UnknownQueue("")
     queue = call._replace(params={"QueueUrl": wanted.queue_url}).queue()
-    options = Peek.of(
+    options = PeekRequest.of(
         queue,
         max_messages=MESSAGES_MAX,
         max_bytes=BYTES_MAX,
@@ -98,7 +98,7 @@ async def peek(call: Call, wanted: Wanted) -> Result:
     return {"Messages": shown, HAS_MORE: True} if found.has_more else {"Messages": shown}
 
 
-def _show_steps(call: Call, queue: Queue, messages: list[Peeked], wanted: Wanted) -> Steps[list[Any]]:
+def _show_steps(call: Call, queue: Queue, messages: list[PeekedMessage], wanted: Wanted) -> Steps[list[Any]]:
     selection = AttributeSelection(
         _EVERYTHING, _EVERYTHING, call.region, call.endpoint.account, call.space_of(queue), call.codec.is_xml
     )

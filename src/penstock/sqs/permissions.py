@@ -1,7 +1,7 @@
-"""Permissions: statements of a queue's Policy, each with a label. Pure.
+"""Queue permissions: AddPermission and RemovePermission as labelled statements of the Policy attribute. Pure.
 
-AddPermission and RemovePermission edit the Policy attribute, as AWS does; who sets that attribute writes the whole
-document. https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_AddPermission.html
+Both edit the Policy attribute, as on AWS; a client that sets that attribute replaces the whole document.
+https://docs.aws.amazon.com/AWSSimpleQueueService/latest/APIReference/API_AddPermission.html
 """
 
 import json
@@ -20,7 +20,7 @@ from penstock.sqs.limits import (
 )
 
 POLICY: Final = "Policy"
-"""The attribute of a queue that holds them."""
+"""The queue attribute that holds them."""
 VERSION: Final = "2008-10-17"
 SHARED_ACTIONS: Final = frozenset(
     (
@@ -40,7 +40,7 @@ _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 
 
 def check_policy(policy: str) -> None:
-    """Refuses a Policy that is too long, or is no JSON document with statements."""
+    """Raises InvalidAttributeValue if a Policy is too long, or not a JSON document with statements."""
     if not _statements(_read(policy)):
         raise _unreadable()
 
@@ -56,7 +56,7 @@ def check_label(label: str) -> str:
 
 
 def check_actions(actions: Sequence[str], known: Sequence[str]) -> None:
-    """Refuses names that are no actions, and actions that are the owner's alone. `known`: all that there are."""
+    """Raises an error for unknown actions, and for actions reserved to the owner. `known`: all actions."""
     if not actions:
         raise errors.missing("Actions")
     if len(actions) > ACTIONS_PER_STATEMENT_MAX:
@@ -74,7 +74,7 @@ def check_actions(actions: Sequence[str], known: Sequence[str]) -> None:
 
 
 def principals_of(accounts: Sequence[str]) -> list[str]:
-    """The accounts that a statement is about, as ARNs. AWS passes over ids that are none, unless all are."""
+    """Returns the accounts of a statement as ARNs. As on AWS, invalid ids are ignored unless all are invalid."""
     if len(accounts) > POLICY_PRINCIPALS_MAX:
         raise SqsError(
             OVER_LIMIT, f"{len(accounts)} Principals were found, maximum allowed is {POLICY_PRINCIPALS_MAX}."
@@ -87,7 +87,7 @@ def principals_of(accounts: Sequence[str]) -> list[str]:
 
 
 def with_statement(policy: str, arn: str, label: str, principals: Sequence[str], actions: Sequence[str]) -> str:
-    """The policy of the queue at `arn` with one more statement. Raises OverLimit, and if the label is taken."""
+    """Returns the policy of the queue at `arn` plus a statement. Raises OverLimit, and if the label is taken."""
     document = _read(policy) if policy else {"Version": VERSION, "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
     statements = _statements(document)
     if any(statement.get("Sid") == label for statement in statements):
@@ -97,8 +97,8 @@ def with_statement(policy: str, arn: str, label: str, principals: Sequence[str],
     added = {
         "Sid": label,
         "Effect": "Allow",
-        "Principal": {"AWS": _one_or_all(principals)},
-        "Action": _one_or_all([f"SQS:{name}" for name in actions]),
+        "Principal": {"AWS": _one_or_list(principals)},
+        "Action": _one_or_list([f"SQS:{name}" for name in actions]),
         "Resource": arn,
     }
     text = _dump({**document, "Statement": [*statements, added]})
@@ -108,7 +108,7 @@ def with_statement(policy: str, arn: str, label: str, principals: Sequence[str],
 
 
 def without_statement(policy: str, label: str) -> str:
-    """The policy without the statement of this label; empty if that was the last one."""
+    """Returns the policy without the statement of this label; empty if that was the last one."""
     document = _read(policy) if policy else {}
     statements = _statements(document) if policy else []
     left = [statement for statement in statements if statement.get("Sid") != label]
@@ -128,7 +128,7 @@ def _read(policy: str) -> dict[str, Any]:
 
 
 def _statements(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """The statements of a policy, which may be one that stands alone."""
+    """Returns the statements of a policy; a single one need not be in a list."""
     found = document.get("Statement")
     statements = [found] if isinstance(found, dict) else found
     if not isinstance(statements, list) or not all(isinstance(each, dict) for each in statements):
@@ -144,7 +144,7 @@ def _unreadable() -> SqsError:
     )
 
 
-def _one_or_all(values: Sequence[str]) -> str | list[str]:
+def _one_or_list(values: Sequence[str]) -> str | list[str]:
     return values[0] if len(values) == 1 else list(values)
 
 

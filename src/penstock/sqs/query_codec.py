@@ -1,7 +1,7 @@
-"""The Query protocol: parameters of a URL or a form, lists and maps by numbered names; results and errors as XML.
+"""The Query protocol: decodes URL and form parameters with numbered names, encodes results and errors as XML.
 
-Parameters become what they would be in JSON, and results are what they would be in JSON, so that actions know one
-form: `SendMessageBatchRequestEntry.2.Id=b` is the `Id` of the second of `Entries`.
+Parameters and results have the same form as in JSON, so actions know only one form:
+`SendMessageBatchRequestEntry.2.Id=b` is the `Id` of the second of `Entries`.
 """
 
 import re
@@ -23,12 +23,12 @@ from penstock.sqs.limits import PARAMETER_PARTS_MAX, PARAMETERS_MAX
 
 CONTENT_TYPE: Final = "text/xml"
 _NAMESPACE: Final = b"http://queue.amazonaws.com/doc/2012-11-05/"
-_WHOLE: Final = re.compile(r"-?[0-9]{1,18}")
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 _NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML cannot carry. Bodies that have some of it come here in base64."""
+"""Characters not allowed in XML. Bodies that contain them arrive here in base64."""
 
-_WHOLES: Final = {
+_INTEGERS: Final = {
     "DelaySeconds",
     "MaxNumberOfMessages",
     "MaxNumberOfMessagesPerSecond",
@@ -72,9 +72,9 @@ _MAP_ELEMENTS: Final = {
 
 
 def decode(request: HttpRequest) -> tuple[str, dict[str, Any]]:
-    """The action of a request, empty if it names none, and its parameters, in the form that JSON has.
+    """Returns the action of a request, empty if it names none, and its parameters in JSON form.
 
-    They are those of its URL and those of its form. A queue may be named by the path instead.
+    The parameters are those of its URL and those of its form. The path may name the queue instead.
     """
     action, tree = "", dict[str, Any]()
     pairs = _pairs(request.query.encode("latin-1")) if request.query else []
@@ -84,14 +84,14 @@ def decode(request: HttpRequest) -> tuple[str, dict[str, Any]]:
         if name == "Action":
             action = value
         elif name not in _OWN and not name.startswith("X-Amz-"):
-            _plant(tree, name, value)
+            _insert(tree, name, value)
     if "QueueUrl" not in tree and request.path.strip("/"):
         tree["QueueUrl"] = request.path
-    return action, _grown(tree)
+    return action, _to_json(tree)
 
 
 def _pairs(form: bytes) -> list[tuple[str, str]]:
-    """Returns names and values. Linear: a form of 4 MiB that consists of escapes takes some 10 ms."""
+    """Returns names and values in linear time: a form of 4 MiB of escapes takes some 10 ms."""
     found = []
     try:
         parts = form.decode().split("&", PARAMETERS_MAX)
@@ -118,8 +118,8 @@ def _unescaped(text: str) -> str:
     return found.decode()
 
 
-def _plant(tree: dict[str, Any], name: str, value: str) -> None:
-    """Put a parameter where its name says: `Tag.1.Key` below `1` below `Tag`."""
+def _insert(tree: dict[str, Any], name: str, value: str) -> None:
+    """Inserts a parameter at the path in its name: `Tag.1.Key` under `1` under `Tag`."""
     *path, last = name.split(".", PARAMETER_PARTS_MAX)
     if len(path) == PARAMETER_PARTS_MAX:
         raise SqsError(MALFORMED_QUERY, f"The parameter {name[:100]} has more than {PARAMETER_PARTS_MAX} parts.")
@@ -133,12 +133,12 @@ def _plant(tree: dict[str, Any], name: str, value: str) -> None:
     tree[last] = value
 
 
-def _grown(tree: dict[str, Any]) -> dict[str, Any]:
-    """A level of names and what is below, as JSON has it."""
+def _to_json(tree: dict[str, Any]) -> dict[str, Any]:
+    """Converts a level of the parameter tree to its JSON form."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         if type(value) is not dict:
-            if name in _LISTS:  # one alone need not be numbered; none is sent as nothing
+            if name in _LISTS:  # a single value need not be numbered; an empty list is an empty value
                 found[_LISTS[name]] = [value] if value else []
             elif name in _LIST_MEMBERS and not value:  # boto3 names an empty list by its member, `Entries=`
                 found[name] = []
@@ -147,25 +147,25 @@ def _grown(tree: dict[str, Any]) -> dict[str, Any]:
             elif name in _MAP_MEMBERS and not value:
                 found[name] = {}
             else:
-                found[name] = _whole(name, value) if name in _WHOLES else value
+                found[name] = _parse_int(name, value) if name in _INTEGERS else value
         elif name in _LISTS:
-            found[_LISTS[name]] = [_grown(each) if type(each) is dict else each for each in _in_order(name, value)]
+            found[_LISTS[name]] = [_to_json(each) if type(each) is dict else each for each in _in_order(name, value)]
         elif name in _MAPS:
             member, key = _MAPS[name]
             found[member] = _map(name, key, value)
         else:
-            found[name] = _grown(value)
+            found[name] = _to_json(value)
     return found
 
 
-def _whole(name: str, value: str) -> int:
-    if not _WHOLE.fullmatch(value):
+def _parse_int(name: str, value: str) -> int:
+    if not _INTEGER.fullmatch(value):
         raise invalid_parameter(name, value[:100], "Must be a number.")
     return int(value)
 
 
 def _in_order(name: str, numbered: dict[str, Any]) -> list[Any]:
-    """The values of numbered names, by their numbers."""
+    """Returns the values of numbered names, by number."""
     if not all(_INDEX.fullmatch(number) for number in numbered):
         raise SqsError(MALFORMED_QUERY, f"The parameters {name} are not numbered.")
     return [numbered[number] for number in sorted(numbered, key=int)]
@@ -180,16 +180,16 @@ def _map(name: str, key: str, numbered: dict[str, Any]) -> dict[str, Any]:
         if named in found:
             raise SqsError(INVALID_PARAMETER_VALUE, f"{name} {named[:100]!r} is given twice.")
         value = entry.get("Value", "")
-        found[named] = _grown(value) if type(value) is dict else value
+        found[named] = _to_json(value) if type(value) is dict else value
     return found
 
 
 class Fragment(bytes):
-    """An element that is encoded already: a result that has some is put together at little cost."""
+    """An encoded element, so that building the whole result is cheap."""
 
 
 def fragment(action: str, name: str, value: dict[str, Any]) -> Fragment:
-    """Encodes one member of a result ahead."""
+    """Encodes one member of a result in advance."""
     return Fragment(_clean(_element(action, name, value)))
 
 
@@ -201,8 +201,8 @@ def encode(action: str, result: dict[str, Any] | None, request_id: bytes) -> Htt
         parts.append(b"<%sResult>" % name)
         parts += [part if type(part) is Fragment else _clean(part) for part in members]
         parts.append(b"</%sResult>" % name)
-    said = b"<ResponseMetadata><RequestId>%s</RequestId></ResponseMetadata>" % request_id
-    parts.append(b"%s</%sResponse>" % (said, name))
+    metadata = b"<ResponseMetadata><RequestId>%s</RequestId></ResponseMetadata>" % request_id
+    parts.append(b"%s</%sResponse>" % (metadata, name))
     return HttpResponse(200, b"".join(parts), CONTENT_TYPE, b"x-amzn-requestid: %s\r\n" % request_id)
 
 
@@ -228,19 +228,19 @@ def _element(action: str, name: str, value: Any) -> bytes:
     elif type(value) is bool:
         inner = b"true" if value else b"false"
     else:
-        # A line feed would be made of a carriage return by whoever reads it (XML 1.0, 2.11).
+        # XML parsers turn a carriage return into a line feed unless it is escaped (XML 1.0, 2.11).
         inner = escape(str(value), {"\r": "&#13;"}).encode("utf-8", "replace")
     tag = name.encode()
     return b"<%s>%s</%s>" % (tag, inner, tag)
 
 
 def _clean(text: bytes) -> bytes:
-    """Replaces characters that XML cannot carry."""
+    """Replaces characters that are not allowed in XML."""
     return text if checks.is_legal(text) else _NO_XML.sub("?", text.decode()).encode()
 
 
 def error_message(error: SqsError) -> str:
-    """What the Query protocol says of an error: AWS words one of them in another way than in JSON."""
+    """Returns the message of an error in the Query protocol: AWS words one of them differently than in JSON."""
     is_no_queue = error.message == NO_SUCH_QUEUE
     return "The specified queue does not exist for this wsdl version." if is_no_queue else error.message
 

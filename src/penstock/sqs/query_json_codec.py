@@ -1,7 +1,7 @@
-"""Answers of the Query protocol in JSON: SQS gives them on `Accept: application/json`, as API Gateway asks for them.
+"""JSON responses of the Query protocol, which SQS sends for `Accept: application/json` (used by API Gateway).
 
-They have the elements of the XML answer under the names of AWS's model. A member that is absent is null, and a map is
-a list of names and values. Parameters are the same as ever: query_codec.py reads them.
+They have the elements of the XML response under the names of AWS's model. A missing member is null, and a map is a
+list of names and values. Parameters are read by query_codec.py.
 """
 
 from typing import Any, Final
@@ -37,7 +37,7 @@ MEMBERS: Final[dict[str, tuple[str, ...]]] = {
     "SendMessageBatch": _BATCH,
     "StartMessageMoveTask": ("TaskHandle",),
 }
-"""What the result of an action has, by the action."""
+"""The members of each action's result."""
 _RENAMED: Final = {"Messages": "messages", "QueueUrls": "queueUrls"}
 _MESSAGE: Final = (
     "Attributes",
@@ -52,7 +52,7 @@ _VALUE: Final = ("BinaryListValues", "BinaryValue", "DataType", "StringListValue
 
 
 def is_wanted(request: HttpRequest) -> bool:
-    """Whether the client prefers JSON: it accepts it, and names no XML before it."""
+    """Whether the client prefers JSON: its Accept header has JSON, and no XML before it."""
     accept = request.headers.get(b"accept")
     if accept is None:
         return False
@@ -97,16 +97,16 @@ def _pairs(values: dict[str, Any], key: str = "Name") -> list[dict[str, Any]]:
 
 
 def fragment(message: dict[str, Any]) -> orjson.Fragment:
-    """Encodes a message ahead: a result that has some is put together at little cost."""
+    """Encodes a message in advance, so that building the whole result is cheap."""
     return orjson.Fragment(orjson.dumps(_message(message), option=orjson.OPT_SORT_KEYS))
 
 
 def encode_error(error: SqsError, request_id: bytes) -> HttpResponse:
-    if error.fault is UNKNOWN_OPERATION:  # AWS answers XML, whatever the client accepts
+    if error.fault is UNKNOWN_OPERATION:  # AWS always answers with XML
         return query_codec.encode_error(error, request_id)
     fault, message = error.fault, query_codec.error_message(error).encode("utf-8", "replace").decode()
-    told = {"Code": fault.code, "Message": message, "Type": fault.whose}
-    return _response(fault.status, {"Error": told, "RequestId": request_id.decode()}, request_id)
+    info = {"Code": fault.code, "Message": message, "Type": fault.whose}
+    return _response(fault.status, {"Error": info, "RequestId": request_id.decode()}, request_id)
 
 
 def _response(status: int, body: dict[str, Any], request_id: bytes) -> HttpResponse:

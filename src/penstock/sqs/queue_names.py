@@ -1,7 +1,6 @@
-"""Names of queues in the forms that clients send and are sent: URLs and ARNs.
+"""Queue names, URLs and ARNs: parses and builds the forms in which clients name a queue.
 
-The host in a URL is whatever a load balancer is called, and does not count. What accounts and regions stand for is in
-namespaces.py.
+The host in a URL may be that of any load balancer, and is ignored. See namespaces.py for accounts and regions.
 """
 
 import re
@@ -11,12 +10,12 @@ from penstock.sqs import errors
 from penstock.sqs.limits import ARN_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 
 ACCOUNT: Final = "000000000000"
-"""The default account, as the store has it: the setting `sqs.account.id` says how it is shown."""
+"""The default account in the store: the setting `sqs.account.id` defines how it is shown."""
 REGION: Final = "us-east-1"
-"""Where a queue is said to be if neither a request nor the setting `sqs.region` names a region."""
+"""The region of queues if neither the request nor the setting `sqs.region` names one."""
 FIFO_SUFFIX: Final = ".fifo"
 _URL_END_CHARS: Final = 1024
-"""Of a queue's URL: more than this cannot be a name."""
+"""Characters at the end of a URL that are parsed: a name cannot be longer."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 _QUEUE_PATH: Final = re.compile(r"/[0-9]{12}/[A-Za-z0-9_-]+(\.fifo)?")
@@ -24,7 +23,7 @@ _ARN: Final = re.compile(r"arn:[a-z-]+:sqs:([A-Za-z0-9-]*):([A-Za-z0-9_-]*):(.+)
 
 
 def check_name(name: str, is_fifo: bool) -> None:
-    """AWS's rule for the names of new queues."""
+    """Raises InvalidParameterValue unless a new queue's name follows AWS's rules."""
     if is_fifo and not name.endswith(FIFO_SUFFIX):
         raise errors.invalid_value(
             "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end "
@@ -39,7 +38,7 @@ def check_name(name: str, is_fifo: bool) -> None:
 
 
 def name_in_url(url: str) -> str:
-    """The name in a queue's URL: the last part of its path. A bare name is one too.
+    """Returns the name in a queue's URL: the last part of its path. A bare name works too.
 
     >>> name_in_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs")
     'jobs'
@@ -48,7 +47,7 @@ def name_in_url(url: str) -> str:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """The last two parts of a queue's URL: what stands where the account is expected, and the name.
+    """Returns the last two parts of a queue's URL: the part in place of the account, and the name.
 
     >>> split_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs"), split_url("jobs")
     (('111122223333', 'jobs'), ('', 'jobs'))
@@ -67,7 +66,7 @@ def url_of(host: str, scheme: str, account: str, name: str) -> str:
 
 
 def account_of(owner: str, default: str) -> str:
-    """The account of an owner. One that is no id of twelve digits is a name within the default account."""
+    """Returns the account of an owner; the default one for an owner that is not an id of twelve digits."""
     return owner if owner != ACCOUNT and _ACCOUNT.fullmatch(owner) else default
 
 
@@ -76,7 +75,7 @@ def arn_of(region: str, account: str, name: str) -> str:
 
 
 class ArnParts(NamedTuple):
-    """What an ARN says of a queue."""
+    """The parts of a queue's ARN."""
 
     region: str
     account: str
@@ -84,12 +83,12 @@ class ArnParts(NamedTuple):
 
 
 def parts_of_arn(arn: str) -> ArnParts | None:
-    """What a queue's ARN says; None if it is no ARN of a queue."""
+    """Returns the parts of a queue's ARN; None if it is not the ARN of a queue."""
     matched = _ARN.fullmatch(arn) if len(arn) <= ARN_CHARS_MAX else None
     return ArnParts(matched[1], matched[2], matched[3]) if matched else None
 
 
 def name_in_arn(arn: str) -> str | None:
-    """The name in a queue's ARN, or None if it is no ARN of a queue."""
+    """Returns the name in a queue's ARN; None if it is not the ARN of a queue."""
     parts = parts_of_arn(arn)
     return None if parts is None else parts.name

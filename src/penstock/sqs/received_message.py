@@ -1,4 +1,4 @@
-"""A message that is received: what an answer shows of it."""
+"""A received message as ReceiveMessage returns it: body, receipt handle, attributes and digests."""
 
 from base64 import b64encode
 from typing import Any, Final, NamedTuple
@@ -24,11 +24,11 @@ from penstock.sqs.queue_names import ACCOUNT, account_of, arn_of, name_in_arn
 from penstock.sqs.sent_message import sequence_number
 
 BODY_ENCODING: Final = "PenstockBodyEncoding"
-"""Said of a body that is no text, and shown in base64. Ours: SQS takes nothing but text, and Kafka does."""
+"""Present if a body is not text, and is returned in base64. Ours: SQS accepts only text, but Kafka any bytes."""
 
 
 class AttributeSelection(NamedTuple):
-    """What a receiver wants to see of each message besides its body."""
+    """The attributes of each message that a receiver requests."""
 
     system: Filter = NOTHING
     attributes: Filter = NOTHING
@@ -38,11 +38,11 @@ class AttributeSelection(NamedTuple):
     space: Namespace = Namespace(ACCOUNT)
     """Of the queue."""
     is_xml: bool = False
-    """The answer can carry only characters that XML can."""
+    """Whether the response is XML, which does not allow all characters."""
 
 
 def size_of(delivered: Delivered) -> int:
-    """Returns how many bytes have to be looked at to show a message; a header counts as 100 more than it has."""
+    """Returns the cost in bytes of encoding a message; each header counts 100 more than its size."""
     size = len(delivered.value) + 100 * len(delivered.headers)
     for name, value in delivered.headers[:ATTRIBUTES_SHOWN_MAX]:
         size += len(name) + (len(value) if value is not None else 0)
@@ -74,7 +74,7 @@ def shown_message(queue: Queue, delivered: Delivered, selection: AttributeSelect
 
 
 def _body(value: bytes, is_xml: bool) -> tuple[str, bool]:
-    """The body as a text, and whether it had to be encoded to be one."""
+    """Returns the body as text, and whether it was encoded in base64."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -85,7 +85,7 @@ def _body(value: bytes, is_xml: bool) -> tuple[str, bool]:
 
 
 def _system(queue: Queue, delivered: Delivered, selection: AttributeSelection) -> dict[str, str]:
-    """All system attributes of a message."""
+    """Returns all system attributes of a message."""
     headers = {
         name: value.decode(errors="replace")
         for name, value in delivered.headers
@@ -95,7 +95,7 @@ def _system(queue: Queue, delivered: Delivered, selection: AttributeSelection) -
     found = {
         "SenderId": headers.get(SENDER, selection.account),
         "SentTimestamp": headers.get(SENT_AT) or str(delivered.timestamp_ms),
-        # Across all queues that it was moved through.
+        # Over all queues that it was moved through.
         "ApproximateReceiveCount": str(delivered.count + (int(before) if before.isdigit() else 0)),
         "ApproximateFirstReceiveTimestamp": str(delivered.first_received_ms),
     }

@@ -1,4 +1,4 @@
-"""Dead letters: which queues may have which as their dead-letter queue."""
+"""Checks of a RedrivePolicy: whether a queue may use another one as its dead-letter queue."""
 
 import json
 from typing import Final
@@ -14,7 +14,8 @@ SHOWN_CHARS_MAX: Final = 1000
 
 
 def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -> None:
-    """Refuse a RedrivePolicy whose dead-letter queue is not there, is of another kind, or does not want it.
+    """Raises InvalidParameterValue if the dead-letter queue does not exist, is of another type, or does not allow
+    this source.
 
     `policy`: its text, which the error repeats.
     """
@@ -31,8 +32,8 @@ def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -
         raise refusal("Dead-letter target must be in same region as the source.")
     target = call.service.queue(settings.redrive.queue)
     if target is None:
-        told = refusal("Dead letter target does not exist.")
-        raise errors.UnknownQueue(settings.redrive.queue, told.fault, told.message)
+        shown_error = refusal("Dead letter target does not exist.")
+        raise errors.UnknownQueue(settings.redrive.queue, shown_error.fault, shown_error.message)
     if target.name == name:
         raise refusal("A queue cannot be its own dead letter target.")
     if target.settings.is_fifo != settings.is_fifo:
@@ -42,13 +43,13 @@ def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -
 
 
 def _target_space(call: Call, policy: str) -> Namespace:
-    """The account and the region that a RedrivePolicy, which has been read before, sends dead letters to."""
+    """Returns the namespace of the dead-letter queue in a RedrivePolicy, which is already validated."""
     parts = parts_of_arn(json.loads(policy)["deadLetterTargetArn"])
     return call.space if parts is None else call.space_in_arn(parts)
 
 
 def has_sources(call: Call, name: str) -> bool:
-    """Whether dead letters of any queue come to a queue."""
+    """Whether a queue is the dead-letter queue of any queue."""
     image = call.service.image
     return any(
         queue.settings.redrive is not None and queue.settings.redrive.queue == name and queue.topic_id in image.topics

@@ -1,4 +1,4 @@
-"""Which function carries out which action. What is not here is no action of this API."""
+"""The registry of SQS actions and the functions that run them."""
 
 import importlib
 import pkgutil
@@ -16,17 +16,17 @@ A = TypeVar("A", bound=Run)
 class Action(NamedTuple):
     name: str
     permission: str
-    """What a key must be allowed to do: who may send may send batches, as AWS has it."""
+    """The permission a key needs: one for SendMessage includes SendMessageBatch, as on AWS."""
     run: Run
 
 
 ACTIONS: Final[dict[str, Action]] = {}
 TARGETS: Final[dict[bytes, Action]] = {}
-"""The same by the header that names them in JSON."""
+"""The same actions by the JSON protocol's X-Amz-Target header."""
 
 
 def action(name: str) -> Callable[[A], A]:
-    """Register what carries out an action."""
+    """Registers the function that runs an action."""
 
     def register(run: A) -> A:
         ACTIONS[name] = TARGETS[TARGET_PREFIX + name.encode()] = Action(name, name.removesuffix("Batch"), run)
@@ -36,6 +36,6 @@ def action(name: str) -> Callable[[A], A]:
 
 
 def load_actions() -> None:
-    """Import every file of actions, so that each registers its own."""
+    """Imports every file of actions, so that each registers itself."""
     for module in pkgutil.iter_modules(actions.__path__):
         importlib.import_module(f"{actions.__name__}.{module.name}")

@@ -1,4 +1,4 @@
-"""How many requests came, and what became of them: for Prometheus."""
+"""Prometheus counters of SQS requests and errors, by action."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -7,13 +7,13 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 
 UNKNOWN: Final = "unknown"
-"""In place of an action that there is not."""
+"""The label for an unknown action."""
 PEEK: Final = "Peek"
-"""Of `/_aws/sqs/messages`, which is no action of the API."""
+"""The label for `/_aws/sqs/messages`, which is not an action of the API."""
 
 
-class Tally:
-    """Counts by action, and by AWS's code where a request failed. Both are known words, so that it stays small."""
+class RequestCounts:
+    """Counts requests by action, and failures also by AWS's code. Both sets are fixed, so it stays small."""
 
     def __init__(self) -> None:
         self.requests: defaultdict[str, int] = defaultdict(int)

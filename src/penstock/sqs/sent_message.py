@@ -1,4 +1,4 @@
-"""A message that is sent: from the parameters of a request to what the queue takes, and what the sender is told."""
+"""A message to send: reads and checks the parameters of SendMessage, and builds the sender's result."""
 
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -21,65 +21,65 @@ from penstock.sqs.message_attributes import (
 _WRONG_TYPE: Final = "The request include parameter that is not valid for this queue type."
 
 
-class Draft(NamedTuple):
-    """A message, and what is told of it when it is sent."""
+class MessageDraft(NamedTuple):
+    """A message to send, and its result."""
 
     message: NewMessage
     size: int
     """As AWS counts: the body, and names, types and values of attributes."""
-    told: dict[str, Any]
+    result: dict[str, Any]
 
 
-def read_message(queue: Queue, params: Params, sender: str, trace: bytes = b"") -> Draft:
-    """One message of SendMessage, or of a batch. Its size is for the caller to check.
+def read_message(queue: Queue, params: Params, sender: str, trace: bytes = b"") -> MessageDraft:
+    """Returns one message of SendMessage, or of a batch. The caller must check its size.
 
-    `trace`: the AWSTraceHeader that it gets if it has none of its own. It counts for no limit and no digest.
+    `trace`: the AWSTraceHeader for a message without one. It does not count towards limits and digests.
     """
     body = params.get("MessageBody")
     if type(body) is not str or not body:
         body = checks.text(params, "MessageBody")
     value = body.encode()
-    if len(value) > BATCH_BYTES_MAX:  # no queue takes it: its digest is not asked for
-        return Draft(NewMessage(value), len(value), {})
+    if len(value) > BATCH_BYTES_MAX:  # too large for any queue: no digest needed
+        return MessageDraft(NewMessage(value), len(value), {})
     if not checks.is_legal(value):
         raise illegal_characters()
-    size, told = len(value), {"MD5OfMessageBody": md5_of_body(value)}
+    size, result = len(value), {"MD5OfMessageBody": md5_of_body(value)}
     headers: list[tuple[str, bytes | None]] = [(SENDER, sender.encode())] if sender else []
     if trace and not params.get("MessageSystemAttributes"):
         headers.append((TRACE, trace))
-    if len(params) > 2:  # more than the body, and where it goes or what it is called
+    if len(params) > 2:  # more than the body, and the QueueUrl or Id
         attributes, system = read_attributes(params), read_system_attributes(params)
         size += sum(attribute.size for attribute in attributes)
-        headers += _extras(queue, params, attributes, system, told)
+        headers += _extras(queue, params, attributes, system, result)
     elif not queue.settings.is_fifo:
-        return Draft(NewMessage(value, None, tuple(headers)), size, told)
+        return MessageDraft(NewMessage(value, None, tuple(headers)), size, result)
     key, deduplication_id = _group(queue, params, value)
-    return Draft(NewMessage(value, key, tuple(headers), deduplication_id), size, told)
+    return MessageDraft(NewMessage(value, key, tuple(headers), deduplication_id), size, result)
 
 
 def _extras(
-    queue: Queue, params: Params, attributes: list[Attribute], system: list[Attribute], told: dict[str, Any]
+    queue: Queue, params: Params, attributes: list[Attribute], system: list[Attribute], result: dict[str, Any]
 ) -> list[tuple[str, bytes | None]]:
-    """The headers of what a message has besides its body."""
+    """Returns the headers for attributes and delay; adds their digests to the result."""
     headers = to_headers(attributes)
     if attributes:
-        told["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
+        result["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
     if system:
-        told["MD5OfMessageSystemAttributes"] = md5_of_attributes(system)
+        result["MD5OfMessageSystemAttributes"] = md5_of_attributes(system)
         headers.append((TRACE, system[0].value))
-    delay_s = checks.maybe_whole(params, "DelaySeconds")
+    delay_s = checks.maybe_int(params, "DelaySeconds")
     if delay_s is not None:
         reason = f"DelaySeconds must be >= {DELAY_S.least} and <= {DELAY_S.most}."
         checks.within("DelaySeconds", delay_s, DELAY_S, reason)
         if not queue.settings.is_fifo:
             headers.append((DELAY_MS, str(1000 * delay_s).encode()))
-        elif delay_s:  # AWS takes a 0 for the queue's own delay
+        elif delay_s:  # AWS treats 0 as the queue's delay
             raise errors.invalid_parameter("DelaySeconds", delay_s, _WRONG_TYPE)
     return headers
 
 
 def _group(queue: Queue, params: Params, value: bytes) -> tuple[bytes | None, str]:
-    """The message group as the record's key, and the id by which duplicates are known."""
+    """Returns the message group as the record's key, and the deduplication id."""
     group = checks.maybe_text(params, "MessageGroupId")
     deduplication_id = checks.maybe_text(params, "MessageDeduplicationId")
     if group is not None:
@@ -102,8 +102,8 @@ def _group(queue: Queue, params: Params, value: bytes) -> tuple[bytes | None, st
     return group.encode(), deduplication_id
 
 
-def too_long(queue: Queue, draft: Draft, reason: str = "are invalid") -> SqsError | None:
-    """What is wrong with a message that is longer than its queue takes."""
+def too_long(queue: Queue, draft: MessageDraft, reason: str = "are invalid") -> SqsError | None:
+    """Returns the error for a message that is longer than its queue allows, or None."""
     limit = queue.settings.message_bytes_max
     if draft.size <= limit:
         return None
@@ -112,16 +112,16 @@ def too_long(queue: Queue, draft: Draft, reason: str = "are invalid") -> SqsErro
     )
 
 
-def told_of(queue: Queue, draft: Draft, sent: Sent) -> dict[str, Any]:
-    """What the sender of one message is told."""
-    draft.told["MessageId"] = sent.message_id
+def send_result(queue: Queue, draft: MessageDraft, sent: Sent) -> dict[str, Any]:
+    """Returns the result of one message that was sent."""
+    draft.result["MessageId"] = sent.message_id
     if queue.settings.is_fifo:
-        draft.told["SequenceNumber"] = sequence_number(sent.partition, sent.offset)
-    return draft.told
+        draft.result["SequenceNumber"] = sequence_number(sent.partition, sent.offset)
+    return draft.result
 
 
 def sequence_number(partition: int, offset: int) -> str:
-    """Twenty digits that grow within a message group, which has one partition.
+    """Returns twenty digits that increase within a message group, which has one partition.
 
     >>> sequence_number(3, 41)
     '10000000000000410003'

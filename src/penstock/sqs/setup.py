@@ -1,4 +1,4 @@
-"""The front end put together, and who may use it: said once when the broker starts, and again when keys change."""
+"""Builds the SQS front end and loads its access keys, at start and again on SIGHUP."""
 
 import logging
 import secrets
@@ -21,7 +21,7 @@ from penstock.sqs.namespaces import is_account
 logger = logging.getLogger(__name__)
 
 _NAMED_MAX: Final = 10
-"""Keys that one line of the log names."""
+"""Keys named in one log line."""
 
 
 def open_front(
@@ -32,13 +32,13 @@ def open_front(
     credentials: Path | None,
     configs: Configs,
 ) -> SqsFront:
-    """Raises InvalidCredentials. Without credentials, whoever reaches the address may do everything."""
+    """Returns the front end. Raises InvalidCredentials. Without credentials, any client may do everything."""
     keys = None if credentials is None else _read(credentials)
     if keys is None and not http.is_local:
         logger.warning(
             "queues_open_to_all http=%s reason=%r",
             http,
-            "no --credentials: whoever reaches this address may use every queue",
+            "no --credentials: any client that can reach this address may use every queue",
         )
     seed = secrets.token_bytes(10)
     endpoint = Endpoint(
@@ -53,7 +53,7 @@ def open_front(
 
 
 def _read(file: Path) -> Credentials:
-    """The keys of the file. What is unwise about them is in the log."""
+    """Returns the keys of the file; logs warnings about weak ones."""
     found = read_credentials(file)
     short = [name for name, key in found.keys.items() if len(key.secret) < SECRET_CHARS_MIN]
     if short:
@@ -69,13 +69,13 @@ def _read(file: Path) -> Credentials:
             "owners_are_no_accounts keys=%s count=%d reason=%r",
             ",".join(names[:_NAMED_MAX]),
             len(names),
-            "an owner that is no account id of 12 digits is in the default account, with all others that are none",
+            "owners that are not account ids of 12 digits all share the default account",
         )
     return found
 
 
 def reread_credentials(front: SqsFront, file: Path) -> None:
-    """Use the keys that are in the file now. If it cannot be used, those of before go on to count."""
+    """Loads the keys from the file again. If it is invalid, the current keys stay in use."""
     try:
         keys = _read(file)
     except InvalidCredentials as error:

@@ -1,4 +1,4 @@
-"""Tags of queues: how many, and how long."""
+"""Checks the number and length of queue tags."""
 
 from collections.abc import Iterable, Mapping
 

@@ -1,1 +1,1 @@
-"""Client telemetry (KIP-714): which metrics clients are asked for, and the values that they push. Pure."""
+"""Client telemetry (KIP-714): metric subscriptions, client instances, and pushed values."""

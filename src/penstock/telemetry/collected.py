@@ -1,7 +1,7 @@
-"""The values that clients have pushed, by metric and client, as Prometheus shows them. Pure.
+"""Metric values pushed by clients (KIP-714), with legal Prometheus names and labels. Pure.
 
-Names and labels come from clients: they are made legal, cannot be mistaken for the broker's own metrics, and are
-bounded in number.
+Names and labels come from clients: they are sanitised, cannot collide with the broker's own metrics, and are bounded
+in number.
 """
 
 import re
@@ -15,7 +15,7 @@ from penstock.telemetry.otlp import Labels, Point
 
 PREFIX: Final = "penstock_client_"
 OWN_LABELS: Final = frozenset({"client_id", "client_instance_id"})
-"""Labels that the broker sets itself."""
+"""Labels that the broker sets."""
 RESERVED_NAMES: Final = frozenset({PREFIX, PREFIX + "info"})
 SERIES_PER_CLIENT_MAX: Final = 2000
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_]+")
@@ -24,8 +24,8 @@ _STEP_POINTS: Final = 32
 Series = dict[Labels, float]
 
 
-class Draft(NamedTuple):
-    """The values of one push that have one name."""
+class NamedPoints(NamedTuple):
+    """The values of one push under one metric name."""
 
     is_counter: bool
     points: dict[Labels, Point]
@@ -40,50 +40,50 @@ class Family:
     by_client: dict[bytes, Series] = field(default_factory=dict)
 
     def samples(self) -> Iterator[tuple[bytes, Labels, float]]:
-        """Yields the values of all clients. They may change meanwhile."""
+        """Yields the values of all clients. They may change between two steps."""
         for client in list(self.by_client):
             for labels, value in list(self.by_client.get(client, {}).items()):
                 yield client, labels, value
 
 
-class Collected:
-    """The values of the last push of every client."""
+class ClientMetrics:
+    """The values of the latest push of every client."""
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
-        """By the name that is shown."""
+        """By exported name."""
         self._names: dict[bytes, set[str]] = {}
-        """In which families a client has values."""
+        """The families in which a client has values."""
         self.series = 0
         self.dropped = 0
-        """Values that were not kept: there were too many, or their name is that of a metric of another kind."""
+        """Values not stored: over a limit, or under a name that another metric type uses."""
 
-    def replace(self, client: bytes, drafts: Mapping[str, Draft], series_max: int) -> None:
-        """A client's values are these now. `series_max`: of all clients together."""
+    def replace(self, client: bytes, by_name: Mapping[str, NamedPoints], series_max: int) -> None:
+        """Replaces a client's values. `series_max`: the limit for all clients together."""
         before = {name: self.families[name].by_client[client] for name in self._names.get(client, ())}
         self.forget(client)
-        room = min(SERIES_PER_CLIENT_MAX, series_max - self.series)
-        for name, draft in drafts.items():
+        free = min(SERIES_PER_CLIENT_MAX, series_max - self.series)
+        for name, named in by_name.items():
             family = self.families.get(name)
-            is_other_kind = family is not None and family.is_counter is not draft.is_counter
-            points = [] if is_other_kind else list(islice(draft.points.items(), max(room, 0)))
-            self.dropped += len(draft.points) - len(points)
-            room -= len(points)
+            is_other_kind = family is not None and family.is_counter is not named.is_counter
+            points = [] if is_other_kind else list(islice(named.points.items(), max(free, 0)))
+            self.dropped += len(named.points) - len(points)
+            free -= len(points)
             if points:
                 totals = before.get(name, {})
-                self._put(
-                    client, name, draft.is_counter, {key: _total(each, totals.get(key)) for key, each in points}
+                self._store(
+                    client, name, named.is_counter, {key: _total(each, totals.get(key)) for key, each in points}
                 )
 
     def forget(self, client: bytes) -> None:
-        """A client is gone."""
+        """Removes the values of a client."""
         for name in self._names.pop(client, ()):
             family = self.families[name]
             self.series -= len(family.by_client.pop(client))
             if not family.by_client:
                 del self.families[name]
 
-    def _put(self, client: bytes, name: str, is_counter: bool, series: Series) -> None:
+    def _store(self, client: bytes, name: str, is_counter: bool, series: Series) -> None:
         family = self.families.get(name)
         if family is None:
             family = self.families[name] = Family(name, is_counter)
@@ -92,27 +92,27 @@ class Collected:
         self.series += len(series)
 
 
-def draft(points: Iterable[Point]) -> Steps[dict[str, Draft]]:
-    """The values of a push, by the names that are shown. Yields where there may be a break."""
-    drafts: dict[str, Draft] = {}
+def group_by_name(points: Iterable[Point]) -> Steps[dict[str, NamedPoints]]:
+    """Groups the values of a push by exported name. Yields between time slices."""
+    by_name: dict[str, NamedPoints] = {}
     for number, point in enumerate(points, 1):
         name = shown_name(point.name, point.is_counter)
         if name not in RESERVED_NAMES:
-            found = drafts.setdefault(name, Draft(point.is_counter, {}))
+            found = by_name.setdefault(name, NamedPoints(point.is_counter, {}))
             if found.is_counter is point.is_counter:
                 found.points[shown_labels(point.labels)] = point
         if number % _STEP_POINTS == 0:
             yield
-    return drafts
+    return by_name
 
 
 def _total(point: Point, before: float | None) -> float:
-    """Prometheus wants totals: what has been added since the last push is added to the total so far."""
+    """Converts a delta to a cumulative total, which Prometheus needs: adds it to the total so far."""
     return point.value + (before or 0.0) if point.is_counter and point.is_delta else point.value
 
 
 def shown_name(name: str, is_counter: bool) -> str:
-    """The name of a metric as Prometheus has it.
+    """Returns the Prometheus name of a metric.
 
     >>> shown_name("org.apache.kafka.producer.record.send.total", True)
     'penstock_client_producer_record_send_total'
@@ -122,7 +122,7 @@ def shown_name(name: str, is_counter: bool) -> str:
 
 
 def shown_labels(labels: Labels) -> Labels:
-    """Labels with legal names, without those that the broker sets itself."""
+    """Returns the labels with legal names, without those that the broker sets."""
     legal = [(_ILLEGAL.sub("_", name).strip("_"), value) for name, value in labels]
     kept = {("_" + name if name[:1].isdigit() else name): value for name, value in legal if name}
     return tuple(sorted((name, value) for name, value in kept.items() if name not in OWN_LABELS))

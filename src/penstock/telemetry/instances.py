@@ -1,6 +1,6 @@
-"""Client instances: who may ask and push, and when. Pure.
+"""Client instances (KIP-714): instance ids, throttling of subscription requests and pushes.
 
-An instance belongs to the connection that it last used, and is forgotten with it: memory is bounded by the number of
+An instance belongs to the connection that it last used and is removed with it: memory is bounded by the number of
 connections.
 """
 
@@ -13,29 +13,29 @@ import crc32c
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError, UnsupportedCompression
 from penstock.foundation.ids import uuid_text
-from penstock.telemetry.subscriptions import Client, Subscription, Wanted, wanted_of
+from penstock.telemetry.subscriptions import Client, PushSettings, Subscription, push_settings_for
 
 NEW_INSTANCE: Final = bytes(16)
 _RESERVED: Final = (NEW_INSTANCE, bytes(15) + b"\x01")
 COMPRESSIONS: Final = (4, 3, 1, 2)
-"""zstd, lz4, gzip, snappy: the first that a client has is used."""
+"""zstd, lz4, gzip, snappy: a client uses the first that it supports."""
 _UNCOMPRESSED: Final = 0
 KEPT_S_MIN: Final = 60.0
 KEPT_INTERVALS: Final = 3
-"""An instance is forgotten after so many intervals of silence, and not before KEPT_S_MIN."""
+"""An instance expires after this many push intervals without a request, but not before KEPT_S_MIN."""
 
-Introduce = Callable[[bytes], Client]
-"""What is known of the client with this instance id, on this connection."""
+DescribeClient = Callable[[bytes], Client]
+"""Returns what is known of the client with this instance id on this connection."""
 
 
 class Throttled(PenstockError):
-    """It is too early for the next request."""
+    """The request came before the push interval had passed."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class UnknownSubscription(PenstockError):
-    """The subscriptions have changed since the client asked: it asks again at once."""
+    """The subscriptions have changed since the client fetched them; it fetches them again at once."""
 
     code = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
 
@@ -45,28 +45,28 @@ class TelemetryTooLarge(PenstockError):
 
 
 class Instance:
-    """One client, as far as this broker has heard of it."""
+    """One client instance that this broker knows."""
 
     __slots__ = (
         "_asked_s",
         "_error",
         "_pushed_s",
         "client",
+        "computed_from",
         "expires_s",
         "instance_id",
         "is_terminating",
-        "made_from",
         "peer",
         "subscription_id",
         "wanted",
     )
 
-    def __init__(self, instance_id: bytes, client: Client, wanted: Wanted, made_from: object) -> None:
+    def __init__(self, instance_id: bytes, client: Client, wanted: PushSettings, computed_from: object) -> None:
         self.instance_id = instance_id
         self.client = client
         self.wanted = wanted
-        self.made_from = made_from
-        """The subscriptions from which `wanted` was worked out."""
+        self.computed_from = computed_from
+        """The subscriptions from which `wanted` was computed."""
         self.subscription_id = _subscription_id(wanted, instance_id)
         self.peer = ""
         self.is_terminating = False
@@ -75,12 +75,12 @@ class Instance:
         self._error = ErrorCode.NONE
 
     def ask(self, now_s: float) -> None:
-        """The client asks what to push. Raises Throttled if it did so, or has pushed, a moment ago."""
+        """Records a request for subscriptions. Raises Throttled within an interval of the last request or push."""
         is_early = now_s - max(self._asked_s, self._pushed_s) < self._interval_s
         may_repeat = self._error in (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if is_early and not may_repeat:
             raise Throttled(
-                f"{uuid_text(self.instance_id)} asked again before {self.wanted.interval_ms} ms had passed"
+                f"{uuid_text(self.instance_id)} fetched subscriptions again within {self.wanted.interval_ms} ms"
             )
         self._asked_s = now_s
         self._error = ErrorCode.NONE
@@ -88,7 +88,7 @@ class Instance:
     def push(
         self, now_s: float, *, subscription_id: int, compression: int, size: int, size_max: int, terminating: bool
     ) -> None:
-        """The client pushes. Raises an error, and remembers it, unless it may."""
+        """Records a push. Raises, and remembers, an error if it is not allowed."""
         try:
             self._check_push(now_s, subscription_id, compression, size, size_max, terminating)
             self._error = ErrorCode.NONE
@@ -103,11 +103,11 @@ class Instance:
     ) -> None:
         name = uuid_text(self.instance_id)
         if self.is_terminating:
-            raise InvalidRequest(f"{name} pushed after it had said that it terminates")
-        # The first push after an answer may come early: clients wait between half an interval and one and a half.
+            raise InvalidRequest(f"{name} pushed again after a push with terminating=true")
+        # The first push after subscriptions were fetched may come early: clients wait 0.5 to 1.5 intervals.
         may_push = self._asked_s >= self._pushed_s or now_s - self._pushed_s >= self._interval_s
         if not may_push and not terminating:
-            raise Throttled(f"{name} pushed again before {self.wanted.interval_ms} ms had passed")
+            raise Throttled(f"{name} pushed again within {self.wanted.interval_ms} ms")
         if may_push:
             self._pushed_s = now_s
         if subscription_id != self.subscription_id:
@@ -122,15 +122,15 @@ class Instance:
         return self.wanted.interval_ms / 1000
 
     def touch(self, now_s: float) -> None:
-        """It was heard now."""
+        """Extends the expiry after a request."""
         self.expires_s = now_s + max(KEPT_S_MIN, KEPT_INTERVALS * self._interval_s)
 
 
 class ClientInstances:
-    """All instances that this broker knows."""
+    """All client instances that this broker knows."""
 
     def __init__(self, forget: Callable[[bytes], None]) -> None:
-        """`forget` is called with the id of an instance that is forgotten."""
+        """`forget` is called with the id of each instance that is removed."""
         self._forget = forget
         self._by_id: dict[bytes, Instance] = {}
         self._by_peer: dict[str, Instance] = {}
@@ -147,7 +147,7 @@ class ClientInstances:
         return list(self._by_id.values())
 
     def apply(self, settings: Mapping[str, Mapping[str, str]]) -> None:
-        """The subscriptions, by name, are these now. Instances are matched again when they are next heard."""
+        """Replaces the subscriptions, by name. Instances are matched again with their next request."""
         if settings is not self._settings:
             self._settings = settings
             self._subscriptions = tuple(map(Subscription.read, settings.values()))
@@ -158,27 +158,27 @@ class ClientInstances:
             if made not in _RESERVED and made not in self._by_id:
                 return made
 
-    def hear(self, instance_id: bytes, peer: str, introduce: Introduce, now_s: float) -> Instance:
-        """The instance that sends a request, which becomes known by this.
+    def find_or_create(self, instance_id: bytes, peer: str, describe: DescribeClient, now_s: float) -> Instance:
+        """Returns the instance that sends a request, creating it if it is unknown.
 
-        Raises InvalidRequest for an id that no client may have.
+        Raises InvalidRequest for a reserved id.
         """
         if instance_id in _RESERVED:
-            raise InvalidRequest(f"{uuid_text(instance_id)} is not the id of a client instance; ask for one first")
+            raise InvalidRequest(f"client instance id {uuid_text(instance_id)} is reserved; request a new one")
         known = self._by_id.get(instance_id)
-        if known is None or known.made_from is not self._settings:
-            client = introduce(instance_id) if known is None else known.client
-            made = Instance(instance_id, client, wanted_of(client, self._subscriptions), self._settings)
+        if known is None or known.computed_from is not self._settings:
+            client = describe(instance_id) if known is None else known.client
+            made = Instance(instance_id, client, push_settings_for(client, self._subscriptions), self._settings)
             if known is not None:
                 made.peer = known.peer
                 self._by_peer[made.peer] = made
             self._by_id[instance_id] = known = made
-        self._tie(known, peer)
+        self._bind(known, peer)
         known.touch(now_s)
         return known
 
-    def _tie(self, instance: Instance, peer: str) -> None:
-        """An instance has one connection, and a connection one instance."""
+    def _bind(self, instance: Instance, peer: str) -> None:
+        """Binds an instance to a connection; each has at most one of the other."""
         if instance.peer == peer:
             return
         if (before := self._by_peer.get(peer)) is not None:
@@ -188,8 +188,8 @@ class ClientInstances:
         instance.peer = peer
         self._by_peer[peer] = instance
 
-    def hang_up(self, peer: str) -> None:
-        """A connection is gone."""
+    def disconnect(self, peer: str) -> None:
+        """Removes the instance of a closed connection."""
         if (found := self._by_peer.get(peer)) is not None:
             self._drop(found)
 
@@ -203,8 +203,8 @@ class ClientInstances:
         self._forget(instance.instance_id)
 
 
-def _subscription_id(wanted: Wanted, instance_id: bytes) -> int:
-    """The same on every broker, and another one when the subscriptions change."""
+def _subscription_id(wanted: PushSettings, instance_id: bytes) -> int:
+    """Returns an id that is the same on every broker and changes with the subscriptions."""
     checksum: int = crc32c.crc32c(f"{wanted.interval_ms}:{','.join(wanted.metrics)}".encode())
     mixed = checksum ^ crc32c.crc32c(instance_id)
     return mixed - (1 << 32) if mixed >= 1 << 31 else mixed

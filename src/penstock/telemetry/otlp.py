@@ -1,7 +1,7 @@
-"""Reads metrics in OpenTelemetry's format: the message MetricsData, version 1, as protobuf. Pure.
+"""Parser of OpenTelemetry metrics (OTLP MetricsData v1 in protobuf), as Kafka clients push them. Pure.
 
-Only what Kafka's clients send is read: gauges and sums, with their attributes. Histograms and summaries are counted
-and passed over. Nothing that the bytes claim is believed: lengths are checked against what is there.
+Only what Kafka's clients send is read: gauges and sums with their attributes. Histograms and summaries are counted
+and skipped. The input is not trusted: lengths are checked against the bytes present.
 """
 
 import struct
@@ -14,15 +14,14 @@ from penstock.foundation.errors import InvalidRecord
 from penstock.foundation.steps import Steps
 
 ATTRIBUTES_MAX: Final = 8
-"""Of one data point; Kafka's clients use up to three."""
+"""Attributes of one data point; Kafka's clients use up to three."""
 TEXT_CHARS_MAX: Final = 255
-"""Of the name of a metric or an attribute, and of its value."""
+"""Characters of a metric name, an attribute name or an attribute value."""
 _FIELDS_MAX: Final = 64
-"""Of a data point, an attribute, or what a client says of itself."""
+"""Fields of a data point, an attribute, or the resource."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
-_GAUGE, _SUM, _HISTOGRAM, _EXPONENTIAL, _SUMMARY = _BODIES = (5, 7, 9, 10, 11)
-"""What a metric is, by the field that it has."""
+_GAUGE, _SUM, _HISTOGRAM, _EXPONENTIAL, _SUMMARY = _BODIES = (5, 7, 9, 10, 11)  # field numbers of Metric.data
 _DELTA: Final = 1
 _DOUBLE: Final = struct.Struct("<d")
 _SIGNED: Final = struct.Struct("<q")
@@ -39,33 +38,33 @@ class Point(NamedTuple):
     value: float
     is_counter: bool
     is_delta: bool
-    """Whether the value is what has been added since the last push."""
+    """Whether the value is the increase since the last push."""
 
 
 @dataclass(slots=True)
 class Pushed:
-    """What one push brought."""
+    """The content of one push."""
 
     resource: dict[str, str] = field(default_factory=dict)
-    """What the client says of itself, such as its group."""
+    """Attributes of the client, such as its group."""
     points: list[Point] = field(default_factory=list)
     skipped: int = 0
-    """Metrics of other kinds, points without a number, and what was more than is kept."""
+    """Metrics of other types, points without a value, and points over the limit."""
 
 
 class _Field(NamedTuple):
     number: int
     wire_type: int
     value: int
-    """Of a number; for bytes, where they begin."""
+    """The number; for bytes, their start position."""
     end: int
-    """Where bytes end."""
+    """The end position of bytes."""
 
 
 def read_metrics(data: bytes, is_wanted: Callable[[str], bool], points_max: int) -> Steps[Pushed]:
-    """Reads the points of all metrics that are wanted, `points_max` at most. Raises InvalidRecord.
+    """Parses the points of all wanted metrics, `points_max` at most. Raises InvalidRecord.
 
-    Yields where there may be a break.
+    Yields between time slices.
     """
     pushed = Pushed()
     for top in _fields(data, 0, len(data)):
@@ -121,7 +120,7 @@ def _read_metric(
 
 
 def _read_point(data: bytes, point: _Field, name: str, is_counter: bool, is_delta: bool) -> Point | None:
-    """None if it has no value."""
+    """Returns the point; None if it has no value."""
     value: float | None = None
     attributes = []
     for found in _few_fields(data, point):
@@ -138,7 +137,7 @@ def _read_point(data: bytes, point: _Field, name: str, is_counter: bool, is_delt
 
 
 def _read_attributes(data: bytes, attributes: list[_Field]) -> dict[str, str]:
-    """Reads KeyValue messages, ATTRIBUTES_MAX at most; values that are lists or maps are passed over."""
+    """Parses KeyValue messages, ATTRIBUTES_MAX at most; skips values that are lists or maps."""
     read: dict[str, str] = {}
     for attribute in attributes[:ATTRIBUTES_MAX]:
         key, value = "", None
@@ -167,12 +166,12 @@ def _read_value(data: bytes, value: _Field) -> str | None:
 
 
 def _is(found: _Field, number: int) -> bool:
-    """Whether it is the text or message with this number."""
+    """Returns whether it is the text or message field with this number."""
     return found.number == number and found.wire_type == _BYTES
 
 
 def _few_fields(data: bytes, message: _Field) -> list[_Field]:
-    """The fields of a message that is read without a break. Raises InvalidRecord if there are too many."""
+    """Returns the fields of a small message at once. Raises InvalidRecord if there are too many."""
     found = list(islice(_fields(data, message.value, message.end), _FIELDS_MAX + 1))
     if len(found) > _FIELDS_MAX:
         raise InvalidRecord(f"metrics are malformed: more than {_FIELDS_MAX} fields in a data point or attribute")
@@ -180,13 +179,14 @@ def _few_fields(data: bytes, message: _Field) -> list[_Field]:
 
 
 def _text(data: bytes, found: _Field) -> str:
-    # Cut before it is decoded: a character takes four bytes at most.
+    # Truncated before decoding: a character has four bytes at most.
     cut = data[found.value : min(found.end, found.value + 4 * TEXT_CHARS_MAX)]
     return cut.decode(errors="replace")[:TEXT_CHARS_MAX]
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
-    """Yields the fields of the message between `at` and `end`. Raises InvalidRecord if it is cut off or malformed."""
+    """Yields the fields of the message between `at` and `end`. Raises InvalidRecord if it is truncated or
+    malformed."""
     while at < end:
         tag, at = _varint(data, at, end)
         number, wire_type = tag >> 3, tag & 7
@@ -208,11 +208,11 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
             yield _Field(number, wire_type, at, at + size)
             at += size
         else:
-            raise InvalidRecord(f"metrics are malformed: wire type {wire_type} is not known")
+            raise InvalidRecord(f"metrics are malformed: unknown wire type {wire_type}")
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """A variable-length number, and where it ends."""
+    """Returns a variable-length number and the position after it."""
     value = shift = 0
     while at < end:
         byte = data[at]

@@ -1,7 +1,7 @@
-"""Subscriptions to client metrics: the resource type CLIENT_METRICS of DescribeConfigs. Pure.
+"""Subscriptions to client metrics (KIP-714): settings of the resource type CLIENT_METRICS. Pure.
 
-A subscription names metrics, how often clients push them, and which clients it is for. A client gets the union of all
-subscriptions that match it, at the shortest of their intervals.
+A subscription selects metrics, the push interval, and clients. A client pushes the union of all subscriptions that
+match it, at their shortest interval.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 3_600_000
 SUBSCRIPTIONS_MAX: Final = 500
 PARTS_MAX: Final = 500
-"""Metrics that one subscription names."""
+"""Metric prefixes, or match patterns, of one subscription."""
 VALUE_CHARS_MAX: Final = 10_000
 
 CLIENT_METRICS_SETTINGS: Final = Table(
@@ -27,7 +27,7 @@ CLIENT_METRICS_SETTINGS: Final = Table(
             name="metrics",
             kind=Kind.LIST,
             default="",
-            doc="Prefixes of the names of metrics that clients push; `*` stands for all.",
+            doc="Prefixes of the names of metrics that clients push; `*` for all.",
         ),
         Setting(
             name="interval.ms",
@@ -35,22 +35,22 @@ CLIENT_METRICS_SETTINGS: Final = Table(
             default=str(INTERVAL_MS_DEFAULT),
             minimum=INTERVAL_MS_MIN,
             maximum=INTERVAL_MS_MAX,
-            doc="How often clients push them.",
+            doc="Interval between two pushes of a client.",
         ),
         Setting(
             name="match",
             kind=Kind.LIST,
             default="",
-            doc="Which clients: a list of name=regular expression; empty for all. Names are client_instance_id, "
-            "client_id, client_software_name, client_software_version, client_source_address and "
-            "client_source_port. All of them must match.",
+            doc="Which clients: a list of name=regular expression, all of which must match; empty for all. Names are "
+            "client_instance_id, client_id, client_software_name, client_software_version, client_source_address and "
+            "client_source_port.",
         ),
     ]
 )
 
 
 class Client(NamedTuple):
-    """What the broker knows of a client, by the names that `match` uses."""
+    """What the broker knows of a client, under the names that `match` uses."""
 
     client_instance_id: str
     client_id: str | None
@@ -70,7 +70,7 @@ class Subscription:
 
     @classmethod
     def read(cls, settings: Mapping[str, str]) -> "Subscription":
-        """Raises InvalidConfig or InvalidRequest, as Kafka does, unless these settings are right."""
+        """Parses settings. Raises InvalidConfig or InvalidRequest, as Kafka does."""
         for name, text in settings.items():
             if name not in CLIENT_METRICS_SETTINGS.by_name:
                 known = ", ".join(CLIENT_METRICS_SETTINGS.by_name)
@@ -84,13 +84,13 @@ class Subscription:
         return cls(frozenset(parsed["metrics"]), parsed["interval.ms"], _patterns(parsed["match"]))
 
     def is_for(self, client: Client) -> bool:
-        """Whether all patterns match. What is not known of a client matches nothing."""
+        """Returns whether all patterns match. An unknown property of a client matches nothing."""
         known = client._asdict()
         return all(known[name] is not None and pattern.matches(known[name]) for name, pattern in self.match.items())
 
 
 def check_subscription(name: str, settings: Mapping[str, str], others: int) -> None:
-    """Raises unless a subscription may have these settings. `others`: how many other subscriptions there are."""
+    """Raises if a subscription may not have these settings. `others`: the number of other subscriptions."""
     if not name:
         raise InvalidRequest("a subscription to client metrics needs a name; it is empty")
     if others >= SUBSCRIPTIONS_MAX:
@@ -100,30 +100,30 @@ def check_subscription(name: str, settings: Mapping[str, str], others: int) -> N
     Subscription.read(settings)
 
 
-class Wanted(NamedTuple):
-    """What one client is asked to push."""
+class PushSettings(NamedTuple):
+    """The metrics and interval that one client is to push."""
 
     metrics: tuple[str, ...]
-    """Prefixes of names; ("*",) for all, nothing for none."""
+    """Prefixes of names; ("*",) for all, empty for none."""
     interval_ms: int
 
     def includes(self, name: str) -> bool:
         return self.metrics == (ALL_METRICS,) or name.startswith(self.metrics)
 
 
-def wanted_of(client: Client, subscriptions: Iterable[Subscription]) -> Wanted:
-    """The union of all subscriptions that are for this client. Every broker gets the same result."""
+def push_settings_for(client: Client, subscriptions: Iterable[Subscription]) -> PushSettings:
+    """Returns the union of all subscriptions that match this client. Every broker gets the same result."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_MS_DEFAULT
     for subscription in subscriptions:
         if subscription.is_for(client):
             metrics |= subscription.metrics
             interval_ms = min(interval_ms, subscription.interval_ms)
-    return Wanted((ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)), interval_ms)
+    return PushSettings((ALL_METRICS,) if ALL_METRICS in metrics else tuple(sorted(metrics)), interval_ms)
 
 
 def _check_interval(text: str | None) -> None:
-    """An interval that is a number and out of bounds is an invalid request, not an invalid setting."""
+    """Raises InvalidRequest for a number out of bounds, as Kafka does (not InvalidConfig)."""
     if text is None or not text.strip().lstrip("-").isdecimal() or len(text) > 12:
         return
     if not INTERVAL_MS_MIN <= int(text) <= INTERVAL_MS_MAX:
@@ -134,7 +134,7 @@ def _check_interval(text: str | None) -> None:
 
 def _refuse_repeated(name: str, parts: tuple[str, ...]) -> None:
     if len(set(parts)) != len(parts):
-        raise InvalidConfig(f"{name} names something twice: {', '.join(parts)[:200]}")
+        raise InvalidConfig(f"{name} has duplicate entries: {', '.join(parts)[:200]}")
     if len(parts) > PARTS_MAX:
         raise InvalidConfig(f"{name} has {len(parts)} entries; {PARTS_MAX} are allowed")
 

@@ -1,1 +1,1 @@
-"""Producer ids, transaction state, markers. A pure state machine; see foundation/decision.py."""
+"""Transaction coordinator: a pure state machine for producer ids, transaction state and markers."""

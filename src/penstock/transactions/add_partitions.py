@@ -1,7 +1,7 @@
-"""Partitions join a transaction, or are found to be in it: AddPartitionsToTxn, AddOffsetsToTxn and produced batches.
+"""AddPartitionsToTxn and AddOffsetsToTxn: adds partitions to a transaction, or verifies them (KIP-890). Pure.
 
-Before transaction version 2 the client adds partitions and the leader of a partition verifies that they are there;
-since then the leader adds them (KIP-890). Pure.
+Before transaction version 2 the client adds partitions, and the leader of a partition verifies that they were added;
+since then the leader adds them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -15,7 +15,7 @@ from penstock.transactions.checks import check_not_ending, check_producer, check
 from penstock.transactions.commands import JoinTransaction
 from penstock.transactions.draft import Draft
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS
+from penstock.transactions.transaction import TV_0, TV_2
 from penstock.wire.messages.add_partitions_to_txn import (
     AddPartitionsToTxnPartitionResult,
     AddPartitionsToTxnRequest,
@@ -27,7 +27,7 @@ from penstock.wire.messages.add_partitions_to_txn import (
 )
 
 BATCHED_FROM: Final = 4
-"""The first version of AddPartitionsToTxn that brokers send each other, for many transactions at a time."""
+"""The first version of AddPartitionsToTxn that brokers send each other, with many transactions per request."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -35,22 +35,22 @@ Codes = dict[TopicPartition, ErrorCode]
 def add(
     draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition], version: int, now_ms: int
 ) -> None:
-    """Take partitions into the transaction, which begins if there is none."""
+    """Adds partitions to the transaction, and begins it if there is none."""
     known = find(draft, name)
-    # Before the checks of the producer: it may come under the next producer id already (KAFKA-18660).
+    # Before check_producer: the client may use the next producer id already (KAFKA-18660).
     check_not_ending(known)
     check_producer(known, producer)
     check_query_not_closed(draft, name)
     is_in = known.state is State.ONGOING and known.partitions.issuperset(partitions)
-    if is_in and version >= EPOCH_MOVES:
+    if is_in and version >= TV_2:
         return
-    # Even if they are in it: before that version another transaction has the same epoch, and one that ended may be
-    # what a coordinator that has been replaced still takes for the present one. It cannot persist anything.
+    # Persist even if nothing changes: before version 2 the next transaction has the same epoch, and a replaced
+    # coordinator may take an ended transaction for the current one. It cannot persist, and so does not confirm.
     draft.put(known.joined(partitions, version, now_ms))
 
 
 def verify(draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition]) -> Codes:
-    """Which of the partitions are in the transaction that is under way."""
+    """Returns NONE for each partition that is in the ongoing transaction, TRANSACTION_ABORTABLE for the others."""
     known = find(draft, name)
     check_producer(known, producer)
     check_not_ending(known)
@@ -65,9 +65,9 @@ def join(
     partitions: Collection[TopicPartition],
     verify_only: bool,
     now_ms: int,
-    version: int = EPOCH_MOVES,
+    version: int = TV_2,
 ) -> Codes:
-    """Add or verify, with the refusal of all as the code of each."""
+    """Adds or verifies. An error that concerns the whole transaction is returned as the code of each partition."""
     try:
         if verify_only:
             return verify(draft, name, producer, partitions)
@@ -78,14 +78,14 @@ def join(
 
 
 def code_for_client(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """A code as a client of this version of an API knows it (KIP-588)."""
+    """Maps an error code to one that a client of this API version knows (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
 def code_for_producer(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
-    """What JoinTransaction said, as the client that produced the batch is told (KIP-890).
+    """Maps the error code of a JoinTransaction to the one that the producing client gets (KIP-890).
 
     `knows_abortable`: Produce from v11 on, TxnOffsetCommit from v4 on.
     """
@@ -100,7 +100,7 @@ def code_for_producer(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
 
 
 def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
-    """What is asked for each transaction; a client's request is about one."""
+    """Returns the transactions of a request; a client's request has one."""
     if version >= BATCHED_FROM:
         return list(request.transactions)
     return [
@@ -114,7 +114,7 @@ def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[Ad
 
 
 def request_for(wanted: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnRequest:
-    """The request about one transaction alone."""
+    """Builds a request for one transaction alone."""
     if version >= BATCHED_FROM:
         return AddPartitionsToTxnRequest(transactions=(wanted,))
     return AddPartitionsToTxnRequest(
@@ -126,7 +126,7 @@ def request_for(wanted: AddPartitionsToTxnTransaction, version: int) -> AddParti
 
 
 def request_to_join(command: JoinTransaction) -> AddPartitionsToTxnRequest:
-    """What a leader asks a coordinator that is another broker."""
+    """Builds the request that a partition leader sends to a coordinator on another broker."""
     topics: dict[str, list[int]] = {}
     for one in command.partitions:
         topics.setdefault(one.topic, []).append(one.partition)
@@ -141,7 +141,7 @@ def request_to_join(command: JoinTransaction) -> AddPartitionsToTxnRequest:
 
 
 def codes_in(response: AddPartitionsToTxnResponse) -> Codes:
-    """What a coordinator that is another broker has answered."""
+    """Returns the error code of each partition in the response of a coordinator on another broker."""
     return {
         TopicPartition(topic.name, one.partition_index): ErrorCode(one.partition_error_code)
         for found in response.results_by_transaction
@@ -155,10 +155,10 @@ def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartit
 
 
 def refuse_unknown(
-    wanted: AddPartitionsToTxnTransaction, what_is: Callable[[TopicPartition], ErrorCode]
+    wanted: AddPartitionsToTxnTransaction, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> AddPartitionsToTxnResult | None:
-    """The answer if some partition cannot be written to: then none is added. Asked by who knows the topics."""
-    codes = {one: what_is(one) for one in partitions_of(wanted.topics)}
+    """Returns an error result if a partition has an error by `code_of` (then none is added), or None."""
+    codes = {one: code_of(one) for one in partitions_of(wanted.topics)}
     if not any(codes.values()):
         return None
     return result(
@@ -167,7 +167,7 @@ def refuse_unknown(
 
 
 def refuse(wanted: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResult:
-    """The answer if all partitions are refused for one reason."""
+    """Returns the result that refuses all partitions with one error code."""
     return result(wanted.transactional_id, dict.fromkeys(partitions_of(wanted.topics), code))
 
 
@@ -181,7 +181,7 @@ def answer(
         partitions_of(wanted.topics),
         wanted.verify_only,
         now_ms,
-        EPOCH_MOVES if version >= BATCHED_FROM else EPOCH_STAYS,
+        TV_2 if version >= BATCHED_FROM else TV_0,
     )
     return result(
         wanted.transactional_id,
@@ -204,7 +204,7 @@ def result(transactional_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def response(results: list[AddPartitionsToTxnResult], version: int) -> AddPartitionsToTxnResponse:
-    """Many results for a broker, the one result for a client."""
+    """Builds the response: many results for a broker, one for a client."""
     if version >= BATCHED_FROM:
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)

@@ -1,4 +1,4 @@
-"""What is checked of every request about a transaction that has begun, or is about to. Pure."""
+"""Checks shared by transaction requests: known transactional id, producer epoch, not ending, query open. Pure."""
 
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import InvalidRequest
@@ -9,41 +9,41 @@ from penstock.transactions.transaction import Transaction
 
 
 def find(draft: Draft, transactional_id: str) -> Transaction:
-    """The id, which must have been initialised."""
+    """Returns the state of a transactional id. Raises InvalidRequest, InvalidProducerIdMapping."""
     if not transactional_id:
-        raise InvalidRequest("the transactional id is empty; give the producer one of its own")
+        raise InvalidRequest("the transactional id is empty; set a unique transactional.id for each producer")
     known = draft.get(transactional_id)
     if known is None:
         raise InvalidProducerIdMapping(
-            f"transactional id {transactional_id!r} is not known, or has expired; initialise the producer first"
+            f"transactional id {transactional_id!r} is unknown or has expired; call InitProducerId first"
         )
     return known
 
 
 def check_not_ending(known: Transaction) -> None:
     if known.is_prepared:
-        raise ConcurrentTransactions(f"{known.transactional_id!r} is still {known.state.label}; ask again")
+        raise ConcurrentTransactions(f"{known.transactional_id!r} is still {known.state.label}; retry")
 
 
 def check_query_not_closed(draft: Draft, transactional_id: str) -> None:
-    """No task of a closed query begins a transaction: its driver is gone, and nobody would end it."""
+    """Raises ProducerFenced for a task of a closed Spark query: no driver would end the transaction."""
     query = query_of(transactional_id)
     if query is not None and draft.queries.is_closed(query):
-        raise ProducerFenced(f"{transactional_id!r} can begin no transaction: query {query!r} is closed")
+        raise ProducerFenced(f"{transactional_id!r} cannot begin a transaction: Spark query {query!r} is closed")
 
 
-def check_producer(known: Transaction, came: ProducerKey) -> None:
-    """Only the present producer may go on."""
-    if came.producer_id != known.producer_id:
+def check_producer(known: Transaction, claimed: ProducerKey) -> None:
+    """Raises InvalidProducerIdMapping or ProducerFenced unless the request has the current producer id and epoch."""
+    if claimed.producer_id != known.producer_id:
         raise InvalidProducerIdMapping(
-            f"{known.transactional_id!r} belongs to producer {known.producer_id}, not to {came.producer_id}"
+            f"{known.transactional_id!r} belongs to producer id {known.producer_id}, not to {claimed.producer_id}"
         )
-    if came.epoch != known.epoch:
-        raise fenced(known, came)
+    if claimed.epoch != known.epoch:
+        raise fenced(known, claimed)
 
 
-def fenced(known: Transaction, came: ProducerKey) -> ProducerFenced:
+def fenced(known: Transaction, claimed: ProducerKey) -> ProducerFenced:
     return ProducerFenced(
-        f"{known.transactional_id!r} is at epoch {known.epoch} of producer {known.producer_id}, the request at"
-        f" {came.epoch} of {came.producer_id}: another producer has taken over, or the transaction has timed out"
+        f"{known.transactional_id!r} has epoch {known.epoch} of producer id {known.producer_id}, the request has"
+        f" {claimed.epoch} of {claimed.producer_id}: another producer has taken over, or the transaction timed out"
     )

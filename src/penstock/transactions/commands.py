@@ -1,4 +1,4 @@
-"""What the transaction coordinator is asked, and what it wants done.
+"""Commands and effects of the transaction coordinator: InitProducer, EndTransaction, WriteMarkers and others.
 
 Besides these it takes an Ask with an AddPartitionsToTxn, EndTxn, CommitSet, DescribeTransactions or ListTransactions
 request.
@@ -15,16 +15,16 @@ from penstock.transactions.transaction import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducer:
-    """InitProducerId with a transactional id. The reply is the response to it."""
+    """InitProducerId with a transactional id. The reply is the InitProducerIdResponse."""
 
     ask: Ask
     fresh_producer_id: int
-    """An id that nobody has had; used if the transactional id is new, or its producer id has no epoch left."""
+    """A producer id never used before; taken if the transactional id is new, or its producer id has no epoch left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsets:
-    """AddOffsetsToTxn, with the partition of `__consumer_offsets` that the group lives in."""
+    """AddOffsetsToTxn, with the partition of `__consumer_offsets` that holds the group."""
 
     ask: Ask
     offsets_partition: int
@@ -32,7 +32,7 @@ class AddOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
-    """EndTxn once more, after it was answered with NeedsProducerId."""
+    """EndTxn repeated with a new producer id, after it raised NeedsProducerId."""
 
     ask: Ask
     fresh_producer_id: int
@@ -40,20 +40,20 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinTransaction:
-    """A batch, or a group's offsets, is about to be written in a transaction. The reply is a code by partition.
+    """Adds or verifies partitions before a batch, or a group's offsets, is appended in a transaction.
 
-    The reply is NONE for those that may be written to. See `joining.code_for_producer` for what to tell a client.
+    The reply is an error code by partition, NONE if it may be written to. See `add_partitions.code_for_producer`.
     """
 
     transactional_id: str
     producer: ProducerKey
     partitions: tuple[TopicPartition, ...]
     verify_only: bool
-    """Whether the partitions must be in the transaction already: clients before transaction version 2 add them."""
+    """Whether the partitions must be in the transaction already: before transaction version 2, clients add them."""
 
 
 class Prepared(NamedTuple):
-    """One participant of a CommitSet, worked out before it is decided. It holds as long as `known` is its state."""
+    """One participant of a CommitSet, prepared before the decision. Valid while its state is still `known`."""
 
     known: Transaction
     ended: Transaction
@@ -61,7 +61,7 @@ class Prepared(NamedTuple):
 
 
 class CommitPreparedSet(NamedTuple):
-    """CommitSet with many participants, checked and prepared in time slices (`sets.prepare_steps`)."""
+    """CommitSet with many participants, checked and prepared in time slices (`commit_sets.prepare_steps`)."""
 
     ask: Ask
     prepared: Mapping[str, Prepared]
@@ -69,7 +69,7 @@ class CommitPreparedSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten:
-    """Every partition of a transaction has its marker. `WriteMarkers.written()` makes it; the reply is None."""
+    """Reports that every partition of a transaction has its marker (`WriteMarkers.written()`). No reply value."""
 
     transactional_id: str
     producer_id: int
@@ -79,7 +79,7 @@ class MarkersWritten:
 
 
 class WriteMarkers(NamedTuple):
-    """An effect: write this transaction's marker to all of its partitions, however long it takes."""
+    """An effect: writes the transaction's marker to all of its partitions, retried until it succeeds."""
 
     transactional_id: str
     producer: ProducerKey
@@ -87,12 +87,12 @@ class WriteMarkers(NamedTuple):
     coordinator_epoch: int
     partitions: frozenset[TopicPartition]
     transaction_version: int
-    """What WriteTxnMarkers v2 carries: from 2 on the marker's epoch is above that of the batches (KIP-1228)."""
+    """The field of WriteTxnMarkers v2: from 2 on the marker's epoch is above that of the batches (KIP-1228)."""
     number: int
-    """Tells the transactions of one producer epoch apart: a late `written()` must not end the next one."""
+    """Distinguishes the transactions of one producer epoch: a late `written()` must not complete the next one."""
 
     def written(self) -> MarkersWritten:
-        """The command to send when it is done."""
+        """Returns the command to send once all markers are written."""
         return MarkersWritten(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,

@@ -1,17 +1,16 @@
-"""CommitSet: many transactions of one Spark query, ended by one decision. Pure.
+"""CommitSet: commits many transactions of one Spark query in one atomic decision. Pure.
 
-Every task writes in a transaction of its own and leaves it open; the query's driver then has all of them committed.
-What is decided is one batch of records: that the query has come to this batch, and the PrepareCommit of every
-participant. A log has all of that or nothing, and what is prepared is always finished. So it is committed whole, and
-once:
+Every Spark task writes in its own transaction and leaves it open; the query's driver then commits all of them. The
+decision is one record batch: the query's last batch id, and the PrepareCommit of every participant. It is persisted
+whole or not at all, and a prepared transaction is always completed. So the set is committed atomically, exactly once:
 
-the batch is           participants are           then
-later than the last    all ongoing                decided: they are committed, all else that is open is aborted
-later than the last    not all, as they are given refused: all that is open is aborted, and Spark repeats the batch
-the last, or earlier   whatever they are          decided before: those of them that are ongoing are aborted
-any, and it is closed  whatever they are          likewise: who closes a query knows for good what was decided
+the batch is           participants are           result
+later than the last    all ongoing                committed; all other open transactions of the query are aborted
+later than the last    not all ongoing            refused: all open transactions are aborted, Spark repeats the batch
+the last, or earlier   in any state               decided before: participants that are ongoing are aborted
+any, query is closed   in any state               as above: after CLOSE, the decided batch never changes
 
-Who is committed or aborted here is shut out: its epoch is used up, and nothing that it still sends joins anything.
+The producers of committed and aborted transactions are fenced: their epoch is used up, and late batches are refused.
 See docs/decisions/0013-commit-set.md.
 """
 
@@ -48,17 +47,17 @@ from penstock.wire.messages.commit_set import (
 )
 
 STEP_MASK: Final = 31
-"""Participants between two points at which preparing may be interrupted, less one."""
+"""Number of participants between two points at which the preparation may be interrupted, less one."""
 SET_BYTES_MAX: Final = 960 << 10
-"""Of the records of one decision: they are one batch, and a topic takes batches of up to 1 MiB."""
+"""Limit for the records of one decision: they are one batch, and a topic takes batches of up to 1 MiB."""
 
 
 def prepare_steps(
     known: Mapping[str, Transaction], request: CommitSetRequest, now_ms: int
 ) -> Steps[dict[str, Prepared]]:
-    """Works out what committing many transactions would change, without deciding anything; interruptible.
+    """Prepares the commit of many transactions in time slices, without deciding anything.
 
-    Raises InvalidRequest and SetTooLarge. Whatever else stands against it is found out when it is decided.
+    Raises InvalidRequest and SetTooLarge. All other checks are made when the set is decided.
     """
     check_query(request.query)
     yield from _check_steps(request)
@@ -81,9 +80,9 @@ def answer(
     now_ms: int,
     prepared: Mapping[str, Prepared] | None = None,
 ) -> CommitSetResponse:
-    """Decide what is asked of a query. Raises InvalidRequest, SetTooLarge, TooManyQueries: then nothing changes.
+    """Decides a CommitSet request. Raises InvalidRequest, SetTooLarge or TooManyQueries: then nothing changes.
 
-    `prepared`: what `prepare_steps` has worked out, which has checked the request, too.
+    `prepared`: the result of `prepare_steps`, which has checked the request as well.
     """
     check_query(request.query)
     draft.is_whole = True
@@ -93,41 +92,42 @@ def answer(
             run_steps(_check_steps(request))
         return _commit(draft, queries, request, open_ids, now_ms, prepared or {})
     if request.action not in (ABORT, FORGET, CLOSE):
-        raise InvalidRequest(f"CommitSet knows no action {request.action}; expected {COMMIT} to {CLOSE}")
+        raise InvalidRequest(f"CommitSet has no action {request.action}; expected {COMMIT} to {CLOSE}")
     last_batch_id = queries.last_batch_of(request.query)
     if request.action == CLOSE and not queries.is_closed(request.query):
-        _check_room(queries, request.query)
-        draft.note(closed(request.query, last_batch_id, now_ms))
+        _check_query_limit(queries, request.query)
+        draft.add_record(closed(request.query, last_batch_id, now_ms))
     if request.action == FORGET and request.query in queries.decided:
-        draft.note(forgotten(request.query))
+        draft.add_record(forgotten(request.query))
     aborted = _abort(draft, open_ids, now_ms)
     return _response(last_batch_id=last_batch_id, aborted=aborted, still_open=len(open_ids) - aborted)
 
 
 def refuse(error: PenstockError) -> CommitSetResponse:
-    """The answer where nothing could be decided."""
+    """Returns the error response if nothing could be decided."""
     return _response(error_code=error.code, error_message=error.message)
 
 
 def _check_steps(request: CommitSetRequest) -> Steps[None]:
-    """What can be said without knowing the transactions."""
+    """Checks the request as far as that needs no transaction state."""
     if not 0 <= request.batch_id <= BATCH_ID_MAX:
         raise InvalidRequest(
-            f"batch {request.batch_id} of query {request.query!r}: batches are counted from 0 to {BATCH_ID_MAX}"
+            f"batch id {request.batch_id} of query {request.query!r} is invalid; expected 0 to {BATCH_ID_MAX}"
         )
     if len(request.participants) > PARTICIPANTS_MAX:
         raise SetTooLarge(
-            f"{len(request.participants)} transactions at a time, at most {PARTICIPANTS_MAX}; write in fewer tasks"
+            f"CommitSet has {len(request.participants)} transactions, at most {PARTICIPANTS_MAX} are allowed;"
+            " write in fewer tasks"
         )
     names = [one.transactional_id for one in request.participants]
     for number, name in enumerate(names):
         if number & STEP_MASK == STEP_MASK:
             yield
         if query_of(name) != request.query:
-            raise InvalidRequest(f"{name!r} is not of query {request.query!r}; expected spark/{request.query}/…")
+            raise InvalidRequest(f"{name!r} is not in query {request.query!r}; expected spark/{request.query}/…")
     if len(set(names)) < len(names):
         ((twice, count),) = Counter(names).most_common(1)
-        raise InvalidRequest(f"{twice!r} is named {count} times: a task has one transaction")
+        raise InvalidRequest(f"{twice!r} is listed {count} times; each task has one transaction")
 
 
 def _commit(
@@ -140,35 +140,35 @@ def _commit(
 ) -> CommitSetResponse:
     last_batch_id = queries.last_batch_of(request.query)
     if request.batch_id <= last_batch_id or queries.is_closed(request.query):
-        return _repeat(draft, request, last_batch_id, now_ms)
+        return _answer_repeated(draft, request, last_batch_id, now_ms)
     ready = {name: one for name, one in prepared.items() if draft.get(name) is one.known}
     others = (
         request.participants
         if not ready
         else [one for one in request.participants if one.transactional_id not in ready]
     )
-    broken = [why for one in others if (why := _why_not(draft, one)) is not None]
+    broken = [why for one in others if (why := _find_problem(draft, one)) is not None]
     if broken:
         aborted = _abort(draft, open_ids, now_ms)
         return _response(
             error_code=ErrorCode.INVALID_TXN_STATE,
-            error_message=_say(request, broken),
+            error_message=_describe_broken(request, broken),
             last_batch_id=last_batch_id,
             aborted=aborted,
             still_open=len(open_ids) - aborted,
             broken=broken[:BROKEN_MAX],
         )
-    _check_room(queries, request.query)
+    _check_query_limit(queries, request.query)
     decided = Decided(request.query, request.batch_id, now_ms, len(request.participants))
-    draft.note(decided.to_record())
+    draft.add_record(decided.to_record())
     for _, ended, record in ready.values():
         draft.put(ended, record)
     for one in others:
         draft.end(find(draft, one.transactional_id).committed_with_others(now_ms), now_ms)
     if draft.size_bytes > SET_BYTES_MAX:
         raise SetTooLarge(
-            f"to commit {len(request.participants)} transactions takes {draft.size_bytes} bytes, at most"
-            f" {SET_BYTES_MAX}; write in fewer tasks, or each of them to fewer partitions"
+            f"committing {len(request.participants)} transactions takes {draft.size_bytes} bytes, at most"
+            f" {SET_BYTES_MAX} are allowed; write in fewer tasks, or to fewer partitions per task"
         )
     committed = {one.transactional_id for one in request.participants}
     left = [name for name in open_ids if name not in committed]
@@ -176,16 +176,17 @@ def _commit(
     return _response(last_batch_id=request.batch_id, aborted=aborted, still_open=len(left) - aborted)
 
 
-def _check_room(queries: Queries, query: str) -> None:
+def _check_query_limit(queries: Queries, query: str) -> None:
     if query not in queries.decided and len(queries.decided) >= QUERIES_MAX:
         raise TooManyQueries(
-            f"{len(queries.decided)} queries are remembered here, at most {QUERIES_MAX}; forget those that are over"
+            f"this coordinator has {len(queries.decided)} Spark queries, at most {QUERIES_MAX} are allowed;"
+            " forget those that have ended"
         )
 
 
-def _repeat(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:
-    """Decided already. Only what is given is aborted: what else is open may belong to a later batch by now."""
-    ongoing = [one.transactional_id for one in request.participants if _why_not(draft, one) is None]
+def _answer_repeated(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:
+    """Answers for a batch decided before. Aborts the given participants only: others may belong to a later batch."""
+    ongoing = [one.transactional_id for one in request.participants if _find_problem(draft, one) is None]
     is_same = request.batch_id == last_batch_id and all(_was_committed(draft, one) for one in request.participants)
     aborted = _abort(draft, ongoing, now_ms)
     return _response(
@@ -196,14 +197,14 @@ def _repeat(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms:
     )
 
 
-def _why_not(draft: Draft, one: CommitSetParticipant) -> CommitSetBroken | None:
-    """Why a transaction cannot be committed with the others: it is not ongoing under this very producer."""
+def _find_problem(draft: Draft, one: CommitSetParticipant) -> CommitSetBroken | None:
+    """Returns why a participant cannot be committed; None if it is ongoing under the given producer epoch."""
     try:
         known = find(draft, one.transactional_id)
         check_producer(known, ProducerKey(one.producer_id, one.producer_epoch))
         if known.state is not State.ONGOING:
             raise InvalidTransactionState(
-                f"{one.transactional_id!r} is {known.state.label}: it has written nothing, or was ended by itself"
+                f"{one.transactional_id!r} is {known.state.label}: it has written nothing, or has ended already"
             )
     except PenstockError as error:
         return CommitSetBroken(
@@ -213,7 +214,7 @@ def _why_not(draft: Draft, one: CommitSetParticipant) -> CommitSetBroken | None:
 
 
 def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
-    """Whether this is a transaction that was committed, and whose id nobody has used since."""
+    """Whether the participant's transaction was committed, and its transactional id has not been used since."""
     known = draft.get(one.transactional_id)
     if known is None or not known.is_commit:
         return False
@@ -221,7 +222,7 @@ def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
 
 
 def _abort(draft: Draft, names: Iterable[str], now_ms: int) -> int:
-    """Abort ongoing transactions, and shut their producers out. As many as fit into the batch; how many."""
+    """Aborts ongoing transactions and fences their producers, as many as fit into the batch. Returns their number."""
     count = 0
     for name in names:
         aborted = find(draft, name).fenced(NO_EPOCH, now_ms)
@@ -232,10 +233,10 @@ def _abort(draft: Draft, names: Iterable[str], now_ms: int) -> int:
     return count
 
 
-def _say(request: CommitSetRequest, broken: Sequence[CommitSetBroken]) -> str:
+def _describe_broken(request: CommitSetRequest, broken: Sequence[CommitSetBroken]) -> str:
     return (
         f"batch {request.batch_id} of query {request.query!r} is not committed: {len(broken)} of its"
-        f" {len(request.participants)} transactions are gone, first {broken[0].error_message}"
+        f" {len(request.participants)} transactions are not open; first: {broken[0].error_message}"
     )
 
 

@@ -1,7 +1,7 @@
-"""The transaction coordinator: every transactional id of one partition of `__transaction_state`. Pure.
+"""The transaction coordinator: state of all transactional ids of one partition of `__transaction_state`. Pure.
 
-A transaction is decided when its PrepareCommit or PrepareAbort is committed. From then on it can only be finished:
-its partitions are told by markers (`WriteMarkers`), and once all are, it is complete. See foundation/decision.py.
+A transaction is decided once its PrepareCommit or PrepareAbort is committed. From then on it can only be completed:
+markers are written to its partitions (`WriteMarkers`), and then it is complete. See foundation/decision.py.
 """
 
 from itertools import chain, count, islice
@@ -32,7 +32,7 @@ from penstock.transactions.records import DECIDED, TRANSACTION, TransactionKey
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.spark_queries import Queries, forgotten
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS, NO_EPOCH, Transaction, tombstone
+from penstock.transactions.transaction import NO_EPOCH, TV_0, TV_2, Transaction, tombstone
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnResponse
 from penstock.wire.messages.add_partitions_to_txn import AddPartitionsToTxnRequest
 from penstock.wire.messages.commit_set import CommitSetRequest
@@ -42,16 +42,16 @@ from penstock.wire.messages.init_producer_id import InitProducerIdResponse
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.state import kind_of, read_key
 
-AT_A_TIME: Final = 1000
-"""Ids and closed queries that one waking expires: what more are due wait for the next."""
+EXPIRED_MAX: Final = 1000
+"""Maximum of transactional ids and closed queries that one wake expires; the rest wait for the next."""
 WAKE_BYTES: Final = 256 << 10
-"""Of records, after which one waking ends nothing more: they are one batch."""
-AGAIN_MS: Final = 1000
-"""After what time something is tried again that could not be persisted."""
+"""Size of records after which one wake ends no more transactions: they are one batch."""
+RETRY_MS: Final = 1000
+"""Delay before a completion that could not be persisted is retried."""
 
 
 class TransactionCoordinator:
-    """Decides about transactions. `settings` and `coordinator_epoch` may be replaced at any time."""
+    """The coordinator's state machine. `settings` and `coordinator_epoch` may be replaced at any time."""
 
     def __init__(self, *, settings: TransactionSettings, coordinator_epoch: int) -> None:
         self.settings = settings
@@ -59,18 +59,18 @@ class TransactionCoordinator:
         self.transactions: dict[str, Transaction] = {}
         self.queries = Queries()
         self._timeouts: Timers[str] = Timers()
-        """When the transactions that are under way have lasted too long."""
+        """Timeouts of the ongoing transactions."""
         self._finished: Timers[str] = Timers()
-        """When to try again to complete those whose markers are written."""
-        self._marking: dict[str, tuple[int, int]] = {}
-        """By id, the coordinator epoch and the number of the WriteMarkers that is being carried out."""
+        """When to retry the completion of those whose markers are written."""
+        self._markers_in_flight: dict[str, tuple[int, int]] = {}
+        """By transactional id, the coordinator epoch and the number of the WriteMarkers under way."""
         self._numbers = count()
-        self._unmarked: list[str] = []
-        """Ids that were read back after they were decided, and before they were complete."""
+        self._markers_to_rewrite: list[str] = []
+        """Transactional ids that were loaded in a Prepare state: their markers are written again."""
         self._loaded_ms = 0
         self._aborted_ms = 0
         self._expired_ms: int | None = None
-        """When timed-out transactions were last looked for, and what has expired."""
+        """`_aborted_ms`, `_expired_ms`: when transactions were last checked for timeout and expiration."""
 
     # -- deciding
 
@@ -96,14 +96,14 @@ class TransactionCoordinator:
                 value = None
                 self._complete(draft, command, now_ms)
             case Ask():
-                value = self._asked(draft, command, now_ms)
+                value = self._handle_request(draft, command, now_ms)
             case CommitPreparedSet():
                 value = commit_sets.answer(draft, self.queries, command.ask.body, now_ms, command.prepared)
             case _:
-                raise InvalidRequest(f"the transaction coordinator takes no {type(command).__name__}")
+                raise InvalidRequest(f"the transaction coordinator does not handle {type(command).__name__}")
         return self._decision(draft, Reply(ticket=ticket, value=value))
 
-    def _asked(self, draft: Draft, ask: Ask, now_ms: int) -> Any:
+    def _handle_request(self, draft: Draft, ask: Ask, now_ms: int) -> Any:
         body = ask.body
         match body:
             case AddPartitionsToTxnRequest():
@@ -119,7 +119,7 @@ class TransactionCoordinator:
                 return DescribeTransactionsResponse(throttle_time_ms=0, transaction_states=states)
             case ListTransactionsRequest():
                 return listing(self.transactions.values(), body, now_ms)
-        raise InvalidRequest(f"the transaction coordinator takes no {type(body).__name__}")
+        raise InvalidRequest(f"the transaction coordinator does not handle {type(body).__name__}")
 
     def _initialise(self, draft: Draft, command: InitProducer, now_ms: int) -> InitProducerIdResponse:
         request = command.ask.body
@@ -138,11 +138,11 @@ class TransactionCoordinator:
         )
 
     def _complete(self, draft: Draft, command: MarkersWritten, now_ms: int) -> None:
-        """Markers may be written twice, and news of them may come late: only that of the last order counts."""
+        """Completes a transaction, if this is for its last WriteMarkers: they may be repeated, and end late."""
         known = self.transactions.get(command.transactional_id)
-        is_last = self._marking.get(command.transactional_id) == (command.coordinator_epoch, command.number)
+        is_last = self._markers_in_flight.get(command.transactional_id) == (command.coordinator_epoch, command.number)
         if known is not None and is_last and known.producer == (command.producer_id, command.epoch):
-            self._finished.set(command.transactional_id, now_ms + AGAIN_MS)
+            self._finished.set(command.transactional_id, now_ms + RETRY_MS)
             draft.put(known.completed(now_ms))
 
     def _decision(self, draft: Draft, *replies: Reply) -> Decision:
@@ -155,7 +155,7 @@ class TransactionCoordinator:
 
     def _write_markers(self, transaction: Transaction) -> WriteMarkers:
         number, epoch = next(self._numbers), self.coordinator_epoch
-        self._marking[transaction.transactional_id] = (epoch, number)
+        self._markers_in_flight[transaction.transactional_id] = (epoch, number)
         return WriteMarkers(
             transaction.transactional_id,
             transaction.producer,
@@ -170,10 +170,10 @@ class TransactionCoordinator:
 
     @property
     def wake_at_ms(self) -> int | None:
-        if self._unmarked:
+        if self._markers_to_rewrite:
             return self._loaded_ms
         at_ms = self._expire_at_ms
-        for other_ms in (self._finished.early_ms, self._abort_at_ms):
+        for other_ms in (self._finished.next_ms_lower_bound, self._abort_at_ms):
             if other_ms is not None and (at_ms is None or other_ms < at_ms):
                 at_ms = other_ms
         return at_ms
@@ -190,34 +190,34 @@ class TransactionCoordinator:
         return self._expired_ms + self.settings.expiry_interval_ms
 
     def wake(self, now_ms: int) -> Decision:
-        if self._unmarked:
-            return self._mark_again(now_ms)
+        if self._markers_to_rewrite:
+            return self._rewrite_markers(now_ms)
         draft = Draft(self.transactions, self.queries)
-        draft.is_whole = True  # what is prepared needs its markers, and they are written if all of this is persisted
-        self._complete_again(draft, now_ms)
+        draft.is_whole = True  # markers are written only if all of these records are persisted
+        self._retry_completions(draft, now_ms)
         self._abort_timed_out(draft, now_ms)
         self._expire(draft, now_ms)
         return self._decision(draft)
 
-    def _mark_again(self, now_ms: int) -> Decision:
-        """Nobody knows how far the one before came. Apart from all else, so that it cannot fail to be persisted."""
+    def _rewrite_markers(self, now_ms: int) -> Decision:
+        """Writes the markers of loaded Prepare states again. Without records, so that it cannot fail to persist."""
         effects = []
-        for name in self._unmarked:
+        for name in self._markers_to_rewrite:
             known = self.transactions[name]
             if known.partitions:
                 effects.append(self._write_markers(known))
             else:
                 self._finished.set(name, now_ms)
-        self._unmarked = []
+        self._markers_to_rewrite = []
         return Decision(effects=tuple(effects))
 
-    def _complete_again(self, draft: Draft, now_ms: int) -> None:
+    def _retry_completions(self, draft: Draft, now_ms: int) -> None:
         while draft.size_bytes < WAKE_BYTES and (name := self._finished.take(now_ms)) is not None:
-            self._finished.set(name, now_ms + AGAIN_MS)
+            self._finished.set(name, now_ms + RETRY_MS)
             draft.put(self.transactions[name].completed(now_ms))
 
     def _abort_timed_out(self, draft: Draft, now_ms: int) -> None:
-        """A producer that lasts too long is shut out, so that what it still sends joins no later transaction."""
+        """Aborts timed-out transactions and fences their producers: late batches must not join a later one."""
         at_ms = self._abort_at_ms
         if at_ms is None or now_ms < at_ms:
             return
@@ -229,7 +229,7 @@ class TransactionCoordinator:
                 return
             self._timeouts.set(name, again_ms)
             known = self.transactions[name]
-            # It may come back and go on from here (KIP-588).
+            # The producer may continue after the abort (KIP-588).
             draft.end(known.fenced(known.epoch, now_ms), now_ms)
 
     def _expire(self, draft: Draft, now_ms: int) -> None:
@@ -244,20 +244,20 @@ class TransactionCoordinator:
             if known.is_at_rest and known.updated_ms <= unused_since_ms
         )
         closed = map(forgotten, self.queries.closed_until(unused_since_ms))
-        due = list(islice(chain(unused, closed), AT_A_TIME + 1))
-        if len(due) > AT_A_TIME:
-            self._expired_ms = now_ms + AGAIN_MS - self.settings.expiry_interval_ms
-        for record in due[:AT_A_TIME]:
-            draft.note(record)
+        due = list(islice(chain(unused, closed), EXPIRED_MAX + 1))
+        if len(due) > EXPIRED_MAX:
+            self._expired_ms = now_ms + RETRY_MS - self.settings.expiry_interval_ms
+        for record in due[:EXPIRED_MAX]:
+            draft.add_record(record)
 
-    # -- what holds
+    # -- state
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
         kind = kind_of(record.key)
         if kind == DECIDED:
             self.queries.apply(record)
         if kind != TRANSACTION:
-            return  # or it is of a newer broker
+            return  # a kind of record of a newer broker is ignored
         key: TransactionKey = record.parsed[0] if record.parsed else read_key(TransactionKey, record.key)
         name = key.transactional_id
         before = self.transactions.get(name)
@@ -278,26 +278,26 @@ class TransactionCoordinator:
             self._timeouts.set(name, known.started_ms + known.timeout_ms + 1)
 
     def _forget(self, name: str) -> None:
-        """No markers of this id are waited for."""
-        self._marking.pop(name, None)
+        """Drops pending markers of a transactional id."""
+        self._markers_in_flight.pop(name, None)
         self._finished.cancel(name)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Nobody writes here within a transaction."""
+        """Does nothing: no transaction writes to `__transaction_state`."""
 
     def loaded(self, now_ms: int) -> None:
         self._loaded_ms = self._expired_ms = now_ms
-        # Producers that could not reach their coordinator get a moment to end what has timed out meanwhile.
+        # Producers that could not reach their coordinator get some time to end transactions that have timed out.
         self._aborted_ms = now_ms
-        self._unmarked = [name for name, known in self.transactions.items() if known.is_prepared]
+        self._markers_to_rewrite = [name for name, known in self.transactions.items() if known.is_prepared]
         for name, known in self.transactions.items():
             if known.state is State.ONGOING and known.started_ms > now_ms:
-                # Begun by a broker whose clock is ahead: no reason to wait longer than the timeout.
+                # Started by a broker whose clock is ahead: wait no longer than the timeout.
                 self._timeouts.set(name, now_ms + known.timeout_ms + 1)
 
 
 def _end(draft: Draft, ask: Ask, fresh_producer_id: int, now_ms: int) -> EndTxnResponse:
-    version = EPOCH_MOVES if ask.version >= 5 else EPOCH_STAYS
+    version = TV_2 if ask.version >= 5 else TV_0
     try:
         producer, code = end(draft, ask.body, version, fresh_producer_id, now_ms), ErrorCode.NONE
     except NeedsProducerId:
@@ -310,7 +310,7 @@ def _end(draft: Draft, ask: Ask, fresh_producer_id: int, now_ms: int) -> EndTxnR
 
 
 def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsToTxnResponse:
-    """The group's offsets are a partition of the transaction like any other."""
+    """Adds the group's partition of `__consumer_offsets` to the transaction."""
     request, code = command.ask.body, ErrorCode.NONE
     try:
         add_partitions.add(
@@ -318,7 +318,7 @@ def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsTo
             request.transactional_id,
             ProducerKey(request.producer_id, request.producer_epoch),
             (TopicPartition(GROUPS_TOPIC, command.offsets_partition),),
-            EPOCH_STAYS,
+            TV_0,
             now_ms,
         )
     except PenstockError as error:

@@ -1,4 +1,4 @@
-"""DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152). Pure."""
+"""Responses to DescribeTransactions and ListTransactions (KIP-664, KIP-994, KIP-1152). Pure."""
 
 from collections.abc import Iterable
 
@@ -47,7 +47,7 @@ def not_described(transactional_id: str, code: ErrorCode) -> describe_transactio
 def listing(
     transactions: Iterable[Transaction], request: ListTransactionsRequest, now_ms: int
 ) -> ListTransactionsResponse:
-    """Those that pass every filter that is given."""
+    """Returns the transactions that pass all filters of the request."""
     states = {BY_LABEL[name] for name in request.state_filters if name in BY_LABEL}
     producers = set(request.producer_id_filters)
     try:
@@ -67,7 +67,7 @@ def listing(
             for known in transactions
             if (not producers or known.producer_id in producers)
             and (not request.state_filters or known.state in states)
-            # An id that has not begun yet has begun long ago, as Kafka counts.
+            # As in Kafka, an id that has no transaction yet counts as one that began long ago.
             and (request.duration_filter < 0 or now_ms - known.started_ms > request.duration_filter)
             and (pattern is None or pattern.matches(known.transactional_id))
         ],

@@ -1,4 +1,4 @@
-"""What one decision would change. Several rules, about several transactional ids, can write to one draft."""
+"""Draft of one coordinator decision: changed transactions and the records to persist for them. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ from penstock.transactions.spark_queries import Queries
 from penstock.transactions.transaction import Transaction
 
 RECORD_BYTES: Final = 32
-"""At most what a record takes besides its key and value."""
+"""Upper bound of a record's size besides key and value."""
 
 
 def size_bytes_of(record: StateRecord) -> int:
@@ -16,7 +16,7 @@ def size_bytes_of(record: StateRecord) -> int:
 
 
 class Draft:
-    """Reads see what was written before; nothing holds until the records are persisted and applied."""
+    """Changes of a decision. Reads see them; they take effect when the records are persisted and applied."""
 
     def __init__(self, known: Mapping[str, Transaction], queries: Queries) -> None:
         self._known = known
@@ -24,27 +24,27 @@ class Draft:
         self._changed: dict[str, Transaction] = {}
         self._records: list[StateRecord] = []
         self.is_whole = False
-        """Whether the records hold all or none; see Decision."""
+        """Whether the records must be persisted atomically; see Decision."""
         self.size_bytes = 0
-        """What the records take in a batch, or a little more."""
+        """Upper bound of the records' size in a batch."""
 
     def get(self, transactional_id: str) -> Transaction | None:
         changed = self._changed.get(transactional_id)
         return self._known.get(transactional_id) if changed is None else changed
 
     def put(self, transaction: Transaction, record: StateRecord | None = None) -> None:
-        """`record`: the transaction's, if it was made before."""
+        """Adds the new state of a transaction. `record`: its record, if it was built before."""
         self._changed[transaction.transactional_id] = transaction
-        self.note(transaction.to_record() if record is None else record)
+        self.add_record(transaction.to_record() if record is None else record)
 
     def end(self, prepared: Transaction, now_ms: int) -> None:
-        """A transaction that is decided. Without partitions there is nothing to wait for: it is complete as well."""
+        """Adds a prepared transaction. Without partitions there are no markers to write: it is completed, too."""
         self.put(prepared)
         if not prepared.partitions:
             self.put(prepared.completed(now_ms))
 
-    def note(self, record: StateRecord) -> None:
-        """Every record comes this way, also what is not about a transactional id."""
+    def add_record(self, record: StateRecord) -> None:
+        """Adds a record; all records pass through here, also those of Spark queries."""
         self._records.append(record)
         self.size_bytes += size_bytes_of(record)
 
@@ -54,5 +54,5 @@ class Draft:
 
     @property
     def to_mark(self) -> list[Transaction]:
-        """The transactions that were decided, and whose partitions have to be told."""
+        """The prepared transactions, whose partitions need markers."""
         return [transaction for transaction in self._changed.values() if transaction.is_prepared]

@@ -1,29 +1,29 @@
-"""Why the coordinator refuses something."""
+"""Errors of the transaction coordinator, with their Kafka error codes."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 
 class InvalidProducerIdMapping(PenstockError):
-    """The transactional id is not known, or belongs to another producer id."""
+    """The transactional id is unknown, or belongs to another producer id."""
 
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 class ProducerFenced(PenstockError):
-    """Another life of the producer has taken over."""
+    """A newer producer with the same transactional id has taken over."""
 
     code = ErrorCode.PRODUCER_FENCED
 
 
 class ConcurrentTransactions(PenstockError):
-    """The transaction before this one is still being ended; ask again."""
+    """The previous transaction is still being ended; retry."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class InvalidTransactionState(PenstockError):
-    """What is asked for cannot follow what was done."""
+    """The request is not allowed in the current state of the transaction."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -33,7 +33,7 @@ class InvalidTransactionTimeout(PenstockError):
 
 
 class TwoPhaseCommitRefused(PenstockError):
-    """What Kafka says to a producer that wants a transaction of its own making to outlive it (KIP-939)."""
+    """Kafka's error for a producer that wants two-phase commit, which is not supported here (KIP-939)."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
@@ -43,18 +43,18 @@ class UnsupportedVersion(PenstockError):
 
 
 class NeedsProducerId(PenstockError):
-    """Nothing is wrong: the epochs of a producer id are used up. Ask again with an id that nobody has had."""
+    """Not a failure: the epochs of a producer id are used up. Repeat the command with a new producer id."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class SetTooLarge(PenstockError):
-    """More transactions than one batch of records can decide about."""
+    """A CommitSet with more transactions than one record batch can hold."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class TooManyQueries(PenstockError):
-    """No other query can be remembered."""
+    """The limit of remembered Spark queries is reached."""
 
     code = ErrorCode.POLICY_VIOLATION

@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: who the producer is, and who it is no longer (KIP-98, KIP-360). Pure."""
+"""InitProducerId with a transactional id: assigns producer id and epoch, fences others (KIP-98, KIP-360). Pure."""
 
 from typing import Final
 
@@ -12,23 +12,23 @@ from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, NO_EPOCH, T
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 
 ID_BYTES_MAX: Final = 2**15 - 1
-"""As long as a string of the protocol, and of a record's key, can be."""
+"""The longest string of the protocol, and of a record key."""
 
 
 def check_request(request: InitProducerIdRequest, timeout_max_ms: int) -> None:
-    """What can be said without knowing the transactional id."""
+    """Checks the request as far as that needs no transaction state."""
     if not request.transactional_id:
-        raise InvalidRequest("the transactional id is empty; give the producer one of its own")
+        raise InvalidRequest("the transactional id is empty; set a unique transactional.id for each producer")
     if len(request.transactional_id.encode()) > ID_BYTES_MAX:
         raise InvalidRequest(f"the transactional id is longer than {ID_BYTES_MAX} bytes")
     if (request.producer_id == NO_PRODUCER) != (request.producer_epoch == NO_EPOCH):
         raise InvalidRequest(
-            f"producer id {request.producer_id} with epoch {request.producer_epoch}: give both, or neither"
+            f"producer id {request.producer_id} with epoch {request.producer_epoch}: set both, or neither"
         )
     if request.enable_2pc:
-        raise TwoPhaseCommitRefused("transactions that outlive their timeout (KIP-939) are not offered")
+        raise TwoPhaseCommitRefused("two-phase commit (KIP-939) is not supported")
     if request.keep_prepared_txn:
-        raise UnsupportedVersion("a transaction cannot be kept over InitProducerId (KIP-939)")
+        raise UnsupportedVersion("keeping a prepared transaction over InitProducerId (KIP-939) is not supported")
     if not 0 < request.transaction_timeout_ms <= timeout_max_ms:
         raise InvalidTransactionTimeout(
             f"transaction.timeout.ms is {request.transaction_timeout_ms}; expected 1 to {timeout_max_ms},"
@@ -39,9 +39,9 @@ def check_request(request: InitProducerIdRequest, timeout_max_ms: int) -> None:
 def initialise(
     draft: Draft, request: InitProducerIdRequest, fresh_producer_id: int, now_ms: int
 ) -> Transaction | None:
-    """The id with its producer, ready to begin. None: its transaction is aborted first; ask again."""
+    """Returns the initialised transaction, or None if an ongoing one is aborted first: the client retries."""
     name, timeout_ms = request.transactional_id or "", request.transaction_timeout_ms
-    came = None if request.producer_id == NO_PRODUCER else ProducerKey(request.producer_id, request.producer_epoch)
+    claimed = None if request.producer_id == NO_PRODUCER else ProducerKey(request.producer_id, request.producer_epoch)
     check_query_not_closed(draft, name)
     known = draft.get(name)
     if known is None:
@@ -55,36 +55,36 @@ def initialise(
         draft.put(made)
         return made
     check_not_ending(known)
-    if came is not None:
-        _check_lineage(known, came)
+    if claimed is not None:
+        _check_lineage(known, claimed)
     if known.state is State.ONGOING:
-        # Who is asking again has missed nothing yet; who takes over leaves the old producer no way back.
-        draft.end(known.fenced(NO_EPOCH if came is None else known.epoch, now_ms), now_ms)
+        # A retry of the same producer may continue after the abort; a new producer fences the old one for good.
+        draft.end(known.fenced(NO_EPOCH if claimed is None else known.epoch, now_ms), now_ms)
         return None
-    producer, last_epoch = _next_producer(known, came, fresh_producer_id)
+    producer, last_epoch = _next_producer(known, claimed, fresh_producer_id)
     made = known.initialised(producer, last_epoch, timeout_ms, now_ms)
     draft.put(made)
     return made
 
 
-def _check_lineage(known: Transaction, came: ProducerKey) -> None:
-    """Only the present producer, or who it was before an answer that it missed, may go on (KIP-360)."""
-    if came == known.producer:
+def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
+    """Raises ProducerFenced unless it is the current producer, or the one before that missed a response (KIP-360)."""
+    if claimed == known.producer:
         return
-    # Kafka lets an old epoch of the same producer id abort the transaction under way; nobody gains by that.
-    missed_answer = known.state is not State.ONGOING and came.epoch == known.last_epoch
-    if missed_answer and came.producer_id == known.producer_id:
+    # Kafka lets an old epoch of the same producer id abort the ongoing transaction; that has no use.
+    missed_response = known.state is not State.ONGOING and claimed.epoch == known.last_epoch
+    if missed_response and claimed.producer_id == known.producer_id:
         return
-    if missed_answer and came.producer_id == known.previous_producer_id and came.epoch >= EPOCH_LAST:
+    if missed_response and claimed.producer_id == known.previous_producer_id and claimed.epoch >= EPOCH_LAST:
         return
-    raise fenced(known, came)
+    raise fenced(known, claimed)
 
 
-def _next_producer(known: Transaction, came: ProducerKey | None, fresh_producer_id: int) -> tuple[ProducerKey, int]:
-    """Who the producer is from now on, and the epoch by which its own retries are known."""
-    if came is not None and came != known.producer and known.epoch != EPOCH_MAX:
-        return known.producer, known.last_epoch  # it asks again: nobody else has come since
-    last_epoch = NO_EPOCH if came is None else came.epoch
+def _next_producer(known: Transaction, claimed: ProducerKey | None, fresh_id: int) -> tuple[ProducerKey, int]:
+    """Returns the next producer id and epoch, and the last epoch, by which retries are recognised."""
+    if claimed is not None and claimed != known.producer and known.epoch != EPOCH_MAX:
+        return known.producer, known.last_epoch  # a retry: no other producer was initialised since
+    last_epoch = NO_EPOCH if claimed is None else claimed.epoch
     if known.is_exhausted:
-        return ProducerKey(fresh_producer_id, 0), last_epoch
+        return ProducerKey(fresh_id, 0), last_epoch
     return ProducerKey(known.producer_id, known.epoch + 1), last_epoch

@@ -1,4 +1,4 @@
-"""What transactions keep in `__transaction_state`, in Kafka's own layout; and what queries do, in ours."""
+"""Record schemas of `__transaction_state`: Kafka's for transactions, Penstock's own for Spark queries."""
 
 from typing import Final
 
@@ -37,7 +37,7 @@ class TransactionValue:
     client_transaction_version: Int16 = field("1+", tag=2, default=0)
 
 
-# Not Kafka's: what was decided of Spark's queries. Who does not know the kind passes over it.
+# Not Kafka's: the last batch of Spark queries. Readers that do not know this kind of record skip it.
 
 DECIDED: Final = 30_000
 
@@ -55,7 +55,7 @@ class DecidedValue:
 
 
 def coordinator_key_in(key: bytes) -> str | None:
-    """Returns what the coordinator of a record is found by; None if the kind is unknown. Raises MalformedRequest."""
+    """Returns the key that finds the coordinator of a record; None for unknown kinds. Raises MalformedRequest."""
     kind = kind_of(key)
     if kind == TRANSACTION:
         return coordinator_key(read_key(TransactionKey, key).transactional_id)

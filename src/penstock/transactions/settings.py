@@ -1,4 +1,4 @@
-"""The settings of transactions, by Kafka's names."""
+"""Broker settings of transactions, with Kafka's names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,35 +7,35 @@ from typing import Any, Final
 from penstock.foundation.settings import number, switch
 
 TRANSACTION_SETTINGS: Final = (
-    number("transaction.state.log.num.partitions", 50, 1, "Partitions of the topic that transactions are kept in."),
-    number("transaction.state.log.replication.factor", 3, 1, "Its replicas, or as many as there are brokers."),
-    number("transaction.state.log.min.isr", 2, 1, "How many of them must be in sync, or as many as there are."),
-    number("transaction.state.log.segment.bytes", 100 << 20, 1024, "Size of its segments."),
-    number("transaction.max.timeout.ms", 900_000, 1, "The longest that a producer may let a transaction last."),
-    number("transactional.id.expiration.ms", 604_800_000, 1, "How long a transactional id that is not used is kept."),
+    number("transaction.state.log.num.partitions", 50, 1, "Number of partitions of `__transaction_state`."),
+    number("transaction.state.log.replication.factor", 3, 1, "Its replicas; with fewer brokers, one per broker."),
+    number("transaction.state.log.min.isr", 2, 1, "Its min.insync.replicas; with fewer replicas, all of them."),
+    number("transaction.state.log.segment.bytes", 100 << 20, 1024, "Its segment size."),
+    number("transaction.max.timeout.ms", 900_000, 1, "The longest transaction timeout that a producer may set."),
+    number("transactional.id.expiration.ms", 604_800_000, 1, "How long an unused transactional id is kept."),
     number(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         10_000,
         1,
-        "How often transactions that last too long are looked for.",
+        "How often timed-out transactions are aborted.",
     ),
     number(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         3_600_000,
         1,
-        "How often transactional ids that are not used any more are looked for.",
+        "How often unused transactional ids are expired.",
     ),
     switch(
         "transaction.partition.verification.enable",
         "true",
-        "Whether a batch is only taken into a transaction that its coordinator knows of (KIP-890).",
+        "Whether a leader verifies with the coordinator that a batch belongs to an ongoing transaction (KIP-890).",
     ),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSettings:
-    """The settings that decisions are made by, parsed."""
+    """The parsed settings of the transaction coordinator."""
 
     timeout_max_ms: int
     id_expiration_ms: int
@@ -44,7 +44,7 @@ class TransactionSettings:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> "TransactionSettings":
-        """`value` gives a setting by its name, parsed."""
+        """Builds the settings; `value` returns the parsed value of a setting by name."""
         return cls(
             timeout_max_ms=value("transaction.max.timeout.ms"),
             id_expiration_ms=value("transactional.id.expiration.ms"),

@@ -1,9 +1,8 @@
-"""What is known of Spark's queries: the last batch of each that was decided, and which of its transactions are open.
+"""Spark queries known to the transaction coordinator: last committed batch and open transactions of each. Pure.
 
-What was decided is kept until the query is forgotten, and does not expire with transactional ids: a query may be
-started again after a year, and then repeats its last batch if it had died between the decision and Spark's own note
-of it. A query that is closed is not started again: it is forgotten after as long a time as a transactional id that
-nobody uses, when none of its tasks can be alive. Pure.
+The last committed batch is kept until the query is forgotten, and does not expire with transactional ids: a query may
+be restarted after a year, and repeats its last batch if it failed between CommitSet and Spark's commit log. A closed
+query is not restarted: it is forgotten after transactional.id.expiration.ms, when none of its tasks can be alive.
 """
 
 from collections.abc import Iterator
@@ -17,17 +16,17 @@ from penstock.wire.state import read_record, state_record
 
 NO_BATCH: Final = -1
 CLOSED: Final = BATCH_ID_MAX + 1
-"""Added to the last batch (counted from 1) of a query that is closed: so it is behind every batch that may come."""
+"""Added to the last batch id (counted from 1) of a closed query: so it is above all valid batch ids."""
 QUERIES_MAX: Final = 100_000
-"""Queries that one coordinator remembers; more must be forgotten first."""
+"""Queries that one coordinator remembers; beyond that, others must be forgotten first."""
 
 
 class Decided(NamedTuple):
-    """The last batch of a query that was committed."""
+    """The last committed batch of a query."""
 
     query: str
     batch_id: int
-    """CLOSED and more: the query is closed."""
+    """CLOSED or more: the query is closed."""
     decided_ms: int
     participants: int
 
@@ -47,46 +46,45 @@ class Decided(NamedTuple):
 
 
 def closed(query: str, last_batch_id: int, now_ms: int) -> StateRecord:
-    """The record of a query of which nothing more is decided."""
+    """Returns the record that closes a query: no more batches are committed."""
     return Decided(query, CLOSED + 1 + last_batch_id, now_ms, 0).to_record()
 
 
 def forgotten(query: str) -> StateRecord:
-    """The record of a query whose decisions nobody needs any more."""
+    """Returns the tombstone of a query whose last batch is no longer needed."""
     return state_record(DECIDED, DecidedKey(query=query), None)
 
 
 class Queries:
-    """Changes only by records, like all that must survive."""
+    """All queries of one coordinator. Changed by records only, so that replay rebuilds it."""
 
     def __init__(self) -> None:
         self.decided: dict[str, Decided] = {}
         self.closed: dict[str, int] = {}
-        """By query that is closed, since when; in the order in which they were."""
+        """By closed query, the time when it was closed, in that order."""
         self._open: dict[str, dict[str, None]] = {}
-        """By query, its transactions that are under way, in the order in which they began."""
+        """By query, its ongoing transactions, in the order in which they began."""
 
     def last_batch_of(self, query: str) -> int:
         known = self.decided.get(query)
         return NO_BATCH if known is None else known.last_batch_id
 
     def is_closed(self, query: str) -> bool:
-        """Whether no batch of a query is decided any more."""
         return query in self.closed
 
     def closed_until(self, until_ms: int) -> Iterator[str]:
-        """The queries that were closed by then."""
+        """Yields the queries closed at or before a time."""
         for query, closed_ms in self.closed.items():
             if closed_ms > until_ms:
                 return
             yield query
 
     def open_of(self, query: str) -> list[str]:
-        """The transactional ids of a query that have a transaction under way."""
+        """Returns the transactional ids of a query that have an ongoing transaction."""
         return list(self._open.get(query, ()))
 
     def apply(self, record: StateRecord) -> None:
-        """Something was decided of a query, or it was forgotten."""
+        """Applies a record: a batch was committed, or the query was closed or forgotten."""
         key, value = read_record(record, DecidedKey, DecidedValue)
         self.closed.pop(key.query, None)
         if value is None:
@@ -102,7 +100,7 @@ class Queries:
             self.closed[key.query] = decided.decided_ms
 
     def follow(self, transactional_id: str, is_open: bool) -> None:
-        """A transactional id has taken a step: whether it has a transaction under way now."""
+        """Notes whether a transactional id has an ongoing transaction now."""
         query = query_of(transactional_id)
         if query is None:
             return

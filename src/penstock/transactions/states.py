@@ -1,4 +1,4 @@
-"""The states of a transactional id, with Kafka's numbers, and which may follow which."""
+"""States of a transactional id, with Kafka's numbers, and the allowed transitions."""
 
 from enum import IntEnum
 from typing import Final
@@ -9,18 +9,18 @@ class State(IntEnum):
     """No transaction since the producer was initialised."""
     ONGOING = 1
     PREPARE_COMMIT = 2
-    """Decided: what is left to do is to write the markers."""
+    """Decided: only the markers are left to write."""
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    """Expired. Kept as a tombstone, never as a state."""
+    """Expired. Persisted as a tombstone, never as a state."""
     PREPARE_EPOCH_FENCE = 7
-    """About to be aborted under a new epoch. Kafka passes through it in memory; here that is one step."""
+    """About to be aborted under a new epoch. Kafka passes through it in memory; here that is one transition."""
 
     @property
     def label(self) -> str:
-        """As DescribeTransactions and ListTransactions call it.
+        """The name in DescribeTransactions and ListTransactions.
 
         >>> State.PREPARE_COMMIT.label
         'PrepareCommit'
@@ -39,10 +39,10 @@ ALLOWED: Final[dict[State, frozenset[State]]] = {
     State.DEAD: frozenset(),
     State.PREPARE_EPOCH_FENCE: frozenset({State.PREPARE_ABORT}),
 }
-"""By state, the states that may come next."""
+"""By state, the states that may follow."""
 
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-"""Decided, but not every partition knows."""
+"""Decided, but markers are not written to all partitions yet."""
 AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-"""No transaction is under way: the id may be initialised, begin again, or expire."""
+"""No transaction is ongoing: the id may be initialised, begin a transaction, or expire."""
 BY_LABEL: Final = {state.label: state for state in State}

@@ -1,4 +1,4 @@
-"""All that is known of one transactional id: a value, the steps that it can take, and its record. Pure."""
+"""Immutable state of one transactional id (TransactionMetadata), its transitions and its record. Pure."""
 
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
@@ -18,18 +18,18 @@ from penstock.wire.state import read_value, state_record
 
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
-"""No producer is ever given this epoch, so that every producer can be fenced."""
+"""Never assigned to a producer, so that every producer can be fenced."""
 EPOCH_LAST: Final = EPOCH_MAX - 1
-"""The last epoch of a producer id; after it comes another producer id."""
+"""The last epoch of a producer id; after it a new producer id is assigned."""
 NEVER_MS: Final = -1
-EPOCH_STAYS: Final = 0
-"""The transaction version of clients that keep their epoch when a transaction ends."""
-EPOCH_MOVES: Final = 2
-"""The transaction version in which each transaction has an epoch of its own (KIP-890)."""
+TV_0: Final = 0
+"""Transaction version 0: clients that keep their epoch when a transaction ends."""
+TV_2: Final = 2
+"""Transaction version 2: each transaction has its own epoch (KIP-890)."""
 
 
 class Transaction(NamedTuple):
-    """A transactional id, its producer, and its transaction if there is one. A tuple: each takes many steps."""
+    """A transactional id, its producer, and its transaction if there is one. A tuple for speed: it changes often."""
 
     transactional_id: str
     producer_id: int
@@ -39,14 +39,14 @@ class Transaction(NamedTuple):
     state: State = State.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     started_ms: int = NEVER_MS
-    version: int = EPOCH_STAYS
-    """The transaction version of whoever took the last step of a transaction."""
+    version: int = TV_0
+    """The transaction version of the client that last changed the transaction."""
     previous_producer_id: int = NO_PRODUCER
-    """The producer id before this one, whose epochs were used up: who comes under it may have missed the answer."""
+    """The previous producer id, whose epochs were used up: a client that missed the response still uses it."""
     last_epoch: int = NO_EPOCH
-    """The epoch that the present producer had before, as long as it may not know of this one; see end.py."""
+    """The previous epoch of the current producer, while it may not know the current one; see end.py."""
     next_producer: ProducerKey | None = None
-    """Who the producer is once its markers are written, if the epochs of its id are used up."""
+    """The producer id and epoch after the markers are written, if the epochs of the current id are used up."""
 
     @property
     def producer(self) -> ProducerKey:
@@ -66,13 +66,13 @@ class Transaction(NamedTuple):
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the next epoch has to be that of another producer id."""
+        """Whether the producer id has no epoch left."""
         return self.epoch >= EPOCH_LAST
 
     # -- steps
 
     def initialised(self, producer: ProducerKey, last_epoch: int, timeout_ms: int, now_ms: int) -> "Transaction":
-        """A producer begins, or begins again after an error. No transaction is under way."""
+        """Returns it after InitProducerId, with no ongoing transaction."""
         return self._step(
             State.EMPTY,
             now_ms,
@@ -86,57 +86,57 @@ class Transaction(NamedTuple):
         )
 
     def joined(self, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> "Transaction":
-        """Partitions take part in the transaction, which begins with the first of them."""
+        """Returns it with partitions added to the transaction, which begins with the first of them."""
         return self._step(
             State.ONGOING,
             now_ms,
             partitions=self.partitions.union(partitions),
             started_ms=now_ms if self.is_at_rest else self.started_ms,
             version=version,
-            last_epoch=NO_EPOCH,  # who uses its epoch has been told of it
+            last_epoch=NO_EPOCH,  # a producer that uses its epoch knows it
         )
 
     def prepared(self, committed: bool, version: int, fresh_producer_id: int, now_ms: int) -> "Transaction":
-        """It is decided how the transaction ends. Under version 2 the producer goes on with another epoch."""
+        """Returns it with the outcome decided. Under transaction version 2 the producer gets another epoch."""
         changes: dict[str, Any] = {}
-        if version >= EPOCH_MOVES:
+        if version >= TV_2:
             changes["epoch"] = min(self.epoch + 1, EPOCH_MAX)
-            # At EPOCH_MAX the producer was fenced before: the epoch that it knows is remembered already.
+            # At EPOCH_MAX the producer was fenced before: `last_epoch` already holds the epoch that it knows.
             changes["last_epoch"] = self.last_epoch if self.epoch == EPOCH_MAX else self.epoch
             changes["next_producer"] = ProducerKey(fresh_producer_id, 0) if self.is_exhausted else None
         return self._step(
             State.PREPARE_COMMIT if committed else State.PREPARE_ABORT,
             now_ms,
-            # What has not begun has no start, and its markers are not waited for: it begins and ends now.
+            # A transaction that has not begun has no partitions to mark: it begins and ends now.
             started_ms=now_ms if self.is_at_rest else self.started_ms,
             version=version,
             **changes,
         )
 
     def fenced(self, last_epoch: int, now_ms: int) -> "Transaction":
-        """The coordinator itself aborts, under an epoch that shuts the producer out."""
+        """Returns it aborted by the coordinator, under an epoch that fences the producer."""
         return self._step(
             State.PREPARE_ABORT,
             now_ms,
             epoch=min(self.epoch + 1, EPOCH_MAX),
             last_epoch=last_epoch,
-            version=EPOCH_MOVES,
+            version=TV_2,
             next_producer=None,
         )
 
     def committed_with_others(self, now_ms: int) -> "Transaction":
-        """It is committed by who decides for many at once (commit_sets.py). Its own producer is shut out."""
+        """Returns it committed by a CommitSet (commit_sets.py), which fences its producer."""
         return self._step(
             State.PREPARE_COMMIT,
             now_ms,
             epoch=min(self.epoch + 1, EPOCH_MAX),
             last_epoch=NO_EPOCH,
-            version=EPOCH_MOVES,
+            version=TV_2,
             next_producer=None,
         )
 
     def completed(self, now_ms: int) -> "Transaction":
-        """Every partition has its marker."""
+        """Returns it after every partition has its marker."""
         producer = self.next_producer or self.producer
         return self._step(
             State.COMPLETE_COMMIT if self.is_commit else State.COMPLETE_ABORT,
@@ -176,7 +176,7 @@ class Transaction(NamedTuple):
             client_transaction_version=self.version,
         )
         key = TransactionKey(transactional_id=self.transactional_id)
-        return state_record(TRANSACTION, key, value, TRANSACTION_VERSION, meant=self)
+        return state_record(TRANSACTION, key, value, TRANSACTION_VERSION, parsed=self)
 
     @classmethod
     def from_record(cls, transactional_id: str, value: bytes) -> "Transaction":
@@ -208,5 +208,5 @@ class Transaction(NamedTuple):
 
 
 def tombstone(transactional_id: str) -> StateRecord:
-    """The record of an id that is gone."""
+    """Returns the record that removes a transactional id."""
     return state_record(TRANSACTION, TransactionKey(transactional_id=transactional_id), None)

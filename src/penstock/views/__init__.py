@@ -1,1 +1,1 @@
-"""Filtered views: the language of their expressions, and how it is put to records."""
+"""Filtered views: the expression language and its evaluation over records."""

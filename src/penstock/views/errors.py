@@ -1,14 +1,14 @@
-"""What is wrong with an expression, and where."""
+"""The error for a view expression that cannot be parsed, with the position of the problem."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 _SHOWN: int = 60
-"""Characters of an expression that are shown on either side of the place."""
+"""Characters of an expression shown on either side of the position."""
 
 
 class BadExpression(PenstockError):
-    """An expression that is not in the language. Its message shows the place:
+    """An expression that is not valid in the view language. Its message shows the position:
 
     there is no function 'upper' in a view; compare fields with values
       upper(tag) = 'EU'
@@ -25,7 +25,7 @@ class BadExpression(PenstockError):
 
 
 def marked(text: str, start: int, end: int) -> str:
-    """A line of the text, and under it the place; of a long one only what is around it."""
+    """Returns the text on one line with the position underlined; of a long text only the part around it."""
     first = max(0, start - _SHOWN)
     last = min(len(text), max(end, start + 1) + _SHOWN)
     before, after = "..." if first else "", "..." if last < len(text) else ""

@@ -1,8 +1,8 @@
-"""The words of an expression. Pure.
+"""The lexer of view expressions: splits the text into tokens with their positions. Pure.
 
-Every field and value is taken out of the text here and stands in it as a number from then on: what the SQL parser is
-given (`Words.sql`) has nothing in it but those, operators and a few keywords. So no header's name is a keyword to it,
-no function, subquery or comment can be written at all, and each word's place in the text is known.
+Every field and value is replaced by a number here: the SQL that the parser gets (`Words.sql`) contains only those
+numbers, operators and a few keywords. So no header name can clash with a keyword, no function, subquery or comment
+can be written at all, and the position of each token in the text is known.
 """
 
 import re
@@ -15,14 +15,14 @@ from penstock.views.terms import Field, Header, Key, Partition, Path, Timestamp,
 TEXT_MAX: Final = 4096
 WORDS_MAX: Final = 1000
 DEPTH_MAX: Final = 32
-"""Of parentheses and of NOTs within each other."""
+"""Nesting of parentheses and of NOTs."""
 KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "BETWEEN", "IS", "NULL"})
 _FIELDS: Final[dict[str, Field]] = {"key": Key(), "timestamp": Timestamp(), "partition": Partition()}
 _MISSING: Final = {
     "offset": "a view keeps the offsets of its topic, and cannot filter by them",
-    "value": "the value is opened as JSON: write $.field for a field of it",
-    "topic": "a view is of one topic",
-    "headers": "name a header as it is, such as tag",
+    "value": "the value is parsed as JSON: write $.field for a field of it",
+    "topic": "a view has only one topic",
+    "headers": "write the name of the header itself, such as tag",
 }
 _INT64: Final = 2**63
 
@@ -39,7 +39,7 @@ _STEP: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Word:
-    """A field, a value, or neither: an operator or a keyword."""
+    """A token: a field, a value, an operator or a keyword."""
 
     start: int
     end: int
@@ -55,11 +55,11 @@ class Words:
 
     @property
     def sql(self) -> str:
-        """The expression as the parser gets it, words parted by one space."""
+        """The expression as the parser gets it, with tokens separated by one space."""
         return " ".join(word.sql for word in self.all)
 
     def at(self, position: int) -> Word:
-        """The word at a position of `sql`, or the last one."""
+        """Returns the token at a position of `sql`, or the last one."""
         end = 0
         for word in self.all:
             end += len(word.sql) + 1
@@ -69,7 +69,7 @@ class Words:
 
 
 def read_words(text: str) -> Words:
-    """Raises BadExpression, with the place, for anything that is no word of the language."""
+    """Splits an expression into tokens. Raises BadExpression, with the position, for anything else."""
     if len(text) > TEXT_MAX:
         raise BadExpression(
             f"an expression has at most {TEXT_MAX} characters, this one has {len(text)}", text, TEXT_MAX, TEXT_MAX + 1
@@ -123,9 +123,7 @@ def _of_field(start: int, end: int, number: int, field: Field) -> Word:
 def _string(text: str, at: int, number: int) -> Word:
     found = _STRING.match(text, at)
     if found is None:
-        raise BadExpression(
-            "a text that begins here has no end; a quote within it is written twice", text, at, at + 1
-        )
+        raise BadExpression("this string has no closing quote; write a quote inside it twice", text, at, at + 1)
     return _of_value(at, found.end(), number, _encodable(text, at, found.end(), found.group(1).replace("''", "'")))
 
 
@@ -133,14 +131,14 @@ def _encodable(text: str, start: int, end: int, value: str) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as error:
-        raise BadExpression("this text is no Unicode", text, start, end) from error
+        raise BadExpression("this text is not valid Unicode", text, start, end) from error
     return value
 
 
 def _quoted(text: str, at: int, number: int) -> Word:
     found = _QUOTED.match(text, at)
     if found is None:
-        raise BadExpression('a name that begins here has no end; a " within it is written twice', text, at, at + 1)
+        raise BadExpression('this name has no closing quote; write a " inside it twice', text, at, at + 1)
     name = _encodable(text, at, found.end(), found.group(1).replace('""', '"'))
     return _of_field(at, found.end(), number, Header(name))
 
@@ -158,13 +156,13 @@ def _path(text: str, at: int, number: int) -> Word:
         if len(steps) > DEPTH_MAX:
             raise BadExpression(f"a path has at most {DEPTH_MAX} steps", text, at, end)
     if end < len(text) and (text[end] in ".[$" or text[end].isalnum()):
-        raise BadExpression("a path goes on with .name, .\"any name\", [0] or ['any name']", text, end, end + 1)
+        raise BadExpression("expected .name, .\"any name\", [0] or ['any name'] in a path", text, end, end + 1)
     return _of_field(at, end, number, Path(tuple(steps)))
 
 
 def _number(text: str, start: int, end: int, number: int) -> Word:
     if end < len(text) and (text[end].isalnum() or text[end] in "._"):
-        raise BadExpression("a number ends where a letter begins; put a text in quotes", text, start, end + 1)
+        raise BadExpression("a number cannot contain letters; put a string in quotes", text, start, end + 1)
     written = text[start:end]
     if written.lstrip("+-").isdigit():
         whole = int(written)
@@ -196,7 +194,7 @@ def _word(text: str, name: str, at: int, number: int) -> Word:
 
 
 def _check_depth(text: str, words: list[Word]) -> None:
-    """The parser calls itself for each level."""
+    """Raises BadExpression if the nesting is too deep: the parser is recursive."""
     depth = nots = 0
     for word in words:
         depth += {"(": 1, ")": -1}.get(word.sql, 0)

@@ -1,4 +1,4 @@
-"""Terms compiled: each says of every record whether it is true, false or not known. Pure."""
+"""Compiles terms of a view expression into nodes that yield TRUE, FALSE or UNKNOWN for every record. Pure."""
 
 from collections.abc import Callable
 from itertools import compress
@@ -40,7 +40,7 @@ from penstock.views.terms import (
 )
 
 Cells = Callable[[Rows], tuple[Ints, Ints]]
-"""Where the bytes of a header or of the key are."""
+"""Returns the positions and lengths of a header or of the key in the batch body."""
 
 
 def compiled(term: Term) -> Node:
@@ -63,7 +63,7 @@ def compiled(term: Term) -> Node:
 
 
 def all_of(nodes: list[Node], *, top: bool = False) -> Node:
-    """AND, the cheap ones first. At the top only what is true counts: what is not known yet may stay so."""
+    """AND, cheap nodes first. At the top level only TRUE matters, so UNKNOWN rows are not evaluated further."""
     ordered = sorted(nodes, key=lambda node: node.is_costly)
     still = IS_TRUE if top else NOT_FALSE
     if len(ordered) == 1:
@@ -77,14 +77,14 @@ def all_of(nodes: list[Node], *, top: bool = False) -> Node:
             if TRUE not in live:
                 break
             more = node.states(rows, live)
-            found = kernel.active.both(found, more if not top else _kept(more, found))
+            found = kernel.active.both(found, more if not top else _keep_unknown(more, found))
         return found
 
     return Node(states, ordered[-1].is_costly)
 
 
-def _kept(more: bytes, found: bytes) -> bytes:
-    """Rows that were not looked at for they are unknown already stay so."""
+def _keep_unknown(more: bytes, found: bytes) -> bytes:
+    """Keeps rows UNKNOWN that were not evaluated because they were UNKNOWN already."""
     if UNKNOWN not in found:
         return more
     return kernel.active.either(more, found.translate(IS_UNKNOWN))
@@ -114,7 +114,7 @@ def _cells(field: Field) -> Cells:
 
 
 def _compare(field: Field, op: Op, values: tuple[Value, ...]) -> Node:
-    """Several values: whether it is one of them."""
+    """With several values: whether the field equals one of them."""
     if isinstance(field, Path):
         return _compare_path(field, op, values)
     if isinstance(field, Partition):
@@ -149,7 +149,7 @@ def _compare_texts(cells: Cells, op: Op, texts: tuple[bytes, ...]) -> Node:
 
 
 def _compare_flag(cells: Cells, op: Op, flags: set[bool]) -> Node:
-    """A header that says true or false. One of both: whether it says either."""
+    """Compares a header that contains true or false. With both values: whether it contains either."""
     wanted = (op is Op.EQ) == (True in flags)
 
     def states(rows: Rows, live: Buffer | None) -> bytes:
@@ -165,7 +165,7 @@ def _compare_time(op: Op, value: int) -> Node:
 
 
 def _constant(holds: Callable[[Rows], bool]) -> Node:
-    """The same for all records of a partition."""
+    """A node with the same result for all records of a partition."""
     return Node(lambda rows, live: bytes((holds(rows),)) * rows.count)
 
 
@@ -179,7 +179,7 @@ ORDER: Final[dict[Op, Callable[[Any, Any], bool]]] = {
 }
 
 
-# -- what needs a Python object for each record
+# -- nodes that need a Python object per record
 
 
 def _each(state_of: Callable[[Rows, int], int]) -> Node:
@@ -194,7 +194,7 @@ def _each(state_of: Callable[[Rows, int], int]) -> Node:
 
 
 def _at_path(document: Any, steps: tuple[str | int, ...]) -> Any:
-    """What a path leads to; None if it leads nowhere, or to null."""
+    """Returns the JSON value at a path; None if it does not exist or is null."""
     for step in steps:
         if isinstance(step, str):
             document = document.get(step) if isinstance(document, dict) else None
@@ -205,8 +205,8 @@ def _at_path(document: Any, steps: tuple[str | int, ...]) -> Any:
     return document
 
 
-def _is_like(found: Any, value: Value) -> bool:
-    """Whether both are texts, both numbers, or both true or false."""
+def _is_same_type(found: Any, value: Value) -> bool:
+    """Whether both are strings, both numbers, or both booleans."""
     if isinstance(value, bool) or isinstance(found, bool):
         return isinstance(value, bool) and isinstance(found, bool)
     return isinstance(found, str) if isinstance(value, str) else isinstance(found, int | float)
@@ -218,7 +218,7 @@ def _compare_path(field: Path, op: Op, values: tuple[Value, ...]) -> Node:
     def state_of(rows: Rows, row: int) -> int:
         document = rows.document(row)
         found = None if document is NOTHING else _at_path(document, steps)
-        if found is None or not _is_like(found, values[0]):
+        if found is None or not _is_same_type(found, values[0]):
             return UNKNOWN
         return TRUE if any(holds(found, value) for value in values) else FALSE
 

@@ -1,6 +1,6 @@
-"""From text to terms. sqlglot says how the words belong together; what is not in the language is refused here. Pure.
+"""Parses a view expression into terms: sqlglot builds the tree, this file rejects what views do not support. Pure.
 
-sqlglot is imported when the first expression is read: it takes longer to load than a broker takes to start.
+sqlglot is imported when the first expression is parsed: it takes longer to load than a broker takes to start.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,12 +32,12 @@ PATTERN_MAX: Final = 256
 """Characters of a LIKE pattern."""
 UNKNOWN: Final = "this is not in the language of views"
 _ARGUMENTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "negate", "query"})
-"""Arguments of the parser's nodes that are read here. Its trees change between releases (`negate` is a newer one):
-a node that says more is refused, not misread."""
+"""Arguments of sqlglot's nodes that are supported here. Its trees change between releases (`negate` is a newer
+one): a node with other arguments is rejected, not misread."""
 
 
 def parse(text: str) -> Term:
-    """The terms of an expression, such as `tag IN ('eu', 'uk') AND priority > 3`. Raises BadExpression."""
+    """Returns the terms of an expression, such as `tag IN ('eu', 'uk') AND priority > 3`. Raises BadExpression."""
     words = read_words(text)
     return _Reader(words).read(_tree(words))
 
@@ -49,25 +49,25 @@ def _tree(words: Words) -> Any:
     try:
         found = sqlglot.parse(words.sql)
     except ParseError as error:
-        place = error.errors[0].get("col", 1) if error.errors else 1
-        raise _at(
-            words, words.at(place - 1), "this cannot be read: a field, a comparison, AND or OR is missing"
+        position = error.errors[0].get("col", 1) if error.errors else 1
+        raise _bad(
+            words, words.at(position - 1), "syntax error here: a field, a comparison, AND or OR is missing"
         ) from error
     except TokenError as error:
-        raise BadExpression("this cannot be read", words.text) from error
+        raise BadExpression("syntax error", words.text) from error
     except RecursionError as error:
         raise BadExpression(f"an expression is at most {DEPTH_MAX} levels deep", words.text) from error
     if len(found) != 1 or found[0] is None:
-        raise BadExpression("one expression is needed", words.text)
+        raise BadExpression("exactly one expression is expected", words.text)
     return found[0]
 
 
-def _at(words: Words, word: Word, problem: str) -> BadExpression:
+def _bad(words: Words, word: Word, problem: str) -> BadExpression:
     return BadExpression(problem, words.text, word.start, word.end)
 
 
 class _Reader:
-    """Turns the parser's tree into terms. Every field and value of the text must be in them, once."""
+    """Turns sqlglot's tree into terms. Every field and value of the text must be used exactly once."""
 
     def __init__(self, words: Words) -> None:
         from sqlglot import exp
@@ -89,7 +89,7 @@ class _Reader:
             exp.Not: lambda node: Not(self._term(node.this)),
             exp.And: lambda node: And(self._parts(node, exp.And)),
             exp.Or: lambda node: Or(self._parts(node, exp.Or)),
-            exp.In: self._among,
+            exp.In: self._in_list,
             exp.Between: self._between,
             exp.Like: lambda node: self._like(node, ""),
             exp.Escape: self._escaped,
@@ -101,7 +101,7 @@ class _Reader:
         term = self._term(tree)
         for number, word in enumerate(self._words.all):
             if (word.field is not None or word.value is not None) and number not in self._used:
-                raise _at(self._words, word, "this belongs to nothing: AND, OR or a comparison is missing before it")
+                raise _bad(self._words, word, "unexpected here: AND, OR or a comparison is missing before it")
         return term
 
     def _term(self, node: Any) -> Term:
@@ -110,18 +110,18 @@ class _Reader:
         if reader is not None:
             return reader(node)
         if isinstance(node, self._exp.Column | self._exp.Literal):
-            raise self._refusal(node, "a comparison is missing; for a header that is true or false write name = TRUE")
-        raise self._refusal(node, UNKNOWN)
+            raise self._error(node, "a comparison is missing; for a header that is true or false write name = TRUE")
+        raise self._error(node, UNKNOWN)
 
     def _check_known(self, node: Any) -> None:
-        """Raises BadExpression if a node that is read here has arguments that are not."""
+        """Raises BadExpression if a supported node has unsupported arguments."""
         if type(node) in self._readers and not _ARGUMENTS.issuperset(
             name for name, value in node.args.items() if value
         ):
-            raise self._refusal(node, UNKNOWN)
+            raise self._error(node, UNKNOWN)
 
-    def _refusal(self, node: Any, problem: str) -> BadExpression:
-        """Marks everything that the node is made of."""
+    def _error(self, node: Any, problem: str) -> BadExpression:
+        """Returns an error that marks all tokens of the node."""
         words = [self._words.all[number] for number in _numbers(node, self._exp)]
         if not words:
             return BadExpression(problem, self._words.text)
@@ -130,7 +130,7 @@ class _Reader:
         )
 
     def _parts(self, node: Any, kind: Any) -> tuple[Term, ...]:
-        """A chain of ANDs leans to the left, and may be long."""
+        """Returns the operands of a chain of ANDs or ORs, which is left-associative and may be long."""
         parts = []
         while isinstance(node, kind):
             self._check_known(node)
@@ -140,54 +140,58 @@ class _Reader:
         return tuple(self._term(part) for part in reversed(parts))
 
     def _word(self, node: Any) -> Word:
-        """The field or value that a node stands for."""
+        """Returns the token of the field or value that a node represents."""
         exp = self._exp
         if isinstance(node, exp.Column) and isinstance(node.this, exp.Identifier) and not node.args.get("table"):
             number = int(node.this.this)
         elif isinstance(node, exp.Literal):
             number = int(node.this)
         elif isinstance(node, exp.Null):
-            raise BadExpression("nothing equals NULL; write IS NULL or IS NOT NULL", self._words.text)
+            raise BadExpression(
+                "a comparison with NULL is never true; write IS NULL or IS NOT NULL", self._words.text
+            )
         else:
-            raise self._refusal(node, "a field or a value is expected here")
+            raise self._error(node, "a field or a value is expected here")
         self._used.add(number)
         return self._words.all[number]
 
     def _field(self, node: Any) -> tuple[Field, Word]:
         word = self._word(node)
         if word.field is None:
-            raise _at(self._words, word, "a field is expected here: a header, key, timestamp, partition or $.path")
+            raise _bad(self._words, word, "a field is expected here: a header, key, timestamp, partition or $.path")
         self._terms += 1
         if self._terms > TERMS_MAX:
-            raise _at(self._words, word, f"an expression has at most {TERMS_MAX} comparisons")
+            raise _bad(self._words, word, f"an expression has at most {TERMS_MAX} comparisons")
         return word.field, word
 
     def _value(self, node: Any, field: Field) -> Value:
         word = self._word(node)
         if word.value is None:
-            raise _at(self._words, word, "a value is expected here: fields are compared with values, not with fields")
-        return self._fitting(field, word)
+            raise _bad(
+                self._words, word, "a value is expected here: fields are compared with values, not with fields"
+            )
+        return self._convert(field, word)
 
-    def _fitting(self, field: Field, word: Word) -> Value:
-        """The value as it is compared with a field. Times may be written as such."""
+    def _convert(self, field: Field, word: Word) -> Value:
+        """Returns the value converted for comparison with the field; timestamps may be ISO 8601 times."""
         value = word.value
         assert value is not None
         if isinstance(field, Timestamp):
             if isinstance(value, str):
                 return self._time(word, value)
             if isinstance(value, bool) or not isinstance(value, int):
-                raise _at(self._words, word, "a timestamp is whole milliseconds, or a time: '2026-01-31T09:30:00Z'")
+                raise _bad(self._words, word, "a timestamp is whole milliseconds, or a time: '2026-01-31T09:30:00Z'")
         if isinstance(field, Partition) and (isinstance(value, bool) or not isinstance(value, int)):
-            raise _at(self._words, word, "a partition is a whole number")
+            raise _bad(self._words, word, "a partition is a whole number")
         if isinstance(field, Key) and isinstance(value, bool):
-            raise _at(self._words, word, "a key is a text or a number")
+            raise _bad(self._words, word, "a key is a text or a number")
         return value
 
     def _time(self, word: Word, text: str) -> int:
         try:
             found = datetime.fromisoformat(text)
         except ValueError as error:
-            raise _at(self._words, word, "this is no time; write '2026-01-31T09:30:00Z' or milliseconds") from error
+            raise _bad(self._words, word, "not a valid time; write '2026-01-31T09:30:00Z' or milliseconds") from error
         found = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
         epoch = datetime(1970, 1, 1, tzinfo=UTC)
         delta = found - epoch
@@ -200,51 +204,51 @@ class _Reader:
         field, word = self._field(left)
         value = self._value(right, field)
         if isinstance(value, bool) and op not in (Op.EQ, Op.NE):
-            raise _at(self._words, word, "TRUE and FALSE have no order: use = or <>")
+            raise _bad(self._words, word, "TRUE and FALSE have no order: use = or <>")
         return Compare(field, op, value)
 
-    def _among(self, node: Any) -> Term:
+    def _in_list(self, node: Any) -> Term:
         field, word = self._field(node.this)
         if not node.expressions or node.args.get("query") is not None:
-            raise _at(self._words, word, "IN needs values in parentheses: tag IN ('eu', 'uk')")
+            raise _bad(self._words, word, "IN needs values in parentheses: tag IN ('eu', 'uk')")
         values = tuple(self._value(each, field) for each in node.expressions)
         if len({_kind(value) for value in values}) > 1:
-            raise _at(self._words, word, "the values of one IN are all texts, all numbers, or all TRUE and FALSE")
+            raise _bad(self._words, word, "the values of one IN are all texts, all numbers, or all TRUE and FALSE")
         return self._negated(node, Among(field, values))
 
     def _between(self, node: Any) -> Term:
         field, _ = self._field(node.this)
         low, high = self._value(node.args["low"], field), self._value(node.args["high"], field)
         if _kind(low) != _kind(high) or isinstance(low, bool):
-            raise self._refusal(node, "BETWEEN needs two numbers, or two texts")
+            raise self._error(node, "BETWEEN needs two numbers, or two texts")
         return self._negated(node, And((Compare(field, Op.GE, low), Compare(field, Op.LE, high))))
 
     def _escaped(self, node: Any) -> Term:
         word = self._word(node.expression)
         if not isinstance(node.this, self._exp.Like):
-            raise self._refusal(node, "ESCAPE follows a LIKE")
+            raise self._error(node, "ESCAPE follows a LIKE")
         self._check_known(node.this)
         if not isinstance(word.value, str) or len(word.value) != 1:
-            raise _at(self._words, word, "ESCAPE needs one character: LIKE '50!%' ESCAPE '!'")
+            raise _bad(self._words, word, "ESCAPE needs one character: LIKE '50!%' ESCAPE '!'")
         return self._like(node.this, word.value)
 
     def _like(self, node: Any, escape: str) -> Term:
-        field, place = self._field(node.this)
+        field, position = self._field(node.this)
         word = self._word(node.expression)
         if not isinstance(word.value, str):
-            raise _at(self._words, word, "LIKE needs a pattern in quotes")
+            raise _bad(self._words, word, "LIKE needs a pattern in quotes")
         if isinstance(field, Timestamp | Partition):
-            raise _at(self._words, place, "LIKE is for texts")
+            raise _bad(self._words, position, "LIKE works on texts only")
         if len(word.value) > PATTERN_MAX:
-            raise _at(self._words, word, f"a pattern has at most {PATTERN_MAX} characters")
+            raise _bad(self._words, word, f"a pattern has at most {PATTERN_MAX} characters")
         if escape and _ends_escaped(word.value, escape):
-            raise _at(self._words, word, "the pattern ends with its escape character, which escapes nothing then")
+            raise _bad(self._words, word, "the pattern ends with its escape character; a character must follow it")
         return self._negated(node, Like(field, word.value, escape))
 
     def _is_null(self, node: Any) -> Term:
         field, _ = self._field(node.this)
         if not isinstance(node.expression, self._exp.Null):
-            raise self._refusal(node, "after IS comes NULL or NOT NULL")
+            raise self._error(node, "expected NULL or NOT NULL after IS")
         return self._negated(node, IsNull(field))
 
     @staticmethod
@@ -253,7 +257,7 @@ class _Reader:
 
 
 def _numbers(node: Any, exp: Any) -> Iterator[int]:
-    """The words that a node is made of."""
+    """Yields the token numbers of a node."""
     for each in node.walk():
         if isinstance(each, exp.Literal | exp.Identifier) and str(each.this).isdigit():
             yield int(each.this)
@@ -277,7 +281,7 @@ def _ends_escaped(pattern: str, escape: str) -> bool:
 
 
 def fields_of(term: Term) -> Iterator[Field]:
-    """All fields that an expression looks at."""
+    """Yields all fields of an expression."""
     if isinstance(term, And | Or):
         for part in term.parts:
             yield from fields_of(part)
@@ -288,5 +292,5 @@ def fields_of(term: Term) -> Iterator[Field]:
 
 
 def header_names(term: Term) -> list[str]:
-    """The headers that an expression looks at, each once."""
+    """Returns the headers that an expression uses, each once."""
     return list(dict.fromkeys(field.name for field in fields_of(term) if isinstance(field, Header)))

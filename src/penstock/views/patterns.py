@@ -1,7 +1,7 @@
-"""LIKE patterns. Pure. No pattern can take more than linear time, whatever it is matched with.
+"""Compiles LIKE patterns for views; matching always takes linear time. Pure.
 
-Most are texts that must follow each other, which the kernel finds. One with `_` in it is a regular expression of RE2,
-which does not backtrack.
+Most patterns are texts that must follow each other, which the kernel finds. One with `_` becomes a regular expression
+for RE2, which does not backtrack.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import re2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """A pattern without `_`: what must come one after another."""
+    """A pattern without `_`: texts that must follow each other."""
 
     texts: tuple[bytes, ...]
     from_start: bool
@@ -20,7 +20,7 @@ class Pieces:
 
 
 def _split(pattern: str, escape: str) -> list[tuple[str, str]]:
-    """Runs of plain text ("text", the text), and between them any text ("%") or one character ("_")."""
+    """Splits a pattern into plain text ("text", the text), any text ("%") and single characters ("_")."""
     parts: list[tuple[str, str]] = []
     at = 0
     while at < len(pattern):
@@ -39,7 +39,7 @@ def _split(pattern: str, escape: str) -> list[tuple[str, str]]:
 
 
 def pieces_of(pattern: str, escape: str) -> Pieces | None:
-    """A pattern as pieces; None if there is a `_` in it."""
+    """Returns a pattern as pieces; None if it contains `_`."""
     parts = _split(pattern, escape)
     if any(kind == "_" for kind, _ in parts):
         return None
@@ -50,7 +50,7 @@ def pieces_of(pattern: str, escape: str) -> Pieces | None:
 
 
 def expression_of(pattern: str, escape: str) -> Any:
-    """A pattern as a regular expression that matches the whole text."""
+    """Returns a pattern as a regular expression that matches the whole text."""
     options = re2.Options()
     options.dot_nl = True
     options.log_errors = False

@@ -1,8 +1,8 @@
-"""An expression compiled into a predicate over columns: which records of a batch match. Pure.
+"""The compiled predicate of a view: which records of a decoded batch match an expression. Pure.
 
-Comparisons of headers, keys and times are loops of the kernel over a whole batch. Those that need a Python object for
-each record (JSON, patterns with `_`) come last, for the records that are still in question, and in portions, so that
-whoever asks can do something else in between.
+Comparisons of headers, keys and timestamps are loops of the kernel over a whole batch. Those that need a Python
+object per record (JSON, patterns with `_`) run last, only for records not yet decided, and in portions, so that the
+caller can do other work in between.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ from penstock.views.rows import IS_TRUE, UNKNOWN, Rows, States
 from penstock.views.terms import Among, And, Compare, Op, Partition, Term, Timestamp
 
 Outer = Callable[[int, int], bool]
-"""Whether something may be true of records in a partition that are no later than a time."""
+"""Whether a condition can be true for records of a partition with timestamps up to a maximum."""
 PORTION_ROWS: Final = 256
 PORTION_BYTES: Final = 128 << 10
-"""What is looked at record by record before the caller has its turn."""
+"""Size of a portion of records that is evaluated before the caller gets a turn."""
 
 
 class Predicate:
-    """Says which records match. Made by `compile_expression`; it has no state and may be used by many."""
+    """A compiled expression, created by `compile_expression`. It has no state and may be shared."""
 
     __slots__ = ("_cheap", "_costly", "_outer", "text")
 
@@ -36,21 +36,21 @@ class Predicate:
         self._outer = outer
 
     def may_match(self, partition: int, max_timestamp_ms: int) -> bool:
-        """Whether a batch has to be opened: not if its partition, or its latest time, says enough."""
+        """Whether a batch has to be decoded: not if its partition or maximum timestamp rules out a match."""
         return all(may_hold(partition, max_timestamp_ms) for may_hold in self._outer)
 
     @property
     def is_costly(self) -> bool:
-        """Whether it opens records one by one."""
+        """Whether it needs a Python object per record."""
         return self._costly is not None
 
     def matching(self, columns: Columns, partition: int, first_row: int = 0) -> "Matching":
-        """Find out about the records from `first_row` on."""
+        """Returns the evaluation of the records from `first_row` on."""
         return Matching(self, Rows(columns, partition), first_row)
 
 
 class Matching:
-    """A predicate put to the records of one batch, in portions: `for _ in matching: ...`, then `mask`."""
+    """The evaluation of a predicate over one batch, in portions: `for _ in matching: ...`, then `mask`."""
 
     __slots__ = ("_first", "_predicate", "_rows", "mask", "unknown")
 
@@ -59,9 +59,9 @@ class Matching:
         self._rows = rows
         self._first = first_row
         self.mask = b""
-        """A byte for each record: 1 if it matches. Whole when the loop is over."""
+        """One byte per record: 1 if it matches. Complete when the loop has ended."""
         self.unknown = 0
-        """Records that could not be judged: no such header, not JSON, not a number."""
+        """Records for which the expression is unknown: no such header, not JSON, not a number."""
 
     def __iter__(self) -> Iterator[None]:
         rows, first = self._rows, self._first
@@ -81,7 +81,7 @@ class Matching:
         self.mask = bytes(mask)
 
     def _note(self, states: bytes, live: Buffer | None) -> bytes:
-        """The rows of which it is true."""
+        """Counts the rows that are UNKNOWN; returns the mask of the rows that are TRUE."""
         if live is not None:
             states = kernel.active.both(states, live)
         if UNKNOWN in states:
@@ -91,7 +91,7 @@ class Matching:
 
 
 def _portions(rows: Rows, live: bytes | None) -> Iterator[tuple[int, int, bytes]]:
-    """Ranges of rows with few of them in question."""
+    """Yields ranges of rows with a limited number of undecided ones."""
     sizes, count = rows.columns.value_len, rows.count
     live = b"\x01" * count if live is None else live
     start = number = size = 0
@@ -106,7 +106,7 @@ def _portions(rows: Rows, live: bytes | None) -> Iterator[tuple[int, int, bytes]
 
 
 def compile_expression(text: str) -> Predicate:
-    """The predicate of an expression. Raises BadExpression."""
+    """Compiles an expression. Raises BadExpression."""
     return compile_term(text, parse(text))
 
 
@@ -124,7 +124,7 @@ def compile_term(text: str, term: Term) -> Predicate:
 
 
 def _outer(part: Term) -> Outer | None:
-    """What can be told of a batch from outside about something that must be true of its records."""
+    """Returns a check of a batch's partition and maximum timestamp that a condition implies, or None."""
     match part:
         case Compare(Partition(), op, value):
             return lambda partition, _: ORDER[op](partition, value)
@@ -138,7 +138,7 @@ def _outer(part: Term) -> Outer | None:
 
 
 def _flat(term: Term) -> list[Term]:
-    """What must all be true."""
+    """Returns the conditions that must all be true."""
     if not isinstance(term, And):
         return [term]
     return [part for each in term.parts for part in _flat(each)]

@@ -1,4 +1,4 @@
-"""Records as filters see them. Pure."""
+"""The records of a batch as view filters access them: header columns and JSON documents, both cached. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ FALSE: Final = 0
 TRUE: Final = 1
 UNKNOWN: Final = 2
 JSON_BYTES_MAX: Final = 1 << 20
-"""A larger value is not opened: it does not match, as if it were no JSON."""
+"""A larger value is not parsed: it does not match, as if it were not JSON."""
 NOTHING: Final = object()
-"""What stands for a value that is no JSON."""
+"""Stands for a value that is not JSON."""
 
 NEGATED: Final = bytes((TRUE, FALSE, UNKNOWN)) + bytes(253)
 NOT_FALSE: Final = bytes((0, 1, 1)) + bytes(253)
@@ -27,7 +27,7 @@ KNOWN_IS_TRUE: Final = bytes((1, 1, 2)) + bytes(253)
 
 
 class Rows:
-    """Records as filters see them: headers are found once, values opened once."""
+    """The records of a batch: each header column is located once, each value parsed once."""
 
     __slots__ = ("_documents", "_headers", "columns", "count", "partition")
 
@@ -45,18 +45,18 @@ class Rows:
         return found
 
     def document(self, row: int) -> Any:
-        """The value as JSON, or NOTHING."""
+        """Returns the value as JSON, or NOTHING."""
         found = self._documents.get(row, self)
         if found is self:
-            found = self._documents[row] = _opened(self.columns.body, self.columns, row)
+            found = self._documents[row] = _parse_json(self.columns.body, self.columns, row)
         return found
 
     def part(self, start: int, end: int) -> "Rows":
-        """Some of the rows."""
+        """Returns some of the rows."""
         return Rows(self.columns.part(start, end), self.partition)
 
 
-def _opened(body: Buffer, columns: Columns, row: int) -> Any:
+def _parse_json(body: Buffer, columns: Columns, row: int) -> Any:
     at, size = columns.value_at[row], columns.value_len[row]
     if not 0 < size <= JSON_BYTES_MAX:
         return NOTHING
@@ -67,11 +67,11 @@ def _opened(body: Buffer, columns: Columns, row: int) -> Any:
 
 
 States = Callable[[Rows, Buffer | None], bytes]
-"""For each row FALSE, TRUE or UNKNOWN; those that are not `live` may be anything."""
+"""Returns FALSE, TRUE or UNKNOWN for each row; rows that are not `live` may have any value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     states: States
     is_costly: bool = False
-    """Whether it takes a Python object for each record."""
+    """Whether it needs a Python object per record."""

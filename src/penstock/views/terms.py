@@ -1,14 +1,14 @@
-"""An expression, parsed: a tree of comparisons of fields with values. Pure data."""
+"""The syntax tree of a view expression: comparisons of fields with values, AND, OR and NOT. Pure data."""
 
 from dataclasses import dataclass
 from enum import IntEnum
 
 Value = str | int | float | bool
-"""What a field is compared with."""
+"""A value that a field is compared with."""
 
 
 class Op(IntEnum):
-    """Comparisons; the numbers are those that the kernel knows."""
+    """Comparison operators; the numbers are those of the kernel."""
 
     EQ = 0
     NE = 1
@@ -19,7 +19,7 @@ class Op(IntEnum):
 
     @property
     def mirrored(self) -> "Op":
-        """The same, seen from the other side: 3 < x is x > 3."""
+        """The operator with its operands swapped: 3 < x is x > 3."""
         return _MIRRORED[self]
 
 
@@ -28,7 +28,7 @@ _MIRRORED = {Op.EQ: Op.EQ, Op.NE: Op.NE, Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.L
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first header of a name."""
+    """The first header with a name."""
 
     name: str
 
@@ -40,17 +40,17 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Timestamp:
-    """In milliseconds."""
+    """The record's timestamp, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The partition's number."""
+    """The partition number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A place in the value, which is JSON: names of fields, and numbers of items."""
+    """A path in the record's value, which is JSON: field names and list indexes."""
 
     steps: tuple[str | int, ...]
 
@@ -67,7 +67,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """Whether a field is one of these values, which are all of one kind."""
+    """Whether a field equals one of these values, which are all of one type."""
 
     field: Field
     values: tuple[Value, ...]
@@ -75,7 +75,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """`%` stands for any text, `_` for one character; after `escape` either stands for itself."""
+    """`%` matches any text, `_` one character; after `escape` either is literal."""
 
     field: Field
     pattern: str
@@ -84,7 +84,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class IsNull:
-    """Whether there is no such thing in the record."""
+    """Whether the field is absent or null."""
 
     field: Field
 

@@ -1,1 +1,1 @@
-"""The Kafka protocol: schemas as data and the codecs made from them. No IO."""
+"""The Kafka wire protocol: message schemas as data, and the codecs generated from them. No IO."""

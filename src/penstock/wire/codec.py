@@ -1,7 +1,7 @@
-"""Messages to bytes and back, by functions that are made from the schemas, once per class and version.
+"""Decodes and encodes messages with functions generated from the schemas, once per class and version.
 
-Making them is the work of decoders.py and encoders.py. Anything that a hostile frame can do surfaces here as
-MalformedRequest, or as TooManyElements where the caller sets a bound: it then decodes in steps.
+decoders.py and encoders.py generate them. A hostile frame can only raise MalformedRequest here, or TooManyElements if
+the caller sets a bound: it then decodes in steps.
 """
 
 import struct
@@ -19,7 +19,7 @@ T = TypeVar("T")
 ELEMENTS_INLINE_MAX: Final = 1_000
 """Array elements and tagged fields of a message that a broker decodes or encodes without a break (milliseconds)."""
 ELEMENTS_MAX: Final = 100_000
-"""Array elements and tagged fields of a request in all. More is refused before it costs memory."""
+"""Maximum array elements and tagged fields of a request. More are rejected before they cost memory."""
 
 _codecs: Final[dict[tuple[type, int], tuple[Decoder, Encoder]]] = {}
 _sliced_decoders: Final[dict[tuple[type, int], SlicedDecoder]] = {}
@@ -27,7 +27,7 @@ _sliced_encoders: Final[dict[tuple[type, int], SlicedEncoder]] = {}
 
 
 def decode(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: int = UNBOUNDED) -> T:
-    """The message of this class and version in `buf`, from `at` to its end. Trailing bytes are ignored.
+    """Decodes the message of this class and version in `buf`, from `at` to its end. Ignores trailing bytes.
 
     Raises MalformedRequest, and TooManyElements if the message has more than `elements_max`.
     """
@@ -43,7 +43,7 @@ def decode(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: i
 
 
 def decode_steps(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: int = ELEMENTS_MAX) -> Steps[T]:
-    """As `decode`, interruptible. A message with more than `elements_max` is malformed."""
+    """Like `decode`, interruptible. A message with more than `elements_max` is malformed."""
     decoder = _sliced_decoders.get((cls, version))
     if decoder is None:
         decoder = make_sliced_decoder(cls, version, version >= versioned(cls).flexible_from)
@@ -65,14 +65,14 @@ def _malformed(cls: type, version: int, reason: str) -> MalformedRequest:
 
 
 def encode(message: Any, version: int) -> list[Buffer]:
-    """The parts of the message's bytes, in order."""
+    """Returns the parts of the message's bytes, in order."""
     out: list[Buffer] = []
     codec_of(type(message), version)[1](message, out, UNBOUNDED)
     return out
 
 
 def encode_steps(message: Any, version: int, out: list[Buffer]) -> Steps[None]:
-    """As `encode`, interruptible: appends the parts to `out`."""
+    """Like `encode`, interruptible: appends the parts to `out`."""
     key = type(message), version
     encoder = _sliced_encoders.get(key)
     if encoder is None:
@@ -86,7 +86,7 @@ def encode_bytes(message: Any, version: int) -> bytes:
 
 
 def codec_of(cls: type, version: int) -> tuple[Decoder, Encoder]:
-    """The decoder and encoder of a message class for one version; made at first use."""
+    """Returns the decoder and encoder of a message class for one version; generates them at first use."""
     found = _codecs.get((cls, version))
     if found is None:
         schema = versioned(cls)

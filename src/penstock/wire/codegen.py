@@ -1,8 +1,7 @@
-"""What the writers of decoders and encoders share: lines of Python source, and the pending run of fields.
+"""Code generation shared by decoders and encoders: lines of Python source, and the pending run of fields.
 
-Both walk a schema and write one function for a whole message, with its nested structs inlined. Neighbouring
-fields of fixed size collect in a *run* that becomes one `struct` call; the length of a string or array joins the
-run before it.
+Both walk a schema and write one function for a whole message, with its nested structs inlined. Adjacent fields of
+fixed size collect in a *run* that becomes one `struct` call; the length of a string or array joins the run before it.
 """
 
 from abc import ABC, abstractmethod
@@ -50,18 +49,18 @@ class SourceWriter(ABC):
         self.lines.append("    " * self.depth + text)
 
     def begin(self) -> None:
-        """Write what a sliced function begins with."""
+        """Writes the start of a sliced function."""
         if self.is_sliced:
             self.emit("done = 0")
             self.emit("yield")
 
-    def spend(self, count: str) -> None:
-        """Write that so many elements follow, of those in `left` that the message may still have."""
+    def spend_elements(self, count: str) -> None:
+        """Writes code that subtracts `count` from `left`, the elements that the message may still have."""
         self.emit(f"left -= {count}")
         self.emit("if left < 0: raise TooManyElements")
 
     def end_of_element(self) -> None:
-        """Write the end of a loop over array elements."""
+        """Writes the end of a loop over array elements."""
         if self.is_sliced:
             self.flush()
             self.emit("done += 1")
@@ -69,7 +68,7 @@ class SourceWriter(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Write the pending run."""
+        """Writes the pending run."""
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -83,17 +82,17 @@ class SourceWriter(ABC):
         self.depth -= 1
 
     def name_for(self, value: Any, stem: str) -> str:
-        """A name in the function's scope for a value that cannot be spelled in source."""
+        """Returns a name in the function's scope for a value that has no literal in source."""
         name = f"{stem}{len(self.scope)}"
         self.scope[name] = value
         return name
 
     def plain_fields(self, cls: type) -> list[Field]:
-        return [field for field in fields_of(cls) if field.stands_in(self.version) and field.tag is None]
+        return [field for field in fields_of(cls) if field.exists_in(self.version) and field.tag is None]
 
     def tagged_fields(self, cls: type) -> list[tuple[int, Field]]:
         found = [
-            (field.tag, field) for field in fields_of(cls) if field.stands_in(self.version) and field.tag is not None
+            (field.tag, field) for field in fields_of(cls) if field.exists_in(self.version) and field.tag is not None
         ]
         return sorted(found, key=lambda entry: entry[0])
 

@@ -1,7 +1,7 @@
-"""What consumers of classic groups tell each other through the coordinator, which looks inside to show it, and for
-classic members of consumer groups (KIP-848).
+"""Subscription and assignment of the classic consumer protocol, which the coordinator parses (KIP-848).
 
-A two-byte version comes first, as in the records of internal topics (see state.py).
+It describes groups with them, and needs them for classic members of consumer groups. A two-byte version comes first,
+as in the records of internal topics (see state.py).
 """
 
 from penstock.wire.schema import Array, Bytes, Int32, String, field, record, struct

@@ -1,4 +1,4 @@
-"""Decoders made from schemas: `decode(buf, at, left)` gives the value and the position after it.
+"""Generates decoders from schemas: `decode(buf, at, left)` returns the value and the position after it.
 
 `left` bounds the array elements and tagged fields of the whole message: each costs time and memory, and a frame of a
 few megabytes can claim millions. A hostile frame can make a decoder raise struct.error, IndexError, ValueError or
@@ -20,24 +20,24 @@ from penstock.wire.varint import TAGS_MAX, read_uvarint_tail, skip_tagged_fields
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
 SlicedDecoder = Callable[[Buffer, int, int], Steps[tuple[Any, int]]]
 STRING_BYTES_MAX: Final = 0x7FFF
-"""Of strings whose length is a varint, too (as in Kafka)."""
+"""Also of strings whose length is a varint (as in Kafka)."""
 
 
-# Most strings and arrays are short. For those, a ready struct reads a string faster than slicing any kind of
-# buffer does, and a ready range spares its making, which takes as long as reading a small struct.
+# Most strings and arrays are short. For those, a prebuilt struct reads a string faster than slicing the buffer, and
+# a prebuilt range saves creating one, which takes as long as reading a small struct.
 _SHORT: Final = 128
 _TEXT: Final = tuple(struct.Struct(f"{size}s").unpack_from for size in range(_SHORT))
 _RANGES: Final = tuple(range(size) for size in range(_SHORT))
 
 
 def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
-    """Makes the decoder of a message class for one version."""
+    """Generates the decoder of a message class for one version."""
     made: Decoder = _compile(cls, version, flexible, is_sliced=False)
     return made
 
 
 def make_sliced_decoder(cls: type, version: int, flexible: bool) -> SlicedDecoder:
-    """Makes the decoder that can be interrupted, for messages with many elements."""
+    """Generates the interruptible decoder, for messages with many elements."""
     made: SlicedDecoder = _compile(cls, version, flexible, is_sliced=True)
     return made
 
@@ -75,10 +75,10 @@ class _DecoderWriter(SourceWriter):
             self.run = []
 
     def struct(self, cls: type, level: int) -> None:
-        """Leave an instance in `o<level>`. The level keeps the variables of nested structs apart."""
+        """Writes code that leaves an instance in `o<level>`; the level separates the variables of nested structs."""
         self.emit(f"o{level} = {self.name_for(cls.__new__, 'new')}({self.name_for(cls, 'C')})")
         for field in fields_of(cls):
-            if field.tag is not None or not field.stands_in(self.version):
+            if field.tag is not None or not field.exists_in(self.version):
                 self.emit(f"o{level}.{field.name} = {self.name_for(field.initial, 'D')}")
         for field in self.plain_fields(cls):
             self.field(field, f"o{level}.{field.name}", level)
@@ -100,7 +100,7 @@ class _DecoderWriter(SourceWriter):
             self.blob(field, target)
 
     def length(self, code: str) -> tuple[str, str]:
-        """Read a length into `n`; return the test for a value that is not null, and the value's length."""
+        """Writes code that reads a length into `n`; returns the test for a value that is not null, and its length."""
         self.run.append(("B" if self.flexible else code, "n"))
         self.flush()
         if not self.flexible:
@@ -109,7 +109,7 @@ class _DecoderWriter(SourceWriter):
         return "n", "n - 1"
 
     def null(self, field: Field, target: str) -> None:
-        """The other branch of that test."""
+        """Writes the other branch of that test."""
         if not field.may_be_null(self.version):
             self.emit(f"else: raise ValueError('{field.name} must not be null')")
         elif self.flexible:
@@ -138,7 +138,7 @@ class _DecoderWriter(SourceWriter):
             self.struct(cls, level + 1)
             self.emit(f"{target} = o{level + 1}")
             return
-        # A struct that may be null follows a byte that says so: negative for null (KIP-893).
+        # A nullable struct has a byte before it: negative for null (KIP-893).
         self.run.append(("b", "n"))
         self.flush()
         self.emit(f"if n < 0: {target} = None")
@@ -149,9 +149,9 @@ class _DecoderWriter(SourceWriter):
     def array(self, field: Field, target: str, level: int) -> None:
         is_value, size = self.length("i")
         with self.block(f"if {is_value}:"):
-            # Every element takes a byte at least, so that a hostile count can make us neither loop nor allocate.
+            # Every element takes at least one byte: rejects a hostile count before looping or allocating.
             self.emit(f"if n > limit: raise ValueError('{field.name} has %d elements' % n)")
-            self.spend("n")
+            self.spend_elements("n")
             if field.kind in FIXED:
                 self.fixed_array(field, target, size)
             else:
@@ -180,9 +180,9 @@ class _DecoderWriter(SourceWriter):
         self.emit("at = end")
 
     def tags(self, tagged: list[tuple[int, Field]], level: int) -> None:
-        """Read the tagged fields that we know and step over the others. Their number is in `n`."""
+        """Writes code that reads the known tagged fields and skips the others. Their number is in `n`."""
         self.emit("if n > 127: n, at = tail(buf, at, n)")
-        self.spend("n")
+        self.spend_elements("n")
         if not tagged:
             self.emit("at = skip(buf, at, n)")
             return
@@ -196,6 +196,6 @@ class _DecoderWriter(SourceWriter):
             for index, (tag, field) in enumerate(tagged):
                 with self.block(f"{'elif' if index else 'if'} tag{level} == {tag}:"):
                     self.field(field, f"o{level}.{field.name}", level)
-            # A value that is longer than it says would let each of many tags read the rest of the frame.
+            # A value longer than its size would let each of many tags read the rest of the frame.
             self.emit(f"if at > end{level}: raise ValueError('tag %d is longer than its size' % tag{level})")
             self.emit(f"at = end{level}")

@@ -1,7 +1,6 @@
-"""Encoders made from schemas: `encode(o, out, left)` appends parts to a list.
+"""Generates encoders from schemas: `encode(o, out, left)` appends the message's parts to a list.
 
-Record batches are appended as they are, so that they are passed on without a copy. `left` bounds the array elements:
-TooManyElements says that the sliced encoder should be used.
+Record batches are appended without a copy. `left` bounds the array elements; TooManyElements: use a sliced encoder.
 """
 
 import struct
@@ -19,13 +18,13 @@ UNBOUNDED: Final = 2**62
 
 
 def make_encoder(cls: type, version: int, flexible: bool) -> Encoder:
-    """Makes the encoder of a message class for one version."""
+    """Generates the encoder of a message class for one version."""
     made: Encoder = _compile(cls, version, flexible, is_sliced=False)
     return made
 
 
 def make_sliced_encoder(cls: type, version: int, flexible: bool) -> SlicedEncoder:
-    """Makes the encoder that can be interrupted, for messages with many elements."""
+    """Generates the interruptible encoder, for messages with many elements."""
     made: SlicedEncoder = _compile(cls, version, flexible, is_sliced=True)
     return made
 
@@ -40,7 +39,7 @@ def _compile(cls: type, version: int, flexible: bool, is_sliced: bool) -> Any:
 
 
 def _make_tag_encoder(tag: int, field: Field, version: int) -> Callable[[Any], bytes]:
-    """A function that gives a tagged field whole: its tag, its size and its value."""
+    """Returns a function that encodes a tagged field: its tag, its size and its value."""
     writer = _EncoderWriter(version, flexible=True, scope=_scope())
     with writer.block("def encode(o0, out, left):"):
         writer.emit("add = out.append")
@@ -67,14 +66,14 @@ class _EncoderWriter(SourceWriter):
             self.run = []
 
     def packed(self, run: list[tuple[str, str]]) -> str:
-        """A run as one expression."""
+        """Returns a run as one expression."""
         if run == [("B", "0")]:
             return "b'\\0'"
         pack = struct.Struct(">" + "".join(code for code, _ in run)).pack
         return f"{self.name_for(pack, 'S')}({', '.join(value for _, value in run)})"
 
     def struct(self, cls: type, level: int) -> None:
-        """Write the instance in `o<level>`. The level keeps the variables of nested structs apart."""
+        """Writes code that encodes the instance in `o<level>`; the level separates variables of nested structs."""
         for field in self.plain_fields(cls):
             self.field(field, f"o{level}.{field.name}", level)
         if self.flexible:
@@ -90,7 +89,7 @@ class _EncoderWriter(SourceWriter):
             self.nested(field, field.struct, source, level)
         elif field.kind == "string":
             self.value(field, source, "v", empty="''", encode=".encode()")
-            # Strings are short: joined to their length they make one part instead of two.
+            # Strings are short: length and text make one part instead of two.
             self.length("h", " + v")
         else:
             self.value(field, source, "v", empty="b''")
@@ -98,20 +97,20 @@ class _EncoderWriter(SourceWriter):
             self.emit("add(v)")
 
     def value(self, field: Field, source: str, name: str, empty: str, encode: str = "") -> None:
-        """Leave the value in `name` and its length in `n`, as the length is written."""
+        """Writes code that leaves the value in `name` and its length, as encoded, in `n`."""
         size, null = (f"len({name}) + 1", 0) if self.flexible else (f"len({name})", -1)
         if field.may_be_null(self.version):
             self.emit(f"{name} = {source}")
             self.emit(f"if {name} is None: {name} = {'b' * bool(encode)}{empty}; n = {null}")
             self.emit(f"else: {name} = {name}{encode}; n = {size}" if encode else f"else: n = {size}")
         else:
-            # A null in a version that cannot say null becomes the empty value.
+            # A null in a version where the field is not nullable becomes the empty value.
             chosen = f"({source} or {empty})" if field.ever_null else source
             self.emit(f"{name} = {chosen}{encode}")
             self.emit(f"n = {size}")
 
     def length(self, code: str, and_then: str = "") -> None:
-        """Write the pending run and the length in `n`, as one part, with `and_then` joined to it."""
+        """Writes code that adds the pending run and the length in `n` as one part, with `and_then` joined to it."""
         run, self.run = self.run, []
         if not self.flexible:
             self.emit(f"add({self.packed([*run, (code, 'n')])}{and_then})")
@@ -128,7 +127,7 @@ class _EncoderWriter(SourceWriter):
         if not field.may_be_null(self.version):
             self.struct(cls, level + 1)
             return
-        # A struct that may be null follows a byte that says so (KIP-893).
+        # A nullable struct has a byte before it, negative for null (KIP-893).
         self.emit(f"if o{level + 1} is None: add(b'\\xff')")
         with self.block("else:"):
             self.emit("add(b'\\x01')")
@@ -142,7 +141,7 @@ class _EncoderWriter(SourceWriter):
         elif field.kind in FIXED:
             self.emit(f"add(pack('>%d{FIXED[field.kind]}' % len(items), *items))")
         else:
-            self.spend("n")
+            self.spend_elements("n")
             element = "item" if field.struct is None else f"o{level + 1}"
             with self.block(f"for {element} in items:"):
                 if field.struct is not None:
@@ -152,7 +151,7 @@ class _EncoderWriter(SourceWriter):
                 self.end_of_element()
 
     def tags(self, tagged: list[tuple[int, Field]], owner: str) -> None:
-        """Tagged fields that have their default are left out; the rest are written in order of tag."""
+        """Writes code that omits tagged fields with their default and encodes the rest in order of tag."""
         if not tagged:
             self.run.append(("B", "0"))
             return

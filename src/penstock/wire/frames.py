@@ -1,4 +1,4 @@
-"""Frames: a four-byte length, a header, a message. Both directions, for brokers and clients."""
+"""Request and response frames: a four-byte length, a header, a message; for brokers and clients."""
 
 import struct
 from collections.abc import Callable
@@ -17,7 +17,7 @@ LENGTH: Final = struct.Struct(">i")
 _REQUEST_START: Final = struct.Struct(">hhih")
 HEADER_BYTES_MIN: Final = _REQUEST_START.size
 _RESPONSE_START: Final = struct.Struct(">ii")
-_RESPONSE_START_FLEXIBLE: Final = struct.Struct(">iix")  # and no tagged fields
+_RESPONSE_START_FLEXIBLE: Final = struct.Struct(">iix")  # an empty tagged field section
 
 
 class RequestHeader(NamedTuple):
@@ -29,13 +29,13 @@ class RequestHeader(NamedTuple):
     """Where the header without its tagged fields ends; `skip_tags` finds the body of a flexible request."""
 
 
-# A NamedTuple's own constructor is a Python function that does just this.
+# Faster than NamedTuple's own constructor, a Python function that does the same.
 _new_header: Callable[[tuple[int, int, int, str | None, int]], RequestHeader]
 _new_header = partial(tuple.__new__, RequestHeader)
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """The header of a request frame (without its length). Its client id is an old string in all versions."""
+    """Decodes the header of a request frame (without its length). The client id is never a compact string."""
     try:
         api_key, version, correlation_id, size = _REQUEST_START.unpack_from(frame, 0)
         if size < 0:
@@ -50,7 +50,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 
 
 def skip_tags(frame: Buffer, at: int) -> int:
-    """The position after a header's tagged fields, none of which we know."""
+    """Returns the position after a header's tagged fields, none of which is known here."""
     try:
         if frame[at] == 0:
             return at + 1
@@ -64,12 +64,12 @@ def skip_tags(frame: Buffer, at: int) -> int:
 
 
 def response_header_is_flexible(key: ApiKey, flexible: bool) -> bool:
-    # ApiVersions answers with the old header in every version, so that any client can read it (KIP-511).
+    # ApiVersions responses have the old header in every version, so that any client can read them (KIP-511).
     return flexible and key is not ApiKey.API_VERSIONS
 
 
 class _ResponseShape(NamedTuple):
-    """What a response class and version say about its frame."""
+    """The encoder and frame layout of a response class and version."""
 
     encoder: Encoder
     start: struct.Struct
@@ -89,7 +89,7 @@ def _response_shape(cls: type, version: int) -> _ResponseShape:
 
 
 def response_frame(response: Any, version: int, correlation_id: int, elements_max: int = UNBOUNDED) -> list[Buffer]:
-    """A whole response, length first, as parts in order: one part, unless record batches stand between.
+    """Returns a whole response, length first, as parts in order: one part, unless it contains record batches.
 
     Raises TooManyElements if it has more array elements than `elements_max`.
     """
@@ -106,7 +106,7 @@ def response_frame(response: Any, version: int, correlation_id: int, elements_ma
 
 
 def response_frame_steps(response: Any, version: int, correlation_id: int) -> Steps[list[Buffer]]:
-    """As `response_frame`, interruptible: for responses with many elements."""
+    """Like `response_frame`, interruptible: for responses with many elements."""
     _, start, in_parts = _response_shape(type(response), version)
     parts: list[Buffer] = []
     joined: list[Buffer] = []
@@ -121,7 +121,7 @@ def response_frame_steps(response: Any, version: int, correlation_id: int) -> St
 
 
 def request_frame(request: Any, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
-    """A whole request, length first, as parts in order."""
+    """Returns a whole request, length first, as parts in order."""
     message = message_of(type(request))
     name = client_id.encode()
     parts: list[Buffer] = [b"", name]
@@ -134,7 +134,7 @@ def request_frame(request: Any, version: int, correlation_id: int, client_id: st
 
 
 def read_response(key: ApiKey, version: int, frame: Buffer) -> tuple[int, Any]:
-    """The correlation id and the message of a response frame (without its length)."""
+    """Decodes a response frame (without its length); returns the correlation id and the message."""
     response_class = RESPONSES[key]
     if len(frame) < 4:
         raise MalformedRequest(f"a response of {len(frame)} bytes has no header")

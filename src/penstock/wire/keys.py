@@ -1,4 +1,4 @@
-"""Kafka's API keys, and our own."""
+"""Kafka's API keys, and those of Penstock's own APIs."""
 
 from enum import IntEnum
 
@@ -100,7 +100,7 @@ class ApiKey(IntEnum):
     STREAMS_GROUP_TOPOLOGY_DESCRIPTION_UPDATE = 93
     UNREGISTER_CONTROLLER = 94
 
-    # Penstock's own begin far above Kafka's, and are listed in ApiVersions like any other (docs/protocol.md).
+    # Penstock's own keys are far above Kafka's, and are listed in ApiVersions as well (docs/protocol.md).
     COMMIT_SET = 30_000
     QUEUE_SEND = 30_001
     QUEUE_RECEIVE = 30_002

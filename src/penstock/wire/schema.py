@@ -1,13 +1,13 @@
-"""Schemas as data: a Kafka message is a class whose annotations say how it travels.
+"""Message schemas as data: a Kafka message is a class whose annotations are its wire types.
 
     @request(ApiKey.DELETE_RECORDS, versions="0-2", flexible="2+")
     class DeleteRecordsRequest:
         topics: Array[DeleteRecordsTopic]
         timeout_ms: Int32
 
-A field stands in all versions unless `field(versions=...)` says otherwise. The codec for a version is made
-from the class the first time that version is met (see codec.py). Instances are values: nobody assigns to
-their fields (the type checker holds that, so that making one stays cheap at run time).
+A field exists in all versions unless `field(versions=...)` restricts it. The codec for a version is generated from
+the class at first use (see codec.py). Instances are immutable by convention: the type checker rejects assignments to
+fields, so that creating one stays cheap at run time.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ Float64 = Annotated[float, "float64"]
 String = Annotated[str, "string"]
 Bytes = Annotated[bytes, "bytes"]
 Uuid = Annotated[bytes, "uuid"]
-"""Sixteen raw bytes: a dictionary finds them faster than it finds a uuid.UUID."""
+"""Sixteen raw bytes: faster as a dictionary key than uuid.UUID."""
 Records = Annotated[Buffer, "records"]
-"""Record batches, never copied: a decoded message points into the frame that it came in."""
+"""Record batches, never copied: a decoded message points into its frame."""
 Array = Sequence
 
 NIL_UUID: Final = bytes(16)
@@ -66,7 +66,7 @@ def version_range(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """What `field(...)` says and an annotation cannot."""
+    """The options of `field(...)`."""
 
     versions: tuple[int, int] = _ALWAYS
     nullable: tuple[int, int] | None = None
@@ -88,7 +88,7 @@ class Field:
     default: Any
     required: bool
 
-    def stands_in(self, version: int) -> bool:
+    def exists_in(self, version: int) -> bool:
         return self.versions[0] <= version <= self.versions[1]
 
     def may_be_null(self, version: int) -> bool:
@@ -99,7 +99,7 @@ class Field:
         return self.nullable != _NEVER
 
     def element(self) -> "Field":
-        """An array's element, as a field of its own. Elements are never null and never tagged."""
+        """Returns an array's element as a field. Elements are never null and never tagged."""
         return replace(self, is_array=False, nullable=_NEVER, tag=None, default=_REQUIRED)
 
     @property
@@ -114,7 +114,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versioned:
-    """A struct that has versions of its own: a message, or a record of an internal topic."""
+    """A struct with its own versions: a message, or a record of an internal topic."""
 
     versions: range
     flexible_from: int
@@ -139,7 +139,7 @@ T = TypeVar("T")
 def field(
     versions: str = "0+", *, nullable: str | None = None, tag: int | None = None, default: Any = _REQUIRED
 ) -> Any:
-    """A field that does not stand in every version, may be null in some, is tagged, or has a default."""
+    """Declares a field that is missing in some versions, nullable in some, tagged, or has a default."""
     return FieldSpec(
         versions=version_range(versions),
         nullable=version_range(nullable) if nullable else None,
@@ -153,7 +153,7 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 
 
 def carries_records(cls: type) -> bool:
-    """Whether record batches stand anywhere in the message."""
+    """Returns whether the message contains record batches."""
     return any(
         entry.kind == "records" or (entry.struct is not None and carries_records(entry.struct))
         for entry in fields_of(cls)
@@ -174,7 +174,7 @@ def _read_field(owner: type, name: str, annotation: Any, spec: FieldSpec) -> Fie
     optional = False
     if get_origin(annotation) in (Union, UnionType):
         inner = [part for part in get_args(annotation) if part is not NoneType]
-        # Records and Bytes are unions or aliases inside Annotated, so one part is left here.
+        # Records and Bytes are unions or aliases inside Annotated, so one part remains here.
         (annotation,), optional = inner, True
     is_array = get_origin(annotation) is Sequence
     if is_array:
@@ -200,13 +200,13 @@ def _read_field(owner: type, name: str, annotation: Any, spec: FieldSpec) -> Fie
 
 
 def _make_struct(cls: type[T]) -> type[T]:
-    """Rebuild `cls` with slots and a keyword-only constructor made from its fields."""
+    """Rebuilds `cls` with slots and a keyword-only constructor for its fields."""
     namespace = dict(cls.__dict__)
     schema = []
     for name, annotation in get_annotations(cls).items():
         spec = namespace.pop(name, FieldSpec())
         if not isinstance(spec, FieldSpec):
-            raise TypeError(f"{cls.__name__}.{name}: say field(default={spec!r}), not {spec!r}")
+            raise TypeError(f"{cls.__name__}.{name}: use field(default={spec!r}) instead of {spec!r}")
         schema.append(_read_field(cls, name, annotation, spec))
     names = tuple(entry.name for entry in schema)
     parameters = [
@@ -243,7 +243,7 @@ def _show(self: Any) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """A part of a message: it stands in the versions in which the message has it."""
+    """Declares a part of a message; it has the versions of the message."""
     return _make_struct(cls)
 
 
@@ -270,19 +270,19 @@ def _message(key: ApiKey, versions: str, flexible: str, is_request: bool) -> Cal
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def request(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
-    """A whole request of one API."""
+    """Declares the request of an API."""
     return _message(key, versions, flexible, is_request=True)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def response(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
-    """A whole response of one API."""
+    """Declares the response of an API."""
     return _message(key, versions, flexible, is_request=False)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def record(*, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
-    """The key or the value of a record in an internal topic; see state.py."""
+    """Declares the key or the value of a record in an internal topic; see state.py."""
 
     def make(cls: type[T]) -> type[T]:
         made = _make_struct(cls)

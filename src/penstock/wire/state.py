@@ -1,6 +1,6 @@
-"""Records of internal topics: a key or a value is a version in two bytes, then a message of that version.
+"""Records of internal topics: key and value are each a two-byte version, then a message of that version.
 
-A key's version says what kind of record it is, and keys are all of one version.
+A key's version is the type of the record; the key's schema always has version 0.
 """
 
 import struct
@@ -19,20 +19,20 @@ KEY_VERSION: Final = 0
 _VERSION: Final = struct.Struct(">h")
 
 
-def state_record(kind: int, key: Any, value: Any | None, version: int = 0, *, meant: Any = None) -> StateRecord:
-    """A record that says what holds for a key from now on; None: nothing.
+def state_record(kind: int, key: Any, value: Any | None, version: int = 0, *, parsed: Any = None) -> StateRecord:
+    """Builds a record that sets the value of a key; None: a tombstone.
 
-    `meant`: what whoever applies it would make of the value, if that is not the value itself.
+    `parsed`: the value as `apply` uses it, if that is not `value` itself.
     """
     return StateRecord(
         key=_VERSION.pack(kind) + encode_bytes(key, KEY_VERSION),
         value=None if value is None else _VERSION.pack(version) + encode_bytes(value, version),
-        parsed=(key, value if meant is None else meant),
+        parsed=(key, value if parsed is None else parsed),
     )
 
 
 def read_record(record: StateRecord, key_class: type[K], value_class: type[V]) -> tuple[K, V | None]:
-    """What a record's key and value say."""
+    """Returns the decoded key and value of a record."""
     if record.parsed is not None:
         return record.parsed
     key = read_key(key_class, record.key)
@@ -40,7 +40,7 @@ def read_record(record: StateRecord, key_class: type[K], value_class: type[V]) -
 
 
 def kind_of(key: bytes) -> int:
-    """What kind of record a key is of."""
+    """Returns the record type of a key."""
     try:
         kind: int = _VERSION.unpack_from(key)[0]
     except struct.error as error:
@@ -53,7 +53,7 @@ def read_key(cls: type[T], key: bytes) -> T:
 
 
 def read_value(cls: type[T], value: bytes) -> T:
-    """A value, of whatever version it was written in."""
+    """Decodes a value of any known version. Raises MalformedRequest for a newer one."""
     version = kind_of(value)
     if version not in versioned(cls).versions:
         raise MalformedRequest(f"{cls.__name__} of version {version} is not known to this broker")

@@ -1,24 +1,23 @@
-"""Messages that are the same but for a few numbers: where those stand is found once, and then they are all that is
-read or written."""
+"""Templates of messages that differ only in a few numbers: the fast path reads and writes just those."""
 
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
 
-class Holes(NamedTuple):
-    """How to take such bytes apart and put them together: bytes that stay, and between them the numbers."""
+class Template(NamedTuple):
+    """The layout of such a message: constant bytes, and the numbers between them."""
 
     layout: struct.Struct
     fields: tuple[bytes | int, ...]
-    """What the layout gives, and takes, where every number is 0."""
+    """The unpacked fields of the layout, with every number 0."""
 
 
-def find_holes(zeros: bytes, ones: bytes, codes: Iterable[str]) -> Holes:
-    """Of the same message with all numbers 0, and with all of them -1; `codes` says how each is written.
+def make_template(zeros: bytes, ones: bytes, codes: Iterable[str]) -> Template:
+    r"""Finds the numbers in a message, given with all of them 0 and with all of them -1; `codes` are struct codes.
 
-    >>> holes = find_holes(b"at\\0\\0.", b"at\\xff\\xff.", "h")
-    >>> holes.layout.unpack(b"at\\0\\7.")
+    >>> template = make_template(b"at\0\0.", b"at\xff\xff.", "h")
+    >>> template.layout.unpack(b"at\0\7.")
     (b'at', 7, b'.')
     """
     mask = bytes(zero ^ one for zero, one in zip(zeros, ones, strict=True))
@@ -31,4 +30,4 @@ def find_holes(zeros: bytes, ones: bytes, codes: Iterable[str]) -> Holes:
         at = start + struct.calcsize(">" + code)
     parts.append(f"{len(zeros) - at}s")  # there always is an end, if an empty one
     layout = struct.Struct("".join(parts))
-    return Holes(layout, layout.unpack(zeros))
+    return Template(layout, layout.unpack(zeros))

@@ -1,18 +1,18 @@
-"""The ends of a Feed, played by the test: what arrives, who takes partitions away, what a transaction comes to."""
+"""The ends of a MessageBuffer, played by the test: arriving messages, lost partitions, outcomes of transactions."""
 
 from collections import deque
 from typing import Any
 
 from confluent_kafka import Message as Arrived
 
-from penstock.api.core.commits import Commits, CommitsAfter, CommitsBefore, NoCommits
+from penstock.api.core.commits import AtLeastOnceCommits, AtMostOnceCommits, CommitPolicy, NoCommits
 from penstock.api.core.encoding import Encoded
-from penstock.api.core.exactly_once import CommitsWithin
-from penstock.api.core.feed import Feed
-from penstock.api.core.handled import Handling
+from penstock.api.core.exactly_once import TransactionalCommits
+from penstock.api.core.feed import MessageBuffer
+from penstock.api.core.handled import HandledFilter
 from penstock.api.core.loop_options import LoopOptions
 from penstock.api.core.message import Message
-from penstock.api.core.progress import Offsets, Progress
+from penstock.api.core.progress import Offsets, PositionTracker
 from penstock.api.core.settings import Settings
 from penstock.api.errors import ApiError, SubscribeFailed, TransactionAborted
 from penstock.foundation.ids import TopicPartition
@@ -45,10 +45,10 @@ class Script:
         self.committed: dict[TopicPartition, int] = {}
         self.refusing: set[TopicPartition] = set()
         self.commits: list[tuple[str, dict[TopicPartition, int]]] = []
-        self.breaths = 0
+        self.paused_polls = 0
         self._clock = clock
         self._brings: deque[list[Arrived]] = deque()
-        self.feed: Feed
+        self.buffer: MessageBuffer
 
     def bring(self, *messages: Arrived) -> None:
         self._brings.append(list(messages))
@@ -62,14 +62,14 @@ class Script:
     def poll(self, wait_s: float) -> list[Arrived]:
         if self.is_overdue:
             self.is_overdue = False
-            self.feed.lost([PLACE])
+            self.buffer.on_lost([PLACE])
         if self._brings:
             return self._brings.popleft()
         self._clock.advance(int(wait_s * 1000) + 1)
         return []
 
-    def breathe(self) -> list[Arrived]:
-        self.breaths += 1
+    def poll_paused(self) -> list[Arrived]:
+        self.paused_polls += 1
         return []
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Script:
 
     def join(self, *places: TopicPartition) -> None:
         self.is_joined = True
-        self.feed.gained(places)
+        self.buffer.on_assigned(places)
 
     def commit(self, offsets: Offsets) -> None:
         self.commits.append(("later", dict(offsets)))
@@ -132,27 +132,34 @@ class PlayedLedger:
 
 
 class Stage:
-    """A Feed with both of its ends."""
+    """A MessageBuffer with both of its ends."""
 
     def __init__(
-        self, commits: str = "after", *, handling: Handling | None = None, batch: int = 10, **loop_options: Any
+        self,
+        commits: str = "after",
+        *,
+        handled_filter: HandledFilter | None = None,
+        batch: int = 10,
+        **loop_options: Any,
     ) -> None:
         self.clock = FakeClock()
         self.source = Script(self.clock)
-        self.progress = Progress()
+        self.tracker = PositionTracker()
         self.ledger = PlayedLedger()
-        self.feed = Feed(SETTINGS, LoopOptions(**loop_options), self.progress, handling, self.clock, self._pause)
-        self.source.feed = self.feed
+        self.buffer = MessageBuffer(
+            SETTINGS, LoopOptions(**loop_options), self.tracker, handled_filter, self.clock, self._pause
+        )
+        self.source.buffer = self.buffer
         self.commits = self._commits(commits, batch)
-        self.feed.begin(self.source, self.commits)
+        self.buffer.begin(self.source, self.commits)
 
     def _commits(self, kind: str, batch: int) -> Any:
-        made: dict[str, Commits] = {
+        made: dict[str, CommitPolicy] = {
             "never": NoCommits(),
-            "after": CommitsAfter(self.source, self.progress, 1.0, self.clock),
-            "before": CommitsBefore(self.source),
-            "within": CommitsWithin(
-                self.ledger, lambda: None, self.progress, batch=batch, batch_s=0.5, clock=self.clock
+            "after": AtLeastOnceCommits(self.source, self.tracker, 1.0, self.clock),
+            "before": AtMostOnceCommits(self.source),
+            "within": TransactionalCommits(
+                self.ledger, lambda: None, self.tracker, batch=batch, batch_s=0.5, clock=self.clock
             ),
         }
         return made[kind]
@@ -163,14 +170,14 @@ class Stage:
 
     def next(self, most: int = 1, steps: int = 50) -> list[Message]:
         """What a loop does to get its next messages; none if it is over, or if nothing comes in so many steps."""
-        self.feed.finish_in_hand()
+        self.buffer.finish_delivered()
         for _ in range(steps):
-            if self.feed.is_due():
-                self.feed.catch_up()
-            taken = self.feed.take(most)
+            if self.buffer.is_due():
+                self.buffer.catch_up()
+            taken = self.buffer.take(most)
             if taken:
                 return taken
-            if self.feed.wait():
+            if self.buffer.wait():
                 return []
         return []
 

@@ -6,15 +6,15 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from penstock.api.aio.bridge import Worker, completed
+from penstock.api.aio.bridge import WorkerThread, completed
 from penstock.api.errors import Closed
 
 PATIENCE_S = 90.0
 
 
-def run(use: Callable[[Worker], Awaitable[None]]) -> None:
+def run(use: Callable[[WorkerThread], Awaitable[None]]) -> None:
     async def main() -> None:
-        worker = Worker("test")
+        worker = WorkerThread("test")
         try:
             await use(worker)
         finally:
@@ -31,7 +31,7 @@ def test_what_a_cancelled_task_has_asked_for_is_done_before_anything_else() -> N
         go_on.wait(PATIENCE_S)
         done.append("asked for by the cancelled")
 
-    async def use(worker: Worker) -> None:
+    async def use(worker: WorkerThread) -> None:
         task = asyncio.create_task(worker.run(slowly))
         await asyncio.sleep(0)
         task.cancel()
@@ -53,7 +53,7 @@ def test_how_it_went_for_a_cancelled_task_is_heard_by_the_next_and_by_nobody_aft
         go_on.wait(PATIENCE_S)
         raise ZeroDivisionError
 
-    async def use(worker: Worker) -> None:
+    async def use(worker: WorkerThread) -> None:
         task = asyncio.create_task(worker.run(fail))
         await asyncio.sleep(0)
         task.cancel()
@@ -68,7 +68,7 @@ def test_how_it_went_for_a_cancelled_task_is_heard_by_the_next_and_by_nobody_aft
 
 
 def test_a_task_that_never_stops_asking_lets_others_have_their_turn() -> None:
-    async def use(worker: Worker) -> None:
+    async def use(worker: WorkerThread) -> None:
         async def ask_for_ever() -> None:
             while True:
                 await worker.run(lambda: None)
@@ -77,7 +77,7 @@ def test_a_task_that_never_stops_asking_lets_others_have_their_turn() -> None:
         await asyncio.sleep(0)
         async with asyncio.timeout(PATIENCE_S):
             assert [await worker.run(lambda number=number: number) for number in range(3)] == [0, 1, 2]
-            await worker.settle()
+            await worker.wait_for_cancelled()
         busy.cancel()
         with pytest.raises(asyncio.CancelledError):
             await busy
@@ -86,7 +86,7 @@ def test_a_task_that_never_stops_asking_lets_others_have_their_turn() -> None:
 
 
 def test_nothing_more_is_done_when_it_is_closed() -> None:
-    async def use(worker: Worker) -> None:
+    async def use(worker: WorkerThread) -> None:
         assert await worker.run(lambda: 1) == 1
         worker.close(is_waiting=True)
         with pytest.raises(Closed, match="subscribe again"):

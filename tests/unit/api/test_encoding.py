@@ -119,7 +119,7 @@ def test_a_message_may_say_where_it_goes() -> None:
 def test_a_partition_is_a_number_from_zero() -> None:
     assert encode("orders", Outgoing(b"")).partition == -1
     assert encode("orders", Outgoing(b"", partition=3)).partition == 3
-    with pytest.raises(InvalidArgument, match="partition -1 is none"):
+    with pytest.raises(InvalidArgument, match="partition -1 is invalid"):
         encode("orders", Outgoing(b"", partition=-1))
 
 
@@ -143,8 +143,8 @@ def test_times_are_milliseconds_or_have_a_zone(time: datetime | int, expected: i
         (datetime(2026, 1, 1), "tzinfo=UTC"),
         (datetime(1969, 1, 1, tzinfo=UTC), "before 1970"),
         (-1, "before 1970"),
-        (2**63, "too far off"),
-        (0, "read as now"),
+        (2**63, "too large"),
+        (0, "mean now"),
     ],
 )
 def test_a_time_that_cannot_be_written_is_refused(time: datetime | int, hint: str) -> None:

@@ -14,7 +14,7 @@ from penstock.api.errors import (
     SubscribeFailed,
     TransactionAborted,
     UnknownTopic,
-    aside,
+    add_note_to,
     code_of,
     explain,
     why_unreachable,
@@ -26,10 +26,10 @@ KINDS = [
     (KafkaError.UNKNOWN_TOPIC_OR_PART, UnknownTopic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "penstock topic create"),
     (KafkaError._UNKNOWN_TOPIC, UnknownTopic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "penstock topic list"),
     (KafkaError._UNKNOWN_PARTITION, UnknownTopic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition"),
-    (KafkaError.UNKNOWN_TOPIC_ID, UnknownTopic, ErrorCode.UNKNOWN_TOPIC_ID, "look the topic up again"),
-    (KafkaError._FENCED, Fenced, ErrorCode.PRODUCER_FENCED, "an id of its own"),
-    (KafkaError.PRODUCER_FENCED, Fenced, ErrorCode.PRODUCER_FENCED, "an id of its own"),
-    (KafkaError.INVALID_PRODUCER_EPOCH, Fenced, ErrorCode.INVALID_PRODUCER_EPOCH, "an id of its own"),
+    (KafkaError.UNKNOWN_TOPIC_ID, UnknownTopic, ErrorCode.UNKNOWN_TOPIC_ID, "look it up again"),
+    (KafkaError._FENCED, Fenced, ErrorCode.PRODUCER_FENCED, "its own id"),
+    (KafkaError.PRODUCER_FENCED, Fenced, ErrorCode.PRODUCER_FENCED, "its own id"),
+    (KafkaError.INVALID_PRODUCER_EPOCH, Fenced, ErrorCode.INVALID_PRODUCER_EPOCH, "its own id"),
     (KafkaError.FENCED_INSTANCE_ID, Fenced, ErrorCode.FENCED_INSTANCE_ID, "group.instance.id"),
     (KafkaError.TRANSACTION_ABORTABLE, TransactionAborted, ErrorCode.TRANSACTION_ABORTABLE, "again"),
     (KafkaError._TRANSPORT, NotConnected, ErrorCode.NETWORK_EXCEPTION, "penstock serve"),
@@ -103,10 +103,10 @@ def test_errors_in_what_was_asked_for_are_value_errors_too() -> None:
 
 def test_what_goes_wrong_on_the_way_out_is_told_with_what_went_wrong_before() -> None:
     cause = KeyboardInterrupt()
-    with aside(cause):
+    with add_note_to(cause):
         raise Fenced("too late")
-    assert cause.__notes__ == ["on the way out: too late"]
-    with pytest.raises(Fenced), aside(None):
+    assert cause.__notes__ == ["during cleanup: too late"]
+    with pytest.raises(Fenced), add_note_to(None):
         raise Fenced("too late")
-    with pytest.raises(ZeroDivisionError), aside(cause):  # a fault of ours is not hidden
+    with pytest.raises(ZeroDivisionError), add_note_to(cause):  # a fault of ours is not hidden
         raise ZeroDivisionError

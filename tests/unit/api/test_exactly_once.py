@@ -61,7 +61,7 @@ def test_messages_that_give_rise_to_nothing_are_committed_too() -> None:
 def test_nothing_at_all_needs_no_transaction() -> None:
     stage = staged(0, idle_timeout_s=2)
     assert stage.next() == []
-    stage.feed.close()
+    stage.buffer.close()
     assert stage.commits.committed == 0
 
 
@@ -94,8 +94,8 @@ def test_messages_of_a_lost_partition_count_towards_the_limit_when_they_come_aga
     stage = staged(2, limit=3)
     publish(stage, stage.one())
     publish(stage, stage.one())
-    stage.feed.finish_in_hand()
-    stage.feed.lost([PLACE])
+    stage.buffer.finish_delivered()
+    stage.buffer.on_lost([PLACE])
     stage.source.join(PLACE)
     stage.source.bring(*(arrived(offset) for offset in range(4)))
     while messages := stage.next():
@@ -123,9 +123,9 @@ def test_a_delayed_retry_waits() -> None:
     stage = staged(1)
     stage.one().retry(delay_s=10)
     began_s = stage.clock.monotonic_s()
-    stage.feed.finish_in_hand()
-    stage.feed.catch_up()
-    assert stage.feed.take() == []
+    stage.buffer.finish_delivered()
+    stage.buffer.catch_up()
+    assert stage.buffer.take() == []
     stage.clock.advance(10_000)
     assert stage.one().attempt == 2
     assert stage.clock.monotonic_s() - began_s >= 10
@@ -134,8 +134,8 @@ def test_a_delayed_retry_waits() -> None:
 def test_a_partition_that_goes_takes_its_offsets_with_the_batch() -> None:
     stage = staged(3)
     publish(stage, stage.one())
-    stage.feed.finish_in_hand()
-    stage.feed.revoked([PLACE])
+    stage.buffer.finish_delivered()
+    stage.buffer.on_revoked([PLACE])
     assert stage.ledger.offsets == {PLACE: 1}
     assert stage.next(steps=2) == []
 
@@ -146,8 +146,8 @@ def test_a_partition_that_is_lost_takes_nothing_and_what_is_left_comes_again() -
     stage.source.bring(arrived(0), arrived(0, OTHER))
     publish(stage, stage.one())
     publish(stage, stage.one())
-    stage.feed.finish_in_hand()
-    stage.feed.lost([PLACE])
+    stage.buffer.finish_delivered()
+    stage.buffer.on_lost([PLACE])
     assert stage.ledger.aborts == 1
     stage.clock.advance(1000)
     again = stage.one()
@@ -158,7 +158,7 @@ def test_an_end_in_the_middle_of_a_message_gives_up_the_batch_if_it_has_publishe
     stage = staged(3)
     publish(stage, stage.one())
     publish(stage, stage.one())
-    stage.feed.close()
+    stage.buffer.close()
     assert (stage.ledger.log, stage.ledger.offsets, stage.ledger.aborts) == ([], {}, 1)
 
 
@@ -166,7 +166,7 @@ def test_an_end_in_the_middle_of_a_message_that_has_published_nothing_keeps_what
     stage = staged(3)
     publish(stage, stage.one())
     stage.one()
-    stage.feed.close()
+    stage.buffer.close()
     assert (stage.ledger.log, stage.ledger.offsets) == ([b"0:0"], {PLACE: 1})
 
 
@@ -175,7 +175,7 @@ def test_an_end_after_done_keeps_everything() -> None:
     message = stage.one()
     publish(stage, message)
     message.done()
-    stage.feed.close()
+    stage.buffer.close()
     assert (stage.ledger.log, stage.ledger.offsets) == ([b"0:0"], {PLACE: 1})
 
 
@@ -186,7 +186,7 @@ def test_a_message_that_can_never_be_published_ends_the_loop_and_nothing_of_its_
     stage.ledger.failure = PublishFailed("too large", ErrorCode.MESSAGE_TOO_LARGE)
     with pytest.raises(PublishFailed):
         publish(stage, message)
-    stage.feed.close()
+    stage.buffer.close()
     assert (stage.ledger.log, stage.ledger.offsets) == ([], {})
 
 
@@ -200,8 +200,8 @@ def test_nothing_is_committed_after_a_commit_that_failed_for_good() -> None:
     with pytest.raises(PublishFailed):
         stage.next()
     stage.ledger.failure = None
-    stage.feed.revoked([PLACE])
-    stage.feed.close()
+    stage.buffer.on_revoked([PLACE])
+    stage.buffer.close()
     assert (stage.ledger.log, stage.ledger.offsets) == ([], {})
 
 
@@ -209,7 +209,7 @@ def test_a_broken_ledger_is_left_alone_at_the_end() -> None:
     stage = staged(1)
     publish(stage, stage.one())
     stage.ledger.is_broken = True
-    stage.feed.close()
+    stage.buffer.close()
     assert stage.ledger.aborts == 0
     assert stage.source.is_closed
 
@@ -256,12 +256,12 @@ def _live(data: st.DataObject, ledger: PlayedLedger) -> None:
             message.retry()
         if event in ("revoke", "lose"):
             place = TopicPartition(message.topic, message.partition)
-            stage.feed.finish_in_hand()
-            (stage.feed.revoked if event == "revoke" else stage.feed.lost)([place])
+            stage.buffer.finish_delivered()
+            (stage.buffer.on_revoked if event == "revoke" else stage.buffer.on_lost)([place])
             stage.source.forget(place)
             stage.source.join(place)
             _bring_rest(stage, place, 6)
-    stage.feed.close()
+    stage.buffer.close()
 
 
 def _bring_rest(stage: Stage, place: TopicPartition, size: int) -> None:

@@ -2,7 +2,7 @@ import threading
 
 import pytest
 
-from penstock.api.core.handled import Handling, SqliteHandled
+from penstock.api.core.handled import HandledFilter, SqliteHandled
 from penstock.api.errors import Closed, InvalidArgument, NotConnected
 from penstock.foundation.codes import ErrorCode
 
@@ -111,10 +111,10 @@ def test_a_retry_lies_in_the_future_and_is_asked_for_once() -> None:
     stage.source.join(PLACE)
     stage.source.bring(arrived(0))
     message = stage.one()
-    with pytest.raises(InvalidArgument, match="past"):
+    with pytest.raises(InvalidArgument, match="negative"):
         message.retry(delay_s=-1)
     message.retry()
-    with pytest.raises(InvalidArgument, match="given back before"):
+    with pytest.raises(InvalidArgument, match="was retried before"):
         message.retry()
     again = stage.one()
     again.done()
@@ -129,7 +129,7 @@ def test_several_messages_may_be_in_flight_and_are_finished_one_by_one() -> None
     stage.source.bring(*(arrived(offset) for offset in range(3)))
     first, second = stage.one(), stage.one()
     assert stage.next(steps=1) == []
-    assert stage.source.breaths == 1  # the group must not think that we are dead
+    assert stage.source.paused_polls == 1  # the group must not think that we are dead
     second.done()
     stage.clock.advance(2000)
     third = stage.one()
@@ -175,10 +175,10 @@ def test_somebody_who_finishes_on_another_thread_wakes_the_loop() -> None:
     for thread in threads:
         thread.start()
     for _ in range(50):
-        stage.commits.work()  # which looks at what they change
+        stage.commits.commit_due()  # which looks at what they change
     for thread in threads:
         thread.join()
-    stage.feed.close()
+    stage.buffer.close()
     assert stage.source.committed == {PLACE: 1000}
 
 
@@ -188,8 +188,8 @@ def test_a_partition_that_goes_is_committed_first_and_its_messages_are_forgotten
     stage.source.bring(arrived(0), arrived(0, OTHER), arrived(1), arrived(2))
     stage.one()
     stage.one()
-    stage.feed.finish_in_hand()
-    stage.feed.revoked([PLACE])
+    stage.buffer.finish_delivered()
+    stage.buffer.on_revoked([PLACE])
     assert stage.source.committed == {PLACE: 1}
     assert stage.next(steps=1) == []
 
@@ -200,12 +200,12 @@ def test_nothing_is_committed_for_a_partition_that_is_lost() -> None:
     stage.source.bring(arrived(0), arrived(1))
     message = stage.one()
     message.retry()
-    stage.feed.lost([PLACE])
+    stage.buffer.on_lost([PLACE])
     assert stage.source.commits == []
     assert stage.next(steps=1) == []
     stage.source.join(PLACE)
     message.done()
-    stage.feed.close()
+    stage.buffer.close()
     assert stage.source.committed == {}
 
 
@@ -214,7 +214,7 @@ def test_a_retry_that_goes_with_its_partition_does_not_count_towards_the_limit()
     stage.source.join(PLACE)
     stage.source.bring(arrived(0))
     stage.one().retry(delay_s=60)
-    stage.feed.lost([PLACE])
+    stage.buffer.on_lost([PLACE])
     stage.source.join(PLACE)
     stage.source.bring(arrived(0))
     assert stage.one().offset == 0
@@ -241,7 +241,7 @@ def test_a_message_that_is_in_hand_when_it_ends_is_not_committed_unless_it_is_do
         message = stage.one()
         if is_done:
             message.done()
-        stage.feed.close()
+        stage.buffer.close()
         assert stage.source.committed == {PLACE: 2 if is_done else 1}
         assert stage.source.is_closed
 
@@ -251,9 +251,9 @@ def test_a_message_that_is_finished_after_the_end_is_told_that_it_comes_again() 
     stage.source.join(PLACE)
     stage.source.bring(arrived(0))
     message = stage.one()
-    stage.feed.close()
-    stage.feed.close()
-    with pytest.raises(Closed, match="it will come again"):
+    stage.buffer.close()
+    stage.buffer.close()
+    with pytest.raises(Closed, match="it is delivered again"):
         message.done()
 
 
@@ -270,14 +270,14 @@ def test_batches_are_as_large_as_what_is_there() -> None:
 # -- what was handled before
 
 
-def handling(store: SqliteHandled) -> Handling:
-    return Handling(lambda message: (message.value or b"")[:1], store, None)
+def handled_filter(store: SqliteHandled) -> HandledFilter:
+    return HandledFilter(lambda message: (message.value or b"")[:1], store, None)
 
 
 def test_a_message_that_was_handled_is_passed_over() -> None:
     store = SqliteHandled()
     store.mark(b"2")
-    stage = Stage(handling=handling(store), idle_timeout_s=5)
+    stage = Stage(handled_filter=handled_filter(store), idle_timeout_s=5)
     stage.source.join(PLACE)
     stage.source.bring(arrived(1), arrived(2), arrived(3), arrived(11))
     assert [stage.one().offset, stage.one().offset] == [1, 3]
@@ -288,7 +288,7 @@ def test_a_message_that_was_handled_is_passed_over() -> None:
 
 def test_a_message_is_marked_when_it_is_finished_and_not_before() -> None:
     store = SqliteHandled()
-    stage = Stage(handling=handling(store))
+    stage = Stage(handled_filter=handled_filter(store))
     stage.source.join(PLACE)
     stage.source.bring(arrived(1), arrived(2))
     stage.one()
@@ -306,7 +306,7 @@ def test_a_message_is_marked_when_it_is_finished_and_not_before() -> None:
 def test_of_two_that_are_the_same_the_second_waits_for_what_becomes_of_the_first() -> None:
     for first_fails in (False, True):
         store = SqliteHandled()
-        stage = Stage(handling=handling(store), max_in_flight=5)
+        stage = Stage(handled_filter=handled_filter(store), max_in_flight=5)
         stage.source.join(PLACE)
         stage.source.bring(arrived(1), arrived(10))
         first = stage.one()
@@ -350,9 +350,9 @@ def test_at_most_once_gives_back_what_nobody_has_seen() -> None:
     stage.source.join(PLACE, OTHER)
     stage.source.bring(arrived(0), arrived(0, OTHER), arrived(1), arrived(1, OTHER))
     stage.one()
-    stage.feed.revoked([OTHER])
+    stage.buffer.on_revoked([OTHER])
     assert stage.source.committed == {PLACE: 2, OTHER: 0}
-    stage.feed.close()
+    stage.buffer.close()
     assert stage.source.committed == {PLACE: 1, OTHER: 0}
 
 
@@ -374,8 +374,8 @@ def test_a_lone_reader_commits_nothing_and_may_retry() -> None:
     stage.one().retry()
     assert [stage.one().offset, stage.one().offset] == [0, 1]
     assert stage.next() == []
-    stage.feed.revoked([PLACE])
-    stage.feed.close()
+    stage.buffer.on_revoked([PLACE])
+    stage.buffer.close()
     assert stage.source.commits == []
 
 
@@ -397,15 +397,15 @@ def test_a_commit_that_failed_is_asked_for_again() -> None:
     stage.source.join(PLACE)
     stage.source.bring(arrived(0))
     stage.one()
-    stage.feed.finish_in_hand()
+    stage.buffer.finish_delivered()
     stage.clock.advance(1000)
-    stage.feed.catch_up()
+    stage.buffer.catch_up()
     stage.clock.advance(1000)
-    stage.feed.catch_up()
+    stage.buffer.catch_up()
     assert stage.source.commits == [("later", {PLACE: 1})]
-    stage.feed.settled(PLACE, 1, is_done=False)
+    stage.buffer.on_commit_result(PLACE, 1, is_committed=False)
     stage.clock.advance(1000)
-    stage.feed.catch_up()
+    stage.buffer.catch_up()
     assert stage.source.commits == [("later", {PLACE: 1})] * 2
 
 
@@ -415,6 +415,6 @@ def test_a_commit_that_fails_at_the_end_is_only_a_warning(caplog: pytest.LogCapt
     stage.source.refusing.add(PLACE)
     stage.source.bring(arrived(0))
     stage.one().done()
-    stage.feed.close()
+    stage.buffer.close()
     assert "commit_failed partition=orders-0" in caplog.text
     assert stage.source.is_closed

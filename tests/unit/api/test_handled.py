@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.api.core.handled import TRIM_EVERY, SqliteHandled, default_path, handling
+from penstock.api.core.handled import TRIM_EVERY, SqliteHandled, create_handled_filter, default_path
 from penstock.api.core.message import Message
 from penstock.api.errors import InvalidArgument, InvalidValue
 from tests.simulation.clock import FakeClock
@@ -121,8 +121,8 @@ def test_without_a_store_a_group_has_a_file_and_a_lone_reader_has_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    grouped = handling(lambda each: each.offset, None, "billing")
-    alone = handling(lambda each: each.offset, None, None)
+    grouped = create_handled_filter(lambda each: each.offset, None, "billing")
+    alone = create_handled_filter(lambda each: each.offset, None, None)
     assert grouped is not None
     assert alone is not None
     for each in (grouped, alone):
@@ -134,7 +134,7 @@ def test_without_a_store_a_group_has_a_file_and_a_lone_reader_has_none(
 
 def test_a_store_of_one_s_own_is_used_and_left_open() -> None:
     store = SqliteHandled()
-    mine = handling(lambda each: str(each.offset), store, "billing")
+    mine = create_handled_filter(lambda each: str(each.offset), store, "billing")
     assert mine is not None
     mine.mark("7")
     mine.close()
@@ -143,15 +143,15 @@ def test_a_store_of_one_s_own_is_used_and_left_open() -> None:
 
 
 def test_no_ids_no_store() -> None:
-    assert handling(None, None, "billing") is None
+    assert create_handled_filter(None, None, "billing") is None
     with pytest.raises(InvalidArgument, match="give both"):
-        handling(None, ":memory:", "billing")
+        create_handled_filter(None, ":memory:", "billing")
 
 
 @pytest.mark.parametrize("id", [None, 1.5, ["a"], 2**70])
 def test_ids_must_be_text_bytes_or_whole_numbers(id: object) -> None:
-    handled = handling(lambda each: id, ":memory:", None)  # type: ignore[arg-type, return-value]
+    handled = create_handled_filter(lambda each: id, ":memory:", None)  # type: ignore[arg-type, return-value]
     assert handled is not None
-    with pytest.raises(InvalidValue, match="offset 3 of orders-0; it must give str, bytes or int"):
+    with pytest.raises(InvalidValue, match="offset 3 of partition orders-0; it must return str, bytes or int"):
         handled.id(message(3))
     handled.close()

@@ -5,37 +5,37 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.api.core.delay_topics import HoldingTopics
+from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.encoding import Encoded
-from penstock.api.core.outlet import Outlet
+from penstock.api.core.outlet import BackgroundProducer
 from penstock.api.core.settings import Settings
 
 NOBODY = "127.0.0.1:1"
-NOWHERE = HoldingTopics(lambda topic, name: "false")
+NOWHERE = DelayTopics(lambda topic, name: "false")
 
 
 @pytest.fixture
-def outlet() -> Iterator[Outlet]:
-    outlet = Outlet(Settings(servers=NOBODY), {"bootstrap.servers": NOBODY, "log_level": 0}, NOWHERE)
-    yield outlet
-    outlet.producer.purge()
-    outlet.close(1.0)
+def producer() -> Iterator[BackgroundProducer]:
+    producer = BackgroundProducer(Settings(servers=NOBODY), {"bootstrap.servers": NOBODY, "log_level": 0}, NOWHERE)
+    yield producer
+    producer.kafka_producer.purge()
+    producer.close(1.0)
 
 
-def test_an_interrupt_that_comes_while_headers_are_read_is_an_interrupt(outlet: Outlet) -> None:
+def test_an_interrupt_that_comes_while_headers_are_read_is_an_interrupt(producer: BackgroundProducer) -> None:
     many = [("name", b"value")] * 200_000
     message = Encoded(topic="t", value=b"", key=None, headers=many, partition=-1, timestamp_ms=0)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         signal.setitimer(signal.ITIMER_REAL, 0.002)
         with pytest.raises(KeyboardInterrupt):  # headers take some 20 ms
-            outlet.send(message)
+            producer.send(message)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
 
 
-def test_another_error_of_type_stays_what_it_is(outlet: Outlet) -> None:
+def test_another_error_of_type_stays_what_it_is(producer: BackgroundProducer) -> None:
     message = Encoded(topic="t", value=3, key=None, headers=[], partition=-1, timestamp_ms=0)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
-        outlet.send(message)
+        producer.send(message)

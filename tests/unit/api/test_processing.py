@@ -1,14 +1,14 @@
 import pytest
 
 from penstock.api.core.message import Message, Outgoing
-from penstock.api.core.transformation import Route, Work
+from penstock.api.core.transformation import Route, Transformation
 from penstock.api.errors import InvalidArgument
 
 READ = Message(topic="in", partition=0, offset=7, timestamp_ms=1, key=b"42", value=b"read", headers=())
 
 
 def made(given: object, to: Route = "out") -> list[tuple[str, bytes | None, bytes | None]]:
-    work = Work(lambda message: given, to)
+    work = Transformation(lambda message: given, to)
     return [(each.topic, each.key, each.value) for each in work.results(work.transform(READ), READ)]
 
 

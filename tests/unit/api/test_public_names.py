@@ -12,7 +12,11 @@ import pytest
 import penstock
 
 SOURCE = Path(penstock.__file__).parent
-ROOM = sorted(path.stem for path in (SOURCE / "api").glob("*.py") if path.stem != "__init__")
+MODULES = sorted(
+    ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts)
+    for path in (SOURCE / "api").rglob("*.py")
+    if path.stem != "__init__"
+)
 EXAMPLE = re.compile(r">>>|\b(mq|tx|penstock|message|loop|job)\.|class \w+:|except penstock|for message")
 
 
@@ -120,7 +124,7 @@ def test_there_are_examples_to_look_at() -> None:
     assert len({text for _, text in examples()}) > 50
 
 
-@pytest.mark.parametrize("module", ROOM)
+@pytest.mark.parametrize("module", MODULES)
 def test_the_examples_that_can_be_run_are_right(module: str) -> None:
-    result = doctest.testmod(import_module(f"penstock.api.{module}"))
+    result = doctest.testmod(import_module(module))
     assert result.failed == 0

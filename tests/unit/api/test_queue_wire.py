@@ -24,7 +24,7 @@ from penstock.api.errors import (
     UnknownQueue,
 )
 from penstock.client.errors import ConnectionFailed
-from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, SqsRefused
+from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, SqsError
 from penstock.foundation.errors import PenstockError
 
 NUMBERS = st.integers(-(10**30), 10**30) | st.decimals(allow_nan=False, allow_infinity=False, places=6)
@@ -93,13 +93,13 @@ def test_a_message_is_read_with_all_that_is_told_of_it() -> None:
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        (SqsRefused("AWS.SimpleQueueService.NonExistentQueue", "no"), UnknownQueue),
-        (SqsRefused("AWS.SimpleQueueService.MessageNotInflight", "no"), JobLost),
-        (SqsRefused("ReceiptHandleIsInvalid", "no"), JobLost),
-        (SqsRefused("InvalidParameterValue", "Value x for parameter ReceiptHandle is invalid."), JobLost),
-        (SqsRefused("InvalidParameterValue", "Value 11 for parameter Max is invalid."), InvalidArgument),
-        (SqsRefused("SignatureDoesNotMatch", "no", 403), NotAllowed),
-        (SqsRefused("OverLimit", "no", 403), QueueFailed),
+        (SqsError("AWS.SimpleQueueService.NonExistentQueue", "no"), UnknownQueue),
+        (SqsError("AWS.SimpleQueueService.MessageNotInflight", "no"), JobLost),
+        (SqsError("ReceiptHandleIsInvalid", "no"), JobLost),
+        (SqsError("InvalidParameterValue", "Value x for parameter ReceiptHandle is invalid."), JobLost),
+        (SqsError("InvalidParameterValue", "Value 11 for parameter Max is invalid."), InvalidArgument),
+        (SqsError("SignatureDoesNotMatch", "no", 403), NotAllowed),
+        (SqsError("OverLimit", "no", 403), QueueFailed),
         (ConnectionFailed("nobody"), NotConnected),
     ],
 )
@@ -110,7 +110,7 @@ def test_a_refusal_becomes_an_error_of_the_apis_own(error: PenstockError, kind: 
 
 
 def test_the_queues_own_word_is_kept() -> None:
-    found = explain(SqsRefused("OverLimit", "too many", 403), "jobs")
+    found = explain(SqsError("OverLimit", "too many", 403), "jobs")
     assert isinstance(found, QueueFailed)
     assert found.reason == "OverLimit"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.partition_lookup import RequestTimedOut, within
+from penstock.broker.partition_lookup import RequestTimedOut, run_with_timeout
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.foundation.codes import ErrorCode
@@ -30,8 +30,8 @@ def with_metadata(folder: Path, work: Callable[[Metadata], Awaitable[None]]) -> 
 
 def test_what_is_done_in_time_is_answered(tmp_path: Path) -> None:
     async def work(metadata: Metadata) -> None:
-        assert await within(metadata, 60_000, metadata.reserve("numbers", 5)) == 0
-        assert await within(metadata, 60_000, metadata.reserve("numbers", 5)) == 5
+        assert await run_with_timeout(metadata, 60_000, metadata.reserve("numbers", 5)) == 0
+        assert await run_with_timeout(metadata, 60_000, metadata.reserve("numbers", 5)) == 5
 
     with_metadata(tmp_path, work)
 
@@ -42,7 +42,7 @@ def test_what_goes_wrong_is_raised(tmp_path: Path) -> None:
 
     async def work(metadata: Metadata) -> None:
         with pytest.raises(InvalidRequest, match="no"):
-            await within(metadata, 60_000, refuse())
+            await run_with_timeout(metadata, 60_000, refuse())
 
     with_metadata(tmp_path, work)
 
@@ -59,8 +59,8 @@ def test_what_takes_longer_goes_on_without_whoever_asked(tmp_path: Path, timeout
                 raise InvalidRequest("nobody hears of it")
 
         for fails in (False, True):
-            with pytest.raises(RequestTimedOut, match="and goes on") as caught:
-                await within(metadata, timeout_ms, slow(fails))
+            with pytest.raises(RequestTimedOut, match="still in progress") as caught:
+                await run_with_timeout(metadata, timeout_ms, slow(fails))
             assert caught.value.code is ErrorCode.REQUEST_TIMED_OUT
             may_go_on.set()
             await done.wait()

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.coordinator_requests import Gathering
+from penstock.broker.coordinator_requests import ResponseGatherer
 from penstock.broker.registry import APIS, load_handlers
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -286,19 +286,19 @@ async def test_what_was_committed_is_read_back_by_the_next_coordinator(tmp_path:
         assert answer.topics[0].partitions[0].committed_offset == 5
 
 
-def _gathered(count: int) -> tuple[Gathering, list[list[Any]]]:
+def _gathered(count: int) -> tuple[ResponseGatherer, list[list[Any]]]:
     merged: list[list[Any]] = []
 
     def merge(parts: list[Any]) -> None:
         merged.append(parts)
 
     call = Call(ApiKey.LIST_GROUPS, 5, 1, None, 0.0, 0, "h:1", lambda call: None)
-    return Gathering(call, count, merge), merged
+    return ResponseGatherer(call, count, merge), merged
 
 
 def test_parts_are_merged_in_the_order_of_the_questions_when_the_last_is_there() -> None:
-    gathering, merged = _gathered(3)
-    takers = [gathering.taker(number, _code) for number in range(3)]
+    gatherer, merged = _gathered(3)
+    takers = [gatherer.receiver(number, _code) for number in range(3)]
     takers[2]("third")
     takers[0]("first")
     assert merged == []

@@ -163,7 +163,7 @@ def test_settings_of_topics_that_are_gone_are_not_kept_for_ever() -> None:
     for number in range(1, 2000):
         world.image = ClusterImage()
         world.configs.log_settings(world.topic(number))
-    assert len(world.configs._logs) < 200
+    assert len(world.configs._log_settings) < 200
 
 
 def test_settings_that_would_not_go_together_are_refused() -> None:
@@ -201,11 +201,11 @@ def test_without_any_setting_a_topic_has_the_defaults() -> None:
 def test_what_a_process_finds_out_about_itself_is_told_unless_it_was_set() -> None:
     world = World(broker_rack="r1")
     assert world.configs["advertised.http"] == ""
-    world.configs.note("advertised.http", "127.0.0.1:9324")
+    world.configs.set_if_unset("advertised.http", "127.0.0.1:9324")
     assert world.configs["advertised.http"] == "127.0.0.1:9324"
     (told, _) = world.configs.broker_values(BROKER_SETTINGS.get("advertised.http"))
     assert (told.text, told.source) == ("127.0.0.1:9324", Source.STATIC_BROKER)
     assert "advertised.http" in READ_ONLY
     elsewhere = World(advertised_http="https://queues.example.org")
-    elsewhere.configs.note("advertised.http", "127.0.0.1:9324")
+    elsewhere.configs.set_if_unset("advertised.http", "127.0.0.1:9324")
     assert elsewhere.configs["advertised.http"] == "https://queues.example.org"

@@ -1,4 +1,4 @@
-"""The express lane of OffsetCommit never answers differently from the general way: a real broker in this process."""
+"""The fast path of OffsetCommit never answers differently from the general way: a real broker in this process."""
 
 import asyncio
 import random
@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.fastpath.offset_commit import SHAPES_MAX, VERSIONS, ExpressCommit
+from penstock.broker.fastpath.offset_commit import TEMPLATES_MAX, VERSIONS, OffsetCommitFastPath
 from penstock.cluster.image import PartitionState
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Repeated
+from penstock.foundation.decision import RepeatedDecision
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.coordinator import GroupCoordinator
@@ -97,7 +97,7 @@ class Client:
     def send(self, request: Any, version: int) -> None:
         if not self._express:
             self.served.report()
-            self.served.lanes.clear()
+            self.served.fast_paths.clear()
         self._ids += 1
         self.writer.write(b"".join(request_frame(request, version, self._ids, "test")))
 
@@ -129,8 +129,8 @@ class Desk:
         """Count what goes by a lane from now on."""
         repeat = self.runtime.repeat
 
-        def watched(repeated: Repeated, said: Any) -> bool:
-            is_done = repeat(repeated, said)
+        def watched(repeated: RepeatedDecision, values: Any) -> bool:
+            is_done = repeat(repeated, values)
             self._taken += is_done
             return is_done
 
@@ -171,7 +171,7 @@ class Desk:
     def offsets(self, group: str) -> dict[int, Committed]:
         """But for the times and their turns."""
         found = self.machine.offsets.of_group(group).get(TOPIC, {})
-        return {number: one._replace(committed_ms=0, number=0) for number, one in found.items()}
+        return {number: one._replace(committed_ms=0, sequence=0) for number, one in found.items()}
 
     def check_log(self, *groups: str) -> None:
         """Whoever reads the log knows what this coordinator does."""
@@ -243,7 +243,7 @@ async def desk_in(folder: Path, **settings: str) -> AsyncIterator[Desk]:
             async with asyncio.timeout(PATIENCE_S):
                 while (await client.ask(FindCoordinatorRequest(key="any", key_type=0), 1)).error_code:  # noqa: ASYNC110
                     await asyncio.sleep(0)
-                await node._coordinators.groups.settle()
+                await node._coordinators.groups.wait_loaded()
             desk.watch()
             yield desk
         finally:
@@ -289,16 +289,16 @@ def test_answers_and_state_are_those_of_the_general_way(tmp_path: Path, seed: in
         seats = [await desk.join(client, group) for client, group in zip(clients, groups, strict=True)]
         shapes = [sorted(rng.sample(range(PARTITIONS + 1), rng.randint(1, 4))) for _ in range(3)]
         texts: list[str | None] = ["", None, "here"]
-        shape, metadata, taken = shapes[0], texts[0], 0
+        template, metadata, taken = shapes[0], texts[0], 0
         for _ in range(300):
             if rng.random() < 0.05:
-                shape, metadata = rng.choice(shapes), rng.choice(texts)
+                template, metadata = rng.choice(shapes), rng.choice(texts)
             if rng.random() < 0.02:
                 seats = [
                     await desk.join(client, seat.group, seat) for client, seat in zip(clients, seats, strict=True)
                 ]
             late = rng.random() < 0.03
-            rows = {number: (rng.getrandbits(40), rng.randrange(9)) for number in shape}
+            rows = {number: (rng.getrandbits(40), rng.randrange(9)) for number in template}
             asked = [replace(seat, generation=seat.generation - late) for seat in seats]
             answers = [
                 await client.exchange(commit_of(seat, rows, metadata=metadata), VERSION)
@@ -373,14 +373,14 @@ def test_what_the_lane_answers_is_counted(tmp_path: Path) -> None:
 def test_no_more_shapes_are_remembered_than_there_is_room_for(tmp_path: Path) -> None:
     async def work(desk: Desk) -> None:
         client = await desk.connect()
-        for count in range(3 * SHAPES_MAX):
+        for count in range(3 * TEMPLATES_MAX):
             for _ in range(3):
                 wanted = commit_of(Seat("standalone"), {0: (count, 0)}, metadata="x" * count)
                 assert await client.commit(wanted) == {ErrorCode.NONE}
-        lane = client.served.lanes[ApiKey.OFFSET_COMMIT << 16 | VERSION]
-        assert isinstance(lane, ExpressCommit)
-        assert len(lane._shapes) <= SHAPES_MAX
-        assert desk.taken() == 3 * SHAPES_MAX
+        fast_path = client.served.fast_paths[ApiKey.OFFSET_COMMIT << 16 | VERSION]
+        assert isinstance(fast_path, OffsetCommitFastPath)
+        assert len(fast_path._templates) <= TEMPLATES_MAX
+        assert desk.taken() == 3 * TEMPLATES_MAX
 
     run(tmp_path, work)
 

@@ -68,7 +68,7 @@ def wanted(plan: FetchPlan) -> list[int]:
 
 def told(plan: FetchPlan, *answers: PartitionData) -> list[int]:
     """The partitions that the answer names."""
-    return [answer.partition_index for answer in answers if plan.must_tell(key(answer.partition_index), answer)]
+    return [answer.partition_index for answer in answers if plan.must_include(key(answer.partition_index), answer)]
 
 
 def opened(sessions: FetchSessions, *numbers: int, now_ms: int = 0) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.transactions.add_partitions import TRIES_MAX, find_joining, join
+from penstock.broker.transactions.add_partitions import TRIES_MAX, find_first_batches, join
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError
@@ -71,9 +71,9 @@ def test_a_marker_that_comes_meanwhile_is_asked_about(
             topics = [TopicProduceData(name="orders", partition_data=data)]
             request = ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=topics)
             answers: list[dict[Any, PenstockError]] = []
-            (joining,) = find_joining(request, broker)
-            assert joining.producer == NOW
-            join(request, 12, [joining], broker, answers.append)
+            (first_batches,) = find_first_batches(request, broker)
+            assert first_batches.producer == NOW
+            join(request, 12, [first_batches], broker, answers.append)
             (refused,) = answers
             codes = [error.code for error in refused.values()] or [ErrorCode.NONE]
             assert (coordinator.asked, codes) == (asked, [told])

@@ -54,8 +54,8 @@ def test_a_name_that_is_not_known_is_reported_with_what_was_meant_or_refused() -
     found = understand({"num.partition": "3", "my.own.setting": "x"}, is_strict=False)
     assert found.settings == {}
     assert found.warnings == [
-        "num.partition is not known, and ignored; did you mean num.partitions?",
-        "my.own.setting is not known, and ignored",
+        "num.partition is unknown and ignored; did you mean num.partitions?",
+        "my.own.setting is unknown and ignored",
     ]
     with pytest.raises(InvalidConfig, match=r"did you mean num\.partitions\?"):
         understand({"num.partition": "3"}, is_strict=True)

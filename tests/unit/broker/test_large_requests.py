@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.large_requests import SPLITS, Joined, Split, cut, without_duplicates
+from penstock.broker.large_requests import SPLITS, JoinedResponse, Split, cut, without_duplicates
 from penstock.broker.registry import APIS, load_handlers
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
@@ -89,7 +89,7 @@ def test_the_joined_answers_to_the_pieces_are_the_answer_to_the_whole(seed: int)
             for _ in range(rng.randrange(1, 5))
         ]
     )
-    joined, pieces = Joined(split), list(cut(request, split))
+    joined, pieces = JoinedResponse(split), list(cut(request, split))
     for part, depth in pieces:
         assert sum(len(topic.partition_indexes) for group in part.groups for topic in group.topics) <= piece
         joined.add(_answer(part), depth)
@@ -98,7 +98,7 @@ def test_the_joined_answers_to_the_pieces_are_the_answer_to_the_whole(seed: int)
 
 
 def test_an_answer_that_fails_as_a_whole_is_the_answer() -> None:
-    joined = Joined(SPLITS[ApiKey.OFFSET_FETCH])
+    joined = JoinedResponse(SPLITS[ApiKey.OFFSET_FETCH])
     joined.add(OffsetFetchResponse(groups=[]), 0)
     failed = OffsetFetchResponse(groups=[], error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
     joined.add(failed, 0)

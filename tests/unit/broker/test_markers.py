@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from penstock.broker.transactions.markers import RETRY_S, Markers
+from penstock.broker.transactions.markers import RETRY_S, MarkerWriter
 from penstock.cluster.image import Broker, ClusterImage, PartitionState, Topic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
@@ -63,7 +63,7 @@ class Desk:
         self.timers = Timers()
         self.coordinators: Any = Coordinators()
         self.asked: list[tuple[int, WriteTxnMarkersRequest, Callable[[Any], None]]] = []
-        self.markers = Markers(
+        self.markers = MarkerWriter(
             node_id=1,
             partitions=world.partitions,
             clock=world.clock,

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from penstock.broker.call import Call
-from penstock.broker.handlers import init_producer_id
+from penstock.broker.handlers.init_producer_id import init_producer_id
 from penstock.broker.transactions.producer_ids import BLOCK, ProducerIds
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.embedded import EmbeddedStore

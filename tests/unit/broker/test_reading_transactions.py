@@ -1,4 +1,4 @@
-"""What Fetch, ListOffsets and DescribeProducers tell about transactions: the general way, and the express lane."""
+"""What Fetch, ListOffsets and DescribeProducers tell about transactions: the general way, and the fast path."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -10,7 +10,7 @@ import pytest
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.fastpath.produce_and_fetch import ExpressFetch
+from penstock.broker.fastpath.produce_and_fetch import FetchFastPath
 from penstock.broker.handlers.describe_producers import describe_producers
 from penstock.broker.handlers.fetch import fetch
 from penstock.broker.handlers.list_offsets import list_offsets
@@ -81,12 +81,12 @@ class Desk:
 
     def express(self, offset: int, isolation: int = COMMITTED, **options: Any) -> PartitionData | None:
         """The answer of a lane that knows such requests; None if it leaves this one to the general way."""
-        lane = ExpressFetch(VERSION)
+        fast_path = FetchFastPath(VERSION)
         known = request_for(10**9, isolation, **options)
-        lane.learn(memoryview(frame_of(known)), known, self.broker)
+        fast_path.learn(memoryview(frame_of(known)), known, self.broker)
         frame = frame_of(request_for(offset, isolation, **options))
         out: list[Any] = []
-        size = lane.handle(memoryview(frame), 0, len(frame), 77, out)
+        size = fast_path.handle(memoryview(frame), 0, len(frame), 77, out)
         if not size:
             assert not out
             return None
@@ -279,7 +279,7 @@ async def test_with_group_flushes_a_marker_counts_when_it_is_flushed(tmp_path: P
         assert values(desk.fetch(0)) == [b"a"]
 
 
-# -- the express lane
+# -- the fast path
 
 
 async def test_the_lane_serves_readers_of_committed_records_where_nothing_was_aborted(tmp_path: Path) -> None:

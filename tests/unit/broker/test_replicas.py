@@ -14,9 +14,10 @@ from penstock.broker.handlers.produce import produce
 from penstock.cluster import keys
 from penstock.cluster.administration import add_companion
 from penstock.cluster.image import Broker as Registered
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.coordination.store import ABSENT, Op, Put
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicIdPartition
 from penstock.replication.partition import Partition
 from penstock.wire.frames import read_response
 from penstock.wire.keys import ApiKey
@@ -110,7 +111,7 @@ async def desk_at(folder: Path, **configs: object) -> AsyncIterator[Desk]:
         def grow(image: ClusterImage) -> list[Op]:
             state = image.topics[topic_id].partitions[0]
             wide = replace(state, replicas=(NODE, NEAR, FAR), isr=(NODE, NEAR, FAR))
-            ops: list[Op] = [Put(keys.partition(*Place(topic_id, 0)), wide.dump(), state.version)]
+            ops: list[Op] = [Put(keys.partition(*TopicIdPartition(topic_id, 0)), wide.dump(), state.version)]
             for node, rack in ((NEAR, "b"), (FAR, "c"), (STRANGER, "d")):
                 broker = Registered(node_id=node, host="h", port=node, rack=rack, epoch=EPOCH)
                 ops.append(Put(keys.broker(node), broker.dump(), ABSENT))
@@ -172,7 +173,7 @@ async def test_acks_1_waits_for_this_brokers_own_disk_where_the_topic_wants_it(t
 async def test_who_ceases_to_lead_says_so_to_those_who_wait(tmp_path: Path) -> None:
     async with desk_at(tmp_path) as desk:
         waiting = desk.produce(b"all", acks=-1)
-        place = Place(desk.topic_id, 0)
+        place = TopicIdPartition(desk.topic_id, 0)
 
         def depose(image: ClusterImage) -> list[Op]:
             state = image.topics[desk.topic_id].partitions[0]

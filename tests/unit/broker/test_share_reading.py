@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.broker.queues.message_reader import Window
-from penstock.broker.share.delivery_terms import Terms
+from penstock.broker.share.delivery_terms import DeliveryTerms
 from penstock.broker.share.partition import SharePartition
 from penstock.foundation.ids import TopicPartition
 from penstock.queues.commands import Acquired, Fresh
@@ -23,8 +23,8 @@ from ..log.making import NOW_MS, batch, open_at
 GZIP = 1
 ZSTD = 4
 WHOLE_MAX = 50
-TERMS = Terms(
-    lock_ms=1000, delay_ms=0, settings=DeliverySettings(), is_stable=False, may_renew=True, begins="earliest"
+TERMS = DeliveryTerms(
+    lock_ms=1000, delay_ms=0, settings=DeliverySettings(), is_stable=False, may_renew=True, offset_reset="earliest"
 )
 
 

@@ -30,28 +30,28 @@ def _place(number: int) -> tuple[bytes, int]:
 def test_a_session_goes_on_from_epoch_to_epoch() -> None:
     sessions = ShareSessions()
     opened = sessions.open(M1, "peer", [_place(0)], _ignore)
-    assert sessions.go_on(M1, 1, [_place(1)]) is opened
-    assert sessions.go_on(M1, 2, [_place(2)], [_place(0)]).partitions.keys() == {_place(1), _place(2)}
+    assert sessions.resume(M1, 1, [_place(1)]) is opened
+    assert sessions.resume(M1, 2, [_place(2)], [_place(0)]).partitions.keys() == {_place(1), _place(2)}
     with pytest.raises(InvalidShareSessionEpoch):
-        sessions.go_on(M1, 2)
-    assert sessions.go_on(M1, 3) is opened
+        sessions.resume(M1, 2)
+    assert sessions.resume(M1, 3) is opened
 
 
 def test_epochs_begin_again_at_one() -> None:
     sessions = ShareSessions()
     opened = sessions.open(M1, "peer", [], _ignore)
     opened.epoch = 2**31 - 1
-    sessions.go_on(M1, 2**31 - 1)
+    sessions.resume(M1, 2**31 - 1)
     assert opened.epoch == 1
 
 
 def test_who_opens_another_has_that_one() -> None:
     sessions = ShareSessions()
     sessions.open(M1, "peer", [_place(0)], _ignore)
-    sessions.go_on(M1, 1)
+    sessions.resume(M1, 1)
     sessions.open(M1, "other peer", [_place(5)], _ignore)
     assert len(sessions) == 1
-    assert sessions.go_on(M1, 1).partitions.keys() == {_place(5)}
+    assert sessions.resume(M1, 1).partitions.keys() == {_place(5)}
     sessions.hang_up("peer")
     assert len(sessions) == 1, "it is no longer of that connection"
 
@@ -59,7 +59,7 @@ def test_who_opens_another_has_that_one() -> None:
 def test_who_has_none_is_told_so() -> None:
     sessions = ShareSessions()
     with pytest.raises(ShareSessionNotFound):
-        sessions.go_on(M1, 1)
+        sessions.resume(M1, 1)
     with pytest.raises(ShareSessionNotFound):
         sessions.find(M1)
     assert sessions.close(M1) is None
@@ -79,9 +79,11 @@ def test_there_is_a_limit_and_who_is_there_already_has_room() -> None:
 def test_a_session_has_only_so_many_partitions() -> None:
     sessions = ShareSessions()
     sessions.open(M1, "peer", map(_place, range(SESSION_PARTITIONS_MAX)), _ignore)
-    sessions.go_on(M1, 1, [_place(0)])
+    sessions.resume(M1, 1, [_place(0)])
     with pytest.raises(InvalidRequest):
-        sessions.go_on(M1, 2, [_place(SESSION_PARTITIONS_MAX)])
+        sessions.resume(M1, 2, [_place(SESSION_PARTITIONS_MAX)])
+    session = sessions.resume(M1, 2, [_place(SESSION_PARTITIONS_MAX)], [_place(0), _place(1)])
+    assert len(session.partitions) == SESSION_PARTITIONS_MAX - 1, "a refused request changes nothing"
 
 
 def test_the_sessions_of_a_connection_go_with_it_and_their_members_are_missed() -> None:
@@ -101,7 +103,7 @@ def test_a_broker_that_goes_misses_nobody() -> None:
     sessions = ShareSessions()
     gone: list[SessionKey] = []
     sessions.open(M1, "a", [], lambda session: gone.append(session.key))
-    sessions.leave_all()
+    sessions.drop_all()
     sessions.hang_up("a")
     assert (gone, len(sessions)) == ([], 0)
 
@@ -133,8 +135,8 @@ def test_each_partition_comes_first_in_its_turn(count: int) -> None:
     session = sessions.open(M1, "peer", map(_place, range(count)), _ignore)
     firsts = []
     for epoch in range(1, count + 1):
-        order = session.in_turn()
+        order = session.rotated_partitions()
         assert sorted(order) == sorted(session.partitions)
         firsts.append(order[0])
-        sessions.go_on(M1, epoch)
+        sessions.resume(M1, epoch)
     assert len(set(firsts)) == count

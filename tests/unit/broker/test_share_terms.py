@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.configs import Configs
-from penstock.broker.share.delivery_terms import Terms, TermsTable
+from penstock.broker.share.delivery_terms import DeliveryTerms, DeliveryTermsTable
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.errors import InvalidRequest
@@ -34,24 +34,24 @@ class World:
         )
         self.asked = 0
         configs = Configs(static={}, node_id=1, image=lambda: self.image)
-        self.table = TermsTable(image=lambda: self.image, configs=configs, settings_of=self._settings_of)
+        self.table = DeliveryTermsTable(image=lambda: self.image, configs=configs, settings_of=self._settings_of)
 
     def _settings_of(self, queue: Queue) -> DeliverySettings:
         self.asked += 1
         return OF_QUEUE
 
-    def terms(self, group_id: str = "g", topic: Topic = JOBS) -> Terms:
+    def terms(self, group_id: str = "g", topic: Topic = JOBS) -> DeliveryTerms:
         return self.table.of(group_id, topic)
 
 
 def test_a_group_without_settings_has_those_of_kafka() -> None:
-    assert World().terms() == Terms(
+    assert World().terms() == DeliveryTerms(
         lock_ms=30_000,
         delay_ms=0,
         settings=DeliverySettings(max_deliveries=5, in_flight_max=2000),
         is_stable=False,
         may_renew=True,
-        begins="latest",
+        offset_reset="latest",
     )
 
 
@@ -64,7 +64,7 @@ def test_its_own_settings_and_the_brokers_count() -> None:
     }
     world = World(group_configs={"g": own}, broker_configs={"": {"group.share.delivery.count.limit": "7"}})
     terms = world.terms()
-    assert (terms.lock_ms, terms.is_stable, terms.may_renew, terms.begins) == (20_000, True, False, "earliest")
+    assert (terms.lock_ms, terms.is_stable, terms.may_renew, terms.offset_reset) == (20_000, True, False, "earliest")
     assert terms.settings.max_deliveries == 7
     assert world.terms("other").lock_ms == 30_000
     assert (world.table.lock_ms("g"), world.table.lock_ms("other")) == (20_000, 30_000)
@@ -84,13 +84,13 @@ def test_dead_letters_go_to_the_topic_that_is_named_if_it_is_there_and_another()
 def test_the_group_of_a_queue_has_the_queues_terms_on_its_topic_and_its_own_elsewhere() -> None:
     settings = QueueSettings(visibility_timeout_s=40, delay_s=3)
     world = World(queues={"jobs": Queue(name="jobs", topic_id=JOBS.topic_id, settings=settings)})
-    assert world.terms("jobs") == Terms(
+    assert world.terms("jobs") == DeliveryTerms(
         lock_ms=40_000,
         delay_ms=3000,
         settings=OF_QUEUE,
         is_stable=True,
         may_renew=True,
-        begins="earliest",
+        offset_reset="earliest",
         is_plain=False,
     )
     assert world.terms("jobs", DEAD).lock_ms == 30_000

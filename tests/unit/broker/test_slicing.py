@@ -5,7 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from penstock.broker.broker import Broker
-from penstock.broker.sliced_answers import STEP_MASK, in_turns, make_answer, paced
+from penstock.broker.sliced_answers import STEP_MASK, make_answer, run_in_slices, with_breaks
 from penstock.foundation.steps import Steps
 from penstock.foundation.time_slices import SLICE_S
 
@@ -34,7 +34,7 @@ class Turns:
 
 def test_items_are_done_in_turns_and_what_is_left_can_be_stopped() -> None:
     turns = Turns(SLICE_S / 2)
-    stop = in_turns(turns.broker, range(10), turns.act)
+    stop = run_in_slices(turns.broker, range(10), turns.act)
     assert turns.done == [0, 1]
     turns.next.pop()()
     assert turns.done == [0, 1, 2, 3]
@@ -44,7 +44,7 @@ def test_items_are_done_in_turns_and_what_is_left_can_be_stopped() -> None:
 
 def test_few_items_are_done_at_once() -> None:
     turns = Turns(0.0)
-    in_turns(turns.broker, range(10), turns.act)()
+    run_in_slices(turns.broker, range(10), turns.act)()
     assert turns.done == list(range(10))
     assert not turns.next
 
@@ -58,6 +58,6 @@ def test_small_answers_are_made_without_a_task() -> None:
 
 
 def test_there_is_a_place_for_a_break_after_every_so_many_items() -> None:
-    found = list(paced(range(3 * (STEP_MASK + 1))))
+    found = list(with_breaks(range(3 * (STEP_MASK + 1))))
     assert found.count(None) == 3
     assert [item for item in found if item is not None] == list(range(3 * (STEP_MASK + 1)))

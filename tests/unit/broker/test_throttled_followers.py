@@ -6,8 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.coordination.store import Op, Put
+from penstock.foundation.ids import TopicIdPartition
 from penstock.records.batch import batches
 from penstock.replication.throttle import Throttle
 
@@ -25,11 +26,17 @@ async def lagging(folder: Path, rate: int, **configs: str) -> AsyncIterator[Desk
 
         def shrink(image: ClusterImage) -> list[Op]:
             state = image.topics[desk.topic_id].partitions[0]
-            return [Put(keys.partition(*Place(desk.topic_id, 0)), replace(state, isr=(NODE,)).dump(), state.version)]
+            return [
+                Put(
+                    keys.partition(*TopicIdPartition(desk.topic_id, 0)),
+                    replace(state, isr=(NODE,)).dump(),
+                    state.version,
+                )
+            ]
 
         await desk.world.metadata.change(shrink)
         desk.broker.throttle = Throttle(lambda: rate)
-        desk.broker.throttle.room(desk.world.clock.steady_ms())
+        desk.broker.throttle.available(desk.world.clock.steady_ms())
         yield desk
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.broker.views import decompression
-from penstock.broker.views.decompression import Arena, Arenas, Decompression, Found
+from penstock.broker.views.decompression import Arena, Arenas, Decompression, FoundBatch
 from penstock.foundation.errors import CorruptMessage, PenstockError
 from penstock.records.batch import batches
 from penstock.records.build import Record, build_batch
-from penstock.records.columns import open_body
+from penstock.records.columns import decompress_body
 from penstock.records.compression import Codec
 
 CODECS = tuple(Codec)
@@ -43,24 +43,24 @@ def log_of(count: int, *, codec: Codec = Codec.ZSTD, value_bytes: int = 1000) ->
     return memoryview(b"".join(parts))
 
 
-def found_in(data: memoryview) -> list[Found]:
-    return [Found(at, header, must_open=True) for at, header in batches(data)]
+def found_in(data: memoryview) -> list[FoundBatch]:
+    return [FoundBatch(at, header, must_open=True) for at, header in batches(data)]
 
 
 async def read_all(arenas: Arenas, data: memoryview) -> tuple[list[bytes | PenstockError], int]:
     """All bodies, and in how many pieces they came."""
     found, bodies, pieces = found_in(data), list[bytes | PenstockError](), 0
     while len(bodies) < len(found):
-        async with arenas.opened(data, found[len(bodies) :], BODY_MAX) as opened:
+        async with arenas.decompressed(data, found[len(bodies) :], BODY_MAX) as decompressed:
             pieces += 1
-            some = [body if isinstance(body, PenstockError) else bytes(body) for body in opened.bodies()]
+            some = [body if isinstance(body, PenstockError) else bytes(body) for body in decompressed.bodies()]
         assert some, "at least one each time"
         bodies += some
     return bodies, pieces
 
 
 def expected(data: memoryview) -> list[bytes]:
-    return [bytes(open_body(each.of(data), each.header)) for each in found_in(data)]
+    return [bytes(decompress_body(each.of(data), each.header)) for each in found_in(data)]
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -105,9 +105,9 @@ def test_a_body_that_was_handed_out_is_not_written_over_by_the_next_reader(threa
     async def work() -> None:
         arenas = Arenas(threads)
         one, two, three = log_of(1), log_of(2, value_bytes=500), log_of(3, value_bytes=200)
-        async with arenas.opened(one, found_in(one), BODY_MAX) as first:
+        async with arenas.decompressed(one, found_in(one), BODY_MAX) as first:
             bodies = list(first.bodies())
-            async with arenas.opened(two, found_in(two)[:1], BODY_MAX) as second:
+            async with arenas.decompressed(two, found_in(two)[:1], BODY_MAX) as second:
                 others = list(second.bodies())
                 third = asyncio.create_task(read_all(arenas, three))
                 done, _ = await asyncio.wait({third}, timeout=0.1)

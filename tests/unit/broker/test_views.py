@@ -188,8 +188,8 @@ async def test_a_reader_that_hangs_up_is_forgotten(tmp_path: Path) -> None:
         desk.write(b"us")
         asked = desk.begin(max_wait_ms=LONG_MS)
         await until(lambda: desk.counts.scanned == 1)
-        assert asked.call.on_gone is not None
-        asked.call.on_gone()
+        assert asked.call.on_disconnect is not None
+        asked.call.on_disconnect()
         await until(lambda: not desk.broker.views.tasks)
         assert not asked.is_answered
         desk.write(b"eu")  # nobody is woken
@@ -252,7 +252,7 @@ async def test_a_view_whose_topic_was_deleted_by_somebody_who_died_is_removed(tm
     async with desk_at(tmp_path) as desk:
         await desk.world.metadata.change(lambda image: deletion_of(image, TOPIC))
         assert desk.broker.image.views
-        await desk.broker.views.look()
+        await desk.broker.views.check_all()
         assert not desk.broker.image.views
 
 
@@ -281,17 +281,17 @@ async def test_a_view_is_dropped_when_nobody_has_read_it_for_long_enough(tmp_pat
     clock = Hand()
     async with desk_at(tmp_path, idle_ms=60_000, clock=clock) as desk:
         views, view = desk.broker.views, next(iter(desk.broker.image.views.values()))
-        await views.look()
+        await views.check_all()
         clock.ms += 50_000
         views.note_read(view)
-        await views.look()  # others are told
-        await views.look()
+        await views.check_all()  # others are told
+        await views.check_all()
         assert desk.broker.image.views[view.view_id].touched == 1
         clock.ms += 59_000
-        await views.look()
+        await views.check_all()
         assert desk.broker.image.views
         clock.ms += 1000
-        await views.look()
+        await views.check_all()
         assert not desk.broker.image.views
 
 
@@ -302,12 +302,12 @@ async def test_who_reads_it_elsewhere_keeps_a_view(tmp_path: Path) -> None:
         serving, watching = desk.broker.views, broker_of(desk.world, Timers()).views
         for _ in range(20):
             serving.note_read(next(iter(desk.broker.image.views.values())))
-            await serving.look()
-            await watching.look()
+            await serving.check_all()
+            await watching.check_all()
             clock.ms += 20_000
         assert desk.broker.image.views
         clock.ms += 60_000
-        await watching.look()
+        await watching.check_all()
         assert not desk.broker.image.views
 
 
@@ -315,5 +315,5 @@ async def test_a_broker_that_was_just_started_drops_nothing_yet(tmp_path: Path) 
     clock = Hand()
     async with desk_at(tmp_path, idle_ms=60_000, clock=clock) as desk:
         clock.ms += 10 * 60_000
-        await broker_of(desk.world, Timers()).views.look()
+        await broker_of(desk.world, Timers()).views.check_all()
         assert desk.broker.image.views

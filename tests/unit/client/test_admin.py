@@ -53,7 +53,7 @@ async def test_a_description_has_leaders_offsets_and_sizes(bootstrap: str, topic
                 await producer.send(topic, b"hello", partition=1)
         empty, full = await admin.describe(topic)
         assert (empty.leader, empty.held, empty.size_bytes, empty.problem) == (1, (0, 0), 0, None)
-        assert (full.name, full.held, full.replicas, full.isr) == (TopicPartition(topic, 1), (0, 3), (1,), (1,))
+        assert (full.tp, full.held, full.replicas, full.isr) == (TopicPartition(topic, 1), (0, 3), (1,), (1,))
         assert full.size_bytes is not None
         assert full.size_bytes > 60
 
@@ -87,10 +87,10 @@ async def test_a_topic_grows_and_never_shrinks(bootstrap: str, topic: str) -> No
     async with KafkaClient(bootstrap) as client:
         admin = Admin(client)
         await admin.create(topic)
-        await admin.grow(topic, 3)
+        await admin.create_partitions(topic, 3)
         assert len((await admin.topic(topic)).partitions) == 3
-        with pytest.raises(ServerError, match="has 3 partitions; a larger number is needed, got 2"):
-            await admin.grow(topic, 2)
+        with pytest.raises(ServerError, match="has 3 partitions; expected a larger number, got 2"):
+            await admin.create_partitions(topic, 2)
 
 
 async def test_a_deleted_topic_is_gone_and_cannot_be_deleted_twice(bootstrap: str, topic: str) -> None:

@@ -138,10 +138,10 @@ async def test_what_makes_no_sense_is_refused(broker: BrokerProcess, sqs: Any) -
         claims = await claims_of(client, "dead")
         for holder, ranges, hold_ms, why in (
             ("", [(0, 0)], HOLD_MS, "characters"),
-            ("me", [(1, 0)], HOLD_MS, "in order"),
-            ("me", [(1, 1), (0, 0)], HOLD_MS, "in order"),
-            ("me", [(-1, 0)], HOLD_MS, "in order"),
-            ("me", [(0, 0)], 0, "to hold messages"),
+            ("me", [(1, 0)], HOLD_MS, "must be sorted"),
+            ("me", [(1, 1), (0, 0)], HOLD_MS, "must be sorted"),
+            ("me", [(-1, 0)], HOLD_MS, "must be sorted"),
+            ("me", [(0, 0)], 0, "visibility timeout"),
         ):
             with pytest.raises(ServerError, match=why):
                 await claims.claim(0, holder, ranges, hold_ms)

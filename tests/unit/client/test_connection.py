@@ -66,7 +66,7 @@ async def test_the_highest_version_that_both_sides_have_is_used(bootstrap: str) 
     async with connected(bootstrap) as connection:
         for request, key in KEYS.items():
             assert connection.version_of(request) == APIS[key].versions[-1]
-        assert connection.version_of(FetchRequest, newest=12) == 12
+        assert connection.version_of(FetchRequest, version_max=12) == 12
 
 
 async def test_an_older_broker_is_asked_in_the_oldest_words_and_then_in_its_own(
@@ -142,7 +142,7 @@ def _long_poll(topic: str, max_wait_ms: int) -> FetchRequest:
 async def test_a_request_that_nobody_waits_for_any_more_does_not_disturb_the_next(bootstrap: str, topic: str) -> None:
     async with connected(bootstrap) as connection:
         await connection.request(_create(topic, partitions=1))
-        waiting = asyncio.create_task(connection.request(_long_poll(topic, 100), newest=FETCH_BY_NAME))
+        waiting = asyncio.create_task(connection.request(_long_poll(topic, 100), version_max=FETCH_BY_NAME))
         await asyncio.sleep(0)
         assert connection.in_flight == 1
         waiting.cancel()
@@ -174,7 +174,7 @@ async def test_a_peer_that_never_answers_is_given_up_after_the_timeout() -> None
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (b"220 mail.example.org\r\n", "does not speak Kafka; is that a Kafka listener"),
+        (b"220 mail.example.org\r\n", "does not speak the Kafka protocol; is that a Kafka listener"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "sent HTTP: give the port of Kafka clients"),
     ],
 )
@@ -193,7 +193,7 @@ async def test_a_late_answer_closes_the_connection_since_others_would_wait_behin
     async with running_node(tmp_path) as node, connected(str(node.listen)) as connection:
         await connection.request(_create("quiet", partitions=1))
         poll = _long_poll("quiet", 60_000)
-        first = asyncio.create_task(connection.request(poll, newest=FETCH_BY_NAME, timeout_s=0.1))
+        first = asyncio.create_task(connection.request(poll, version_max=FETCH_BY_NAME, timeout_s=0.1))
         second = asyncio.create_task(connection.request(METADATA))
         with pytest.raises(RequestTimedOut, match=r"did not answer FETCH within 0\.1 s"):
             await first
@@ -208,9 +208,9 @@ async def test_requests_under_way_when_the_broker_goes_are_told_that_their_outco
     async with running_node(tmp_path) as node:
         connection = await open_connection(parse_bootstrap(str(node.listen))[0], ConnectionSettings())
         await connection.request(_create("quiet", partitions=1))
-        waiting = asyncio.create_task(connection.request(_long_poll("quiet", 60_000), newest=FETCH_BY_NAME))
+        waiting = asyncio.create_task(connection.request(_long_poll("quiet", 60_000), version_max=FETCH_BY_NAME))
         await asyncio.sleep(0)
         assert connection.in_flight == 1
-    with pytest.raises(ConnectionLost, match="whether what was under way was done is not known"):
+    with pytest.raises(ConnectionLost, match="requests in flight may have been carried out"):
         await waiting
     await connection.close()

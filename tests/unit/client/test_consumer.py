@@ -7,7 +7,7 @@ from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.consumer import Consumer, ConsumerSettings, read_batches
 from penstock.client.errors import ServerError
-from penstock.client.offsets import Origin, Range, Start, When, list_offsets, ranges, resolve
+from penstock.client.offsets import LogRange, Origin, Start, When, list_offsets, log_ranges, resolve_start
 from penstock.client.producer import Producer, ProducerSettings
 from penstock.foundation.errors import CorruptMessage, OffsetOutOfRange
 from penstock.foundation.ids import TopicPartition
@@ -49,7 +49,7 @@ async def test_reading_starts_where_it_was_asked_to(bootstrap: str, topic: str, 
         await Admin(client).create(topic)
         await publish(client, topic, [b"%d" % number for number in range(10)])
         consumer = Consumer(client)
-        consumer.assign(await resolve(client, start, await ranges(client, [name])))
+        consumer.assign(await resolve_start(client, start, await log_ranges(client, [name])))
         records = await read_to(consumer, name, 10)
         await consumer.close()
         assert [record.offset for record in records] == list(range(first, 10))
@@ -63,7 +63,7 @@ async def test_reading_from_the_end_shows_only_what_comes_after(bootstrap: str, 
         await Admin(client).create(topic)
         await publish(client, topic, [b"old"])
         consumer = Consumer(client)
-        consumer.assign(await resolve(client, start, await ranges(client, [name])))
+        consumer.assign(await resolve_start(client, start, await log_ranges(client, [name])))
         await publish(client, topic, [b"new"])
         assert [record.value for record in await read_to(consumer, name, 2)] == [b"new"]
         assert consumer.high_watermarks[name] == 2
@@ -72,11 +72,11 @@ async def test_reading_from_the_end_shows_only_what_comes_after(bootstrap: str, 
 
 async def test_an_offset_must_be_in_one_partition_and_the_others_start_at_their_nearer_end() -> None:
     names = [TopicPartition("t", number) for number in range(3)]
-    held = dict(zip(names, [Range(0, 10), Range(5, 100), Range(40, 50)], strict=True))
+    held = dict(zip(names, [LogRange(0, 10), LogRange(5, 100), LogRange(40, 50)], strict=True))
     client = KafkaClient("127.0.0.1:1")  # is not asked anything
-    assert list((await resolve(client, Start(Origin.OFFSET, 20), held)).values()) == [10, 20, 40]
+    assert list((await resolve_start(client, Start(Origin.OFFSET, 20), held)).values()) == [10, 20, 40]
     with pytest.raises(OffsetOutOfRange, match="offset 101 is not there; t-0 holds 0 to 10, t-1 holds 5 to 100"):
-        await resolve(client, Start(Origin.OFFSET, 101), held)
+        await resolve_start(client, Start(Origin.OFFSET, 101), held)
 
 
 async def test_a_fetch_that_ends_inside_a_batch_goes_on_with_that_batch(bootstrap: str, topic: str) -> None:

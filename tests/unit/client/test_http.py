@@ -108,7 +108,7 @@ def test_no_whole_answer_means_that_nobody_knows(said: bytes) -> None:
 
     async def work() -> None:
         async with serving(serve) as to:
-            with pytest.raises(ConnectionLost, match="before it answered"):
+            with pytest.raises(ConnectionLost, match=r"before it answered|is not HTTP"):
                 await HttpClient().post(to, {}, b"x", timeout_s=60)
 
     asyncio.run(work())

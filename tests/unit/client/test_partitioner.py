@@ -7,7 +7,7 @@ from confluent_kafka import Producer as ConfluentProducer
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.partitioner import PARTITIONERS, Sticky, murmur2
+from penstock.client.partitioner import PARTITIONERS, StickyPartitioner, murmur2
 
 with warnings.catch_warnings():
     # kafka-python 3.0 loads its schemas in a way that Python 3.11 warns of, and warnings are errors here.
@@ -55,7 +55,7 @@ async def test_keys_land_where_librdkafka_puts_them(
 
 
 def test_a_record_without_a_key_stays_in_a_partition_until_it_is_told_to_move_on() -> None:
-    sticky = Sticky(Random(5))
+    sticky = StickyPartitioner(Random(5))
     first = sticky.choose([0, 1, 2])
     assert [sticky.choose([0, 1, 2]) for _ in range(10)] == [first] * 10
     sticky.move_on([0, 1, 2])
@@ -63,6 +63,6 @@ def test_a_record_without_a_key_stays_in_a_partition_until_it_is_told_to_move_on
 
 
 def test_a_topic_with_one_partition_has_nowhere_to_move_on_to() -> None:
-    sticky = Sticky(Random(5))
+    sticky = StickyPartitioner(Random(5))
     sticky.move_on([0])
     assert sticky.choose([0]) == 0

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.client.errors import ConnectionFailed
 from penstock.client.http import Endpoint
-from penstock.client.sqs import NoQueuesHere, SqsClient, SqsRefused, endpoints_of
+from penstock.client.sqs import NoQueueEndpoint, SqsClient, SqsError, endpoints_of
 
 from .http_servers import Serve, read_request, serving
 
@@ -66,13 +66,13 @@ def test_a_refusal_is_told_in_the_queues_own_words() -> None:
         "400 Bad Request",
         b"x-amzn-query-error: AWS.SimpleQueueService.NonExistentQueue;Sender\r\n",
     )
-    with pytest.raises(SqsRefused, match="none") as refused:
+    with pytest.raises(SqsError, match="none") as refused:
         ask(saying(told))
     assert (refused.value.reason, refused.value.status) == ("AWS.SimpleQueueService.NonExistentQueue", 400)
 
 
 def test_somebody_who_serves_no_queues_is_told_from_one() -> None:
-    with pytest.raises(SqsRefused, match="no queues are served there: 'not found'"):
+    with pytest.raises(SqsError, match="not an SQS endpoint: it sent 'not found'"):
         ask(saying(answer(b"not found", "404 Not Found")))
 
 
@@ -114,7 +114,7 @@ def test_brokers_tell_where_queues_are_or_are_told_from_others() -> None:
         "http://127.0.0.1:9324",
         "https://queues.example.org",
     ]
-    with pytest.raises(NoQueuesHere, match=r"brokers at b:1 do not say .* endpoint"):
+    with pytest.raises(NoQueueEndpoint, match=r"brokers at b:1 do not advertise .* endpoint"):
         endpoints_of(["", ""], "b:1")
-    with pytest.raises(NoQueuesHere, match=r"wrong advertised\.http: 'ftp://x'"):
+    with pytest.raises(NoQueueEndpoint, match=r"invalid advertised\.http: 'ftp://x'"):
         endpoints_of(["ftp://x"], "b:1")

@@ -168,10 +168,10 @@ async def test_sending_waits_while_too_much_is_under_way(bootstrap: str, topic: 
         most = 0
         for _ in range(100):
             await send(producer, TopicPartition(topic, 0), bytes(1000))
-            most = max(most, producer.held_bytes)
+            most = max(most, producer.buffered_bytes)
         await producer.flush()
         assert 10_000 <= most < 12_000
-        assert producer.held_bytes == 0
+        assert producer.buffered_bytes == 0
         assert len((await values(client, topic))[0]) == 100
 
 
@@ -266,7 +266,7 @@ async def test_a_producer_that_is_closed_refuses(bootstrap: str, topic: str) -> 
         producer = await BatchProducer.open(client)
         await send(producer, TopicPartition(topic, 0), b"perhaps")
         await producer.close()
-        with pytest.raises(SenderClosed, match="make another one"):
+        with pytest.raises(SenderClosed, match="create a new one"):
             await send(producer, TopicPartition(topic, 0), b"late")
 
 

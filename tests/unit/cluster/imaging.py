@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from penstock.cluster import keys
-from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place
+from penstock.cluster.image import Broker, ClusterImage, PartitionState
 from penstock.cluster.topic_changes import Defaults, NewTopic, plan_create
 from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete, Op, Put, Versioned
-from penstock.foundation.ids import INTERNAL_TOPICS
+from penstock.foundation.ids import INTERNAL_TOPICS, TopicIdPartition
 
 DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=100)
 
@@ -82,12 +82,12 @@ class Table:
             gone = [keys.broker(node_id), keys.incarnation(known.epoch)]
             self.transact(Delete(key, self.version(key)) for key in gone)
 
-    def state(self, place: Place) -> PartitionState:
+    def state(self, place: TopicIdPartition) -> PartitionState:
         found = self.image.state(place)
         assert found is not None
         return found
 
-    def set(self, place: Place, **changes: object) -> PartitionState:
+    def set(self, place: TopicIdPartition, **changes: object) -> PartitionState:
         """Change a partition's state by hand."""
         state = replace(self.state(place), **changes)  # type: ignore[arg-type]
         self.transact([Put(keys.partition(*place), state.dump(), state.version)])

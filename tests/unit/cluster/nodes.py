@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 
 from penstock.cluster import keys
 from penstock.cluster.administration import create_topic
-from penstock.cluster.controller_task import Controlling
-from penstock.cluster.image import ClusterImage, Place, Topic
+from penstock.cluster.controller_task import ControllerTask
+from penstock.cluster.image import ClusterImage, Topic
 from penstock.cluster.membership import Membership
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.registration import Identity
@@ -15,6 +15,7 @@ from penstock.cluster.topic_changes import Defaults, NewTopic
 from penstock.coordination.store import Put
 from penstock.foundation.clock import SystemClock
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 
 from .sessions import Server, SessionStore
 
@@ -54,7 +55,7 @@ class Node:
             on_registered=self._registered,
             on_refused=self._refuse,
         )
-        self.controlling = Controlling(
+        self.controlling = ControllerTask(
             node_id=node_id,
             store=self.store,
             metadata=self.metadata,
@@ -105,15 +106,15 @@ class Node:
         await self._end()
         await self.store.close()
 
-    async def create(self, name: str, topic_id: bytes = b"\7" * 16, **wanted: object) -> Place:
+    async def create(self, name: str, topic_id: bytes = b"\7" * 16, **wanted: object) -> TopicIdPartition:
         await create_topic(self.metadata, NewTopic(name=name, **wanted), topic_id, DEFAULTS)  # type: ignore[arg-type]
-        return Place(topic_id, 0)
+        return TopicIdPartition(topic_id, 0)
 
-    async def set_isr(self, place: Place, *isr: int) -> None:
+    async def set_isr(self, place: TopicIdPartition, *isr: int) -> None:
         """What the leader does."""
 
         def plan(image: ClusterImage) -> list[Put]:
-            state = image.topics[place.topic_id].partitions[place.number]
+            state = image.topics[place.topic_id].partitions[place.partition]
             value = keys.decode(state.dump()) | {"isr": isr}
             return [Put(keys.partition(*place), keys.encode(value), state.version)]
 
@@ -131,7 +132,7 @@ async def cluster(*node_ids: int) -> AsyncIterator[list[Node]]:
             await node.stop()
 
 
-def led(image: ClusterImage, place: Place) -> bool:
+def led(image: ClusterImage, place: TopicIdPartition) -> bool:
     """Whether somebody leads a partition in this life."""
     state = image.state(place)
     return (

@@ -13,7 +13,7 @@ from penstock.coordination.store import (
     StoreUnavailable,
     Versioned,
     Watcher,
-    checked,
+    validate,
 )
 
 
@@ -98,9 +98,9 @@ class SessionStore:
         if self.failures:
             self.failures -= 1
             if self.loses_answers:
-                self.server.transact(checked(ops), self)
+                self.server.transact(validate(ops), self)
             raise StoreUnavailable("no answer")
-        return self.server.transact(checked(ops), self)
+        return self.server.transact(validate(ops), self)
 
     def _check(self) -> None:
         if not self.is_connected:

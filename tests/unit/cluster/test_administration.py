@@ -15,8 +15,8 @@ from penstock.cluster.administration import (
     reassign,
 )
 from penstock.cluster.elections import Election
-from penstock.cluster.image import ClusterImage, Place, Topic
-from penstock.cluster.reassignment import ongoing
+from penstock.cluster.image import ClusterImage, Topic
+from penstock.cluster.reassignment import find_reassignments
 from penstock.cluster.rebalance_plans import plan_rebalance
 from penstock.cluster.topic_changes import OPERATIONS_MAX, Defaults, NewTopic
 from penstock.coordination.store import StoreUnavailable
@@ -27,6 +27,7 @@ from penstock.foundation.errors import (
     TopicExists,
     UnknownTopicId,
 )
+from penstock.foundation.ids import TopicIdPartition
 from penstock.log.setting_table import DELAYED_MESSAGES
 
 from .nodes import PATIENCE_S, Node, cluster
@@ -56,7 +57,7 @@ async def test_a_topic_of_any_size_is_seen_whole_or_not_at_all(count: int) -> No
         await make(one, "orders", count)
         assert len(one.image.by_name["orders"].partitions) == count
         assert one.image.topics == two.image.topics
-        assert not one.image.waiting
+        assert not one.image.incomplete
         assert not one.image.unfinished
         server = one.store.server
         assert sizes_seen(server) == {0, count}
@@ -78,7 +79,7 @@ async def test_a_large_topic_is_gone_at_once_and_its_keys_soon_after() -> None:
         await make(one, "orders", 500)
         await delete_topic(two.metadata, TOPIC_ID)
         assert TOPIC_ID not in two.image.topics
-        await two.until(lambda image: not image.waiting)
+        await two.until(lambda image: not image.incomplete)
         assert set(one.store.server.states) == before
         with pytest.raises(UnknownTopicId):
             await delete_topic(two.metadata, TOPIC_ID)
@@ -90,7 +91,7 @@ async def test_two_who_make_a_large_topic_of_one_name_do_not_both_succeed() -> N
             make(one, "orders", 300), make(two, "orders", 300, OTHER_ID), return_exceptions=True
         )
         assert sorted(type(outcome) for outcome in outcomes if outcome is not None) == [TopicExists]
-        await one.until(lambda image: not image.waiting and not image.unfinished)
+        await one.until(lambda image: not image.incomplete and not image.unfinished)
         assert len(one.image.topics) == 1
 
 
@@ -106,7 +107,7 @@ async def test_two_who_let_a_topic_grow_take_turns() -> None:
         assert [
             outcome for outcome in outcomes if outcome is not None and not isinstance(outcome, InvalidPartitions)
         ] == []
-        await one.until(lambda image: not image.waiting)
+        await one.until(lambda image: not image.incomplete)
         assert len(one.image.topics[TOPIC_ID].partitions) == 400
 
 
@@ -121,7 +122,7 @@ async def test_whoever_dies_while_making_a_topic_leaves_nothing_behind(after: in
         one.store.server.end(two.store)
         making.cancel()
         await asyncio.gather(making, return_exceptions=True)
-        await one.until(lambda image: not image.waiting and not image.unfinished)
+        await one.until(lambda image: not image.incomplete and not image.unfinished)
         assert len(one.image.topics) in (0, 1)
         left = [key for key in one.store.server.states if key.startswith(keys.PARTITIONS)]
         assert len(left) == (450 if one.image.topics else 0)
@@ -134,7 +135,7 @@ async def test_a_topic_whose_making_failed_is_there_whole_or_removed(loses_answe
         one.store.failures, one.store.loses_answers = 1, loses_answers
         with pytest.raises(StoreUnavailable):
             await make(one, "orders", 300)
-        await one.until(lambda image: not image.waiting and not image.unfinished)
+        await one.until(lambda image: not image.incomplete and not image.unfinished)
         assert "orders" not in one.image.by_name
         await make(one, "orders", 300, OTHER_ID)
         assert len(one.image.by_name["orders"].partitions) == 300
@@ -149,7 +150,7 @@ async def test_a_broker_that_lost_its_session_halfway_does_not_go_on_with_what_i
         async with asyncio.timeout(PATIENCE_S):
             await making
         assert sizes_seen(one.store.server) == {0, 450}
-        await one.until(lambda image: not image.waiting and not image.unfinished)
+        await one.until(lambda image: not image.incomplete and not image.unfinished)
         assert len(one.image.topics[TOPIC_ID].partitions) == 450
 
 
@@ -198,8 +199,8 @@ def never(topic: Topic) -> bool:
 async def test_many_partitions_are_moved_and_each_is_answered_for() -> None:
     async with cluster(1, 2, 3) as (one, two, _):
         await make(one, "orders", 250)
-        wanted = {Place(TOPIC_ID, number): [3, 2] for number in range(250)}
-        unknown, impossible = Place(OTHER_ID, 0), Place(TOPIC_ID, 17)
+        wanted = {TopicIdPartition(TOPIC_ID, number): [3, 2] for number in range(250)}
+        unknown, impossible = TopicIdPartition(OTHER_ID, 0), TopicIdPartition(TOPIC_ID, 17)
         results = await reassign(two.metadata, {**wanted, unknown: [1], impossible: [9]}, is_unclean=never)
         codes = {place: error and error.code for place, error in results.items() if error is not None}
         assert codes == {
@@ -207,11 +208,11 @@ async def test_many_partitions_are_moved_and_each_is_answered_for() -> None:
             impossible: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
         }
         assert len(results) == 251
-        moving = {entry.place for entry in ongoing(one.image)}
+        moving = {entry.tp for entry in find_reassignments(one.image)}
         assert moving == wanted.keys() - {impossible}
         for place in moving:
             await one.set_isr(place, 1, 2, 3)
-        await one.until(lambda image: not list(ongoing(image)))
+        await one.until(lambda image: not list(find_reassignments(image)))
         assert {one.image.state(place).replicas for place in moving} == {(3, 2)}  # type: ignore[union-attr]
 
 
@@ -219,9 +220,9 @@ async def test_a_reassignment_is_taken_back() -> None:
     async with cluster(1, 2) as (one, _):
         place = await one.create("orders", assignments={0: [1]})
         await reassign(one.metadata, {place: [2]}, is_unclean=never)
-        assert list(ongoing(one.image))
+        assert list(find_reassignments(one.image))
         assert await reassign(one.metadata, {place: None}, is_unclean=never) == {place: None}
-        assert not list(ongoing(one.image))
+        assert not list(find_reassignments(one.image))
         (error,) = (await reassign(one.metadata, {place: None}, is_unclean=never)).values()
         assert error is not None
         assert error.code is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
@@ -236,10 +237,10 @@ async def test_a_plan_is_carried_out_by_reassigning() -> None:
     nodes.append(await Node(server, 4).start())
     moves = plan_rebalance(nodes[0].image)
     assert sum(move.copies for move in moves) == 30
-    await reassign(nodes[0].metadata, {move.place: move.after for move in moves}, is_unclean=never)
-    for entry in list(ongoing(nodes[0].image)):
-        await nodes[0].set_isr(entry.place, *entry.replicas)
-    await nodes[0].until(lambda image: not list(ongoing(image)))
+    await reassign(nodes[0].metadata, {move.tp: move.after for move in moves}, is_unclean=never)
+    for entry in list(find_reassignments(nodes[0].image)):
+        await nodes[0].set_isr(entry.tp, *entry.replicas)
+    await nodes[0].until(lambda image: not list(find_reassignments(image)))
     assert plan_rebalance(nodes[0].image) == []
     assert len(list(nodes[0].image.held_by(4))) == 30
     for node in nodes:
@@ -249,7 +250,7 @@ async def test_a_plan_is_carried_out_by_reassigning() -> None:
 async def test_leaders_are_elected_and_each_election_is_answered_for() -> None:
     async with cluster(1, 2) as (one, two):
         place = await one.create("orders", assignments={0: [1, 2], 1: [2, 1]})
-        other = Place(TOPIC_ID, 1)
+        other = TopicIdPartition(TOPIC_ID, 1)
         await reassign(one.metadata, {place: [2, 1]}, is_unclean=never)
         results = await elect_leaders(two.metadata, [place, other], Election.PREFERRED)
         assert results[place] is None
@@ -264,5 +265,5 @@ async def test_partitions_are_led_from_the_beginning() -> None:
     async with cluster(1, 2, 3) as (one, _, three):
         await make(one, "orders", 120)
         for number, state in three.image.topics[TOPIC_ID].partitions.items():
-            assert three.image.state(Place(TOPIC_ID, number)) is state
+            assert three.image.state(TopicIdPartition(TOPIC_ID, number)) is state
             assert state.leader_broker_epoch == three.image.brokers[state.leader].epoch

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.image import Broker, ClusterImage, PartitionState, Place, Topic
+from penstock.cluster.image import Broker, ClusterImage, PartitionState, Topic
 from penstock.cluster.placement import Replicas, crowding, place_replicas
 from penstock.cluster.rebalance_plans import Move, plan_drain, plan_rebalance, plan_replication
 from penstock.foundation.errors import InvalidReplicationFactor
+from penstock.foundation.ids import TopicIdPartition
 
 TOPIC_IDS = st.binary(min_size=16, max_size=16)
 
@@ -47,8 +48,8 @@ def after(image: ClusterImage, moves: list[Move]) -> dict[bytes, dict[int, Repli
         for topic_id, topic in image.topics.items()
     }
     for move in moves:
-        assert layout[move.place.topic_id][move.place.number] == move.before
-        layout[move.place.topic_id][move.place.number] = move.after
+        assert layout[move.tp.topic_id][move.tp.partition] == move.before
+        layout[move.tp.topic_id][move.tp.partition] = move.after
     return layout
 
 
@@ -188,7 +189,7 @@ def test_more_brokers_can_hold_more_replicas() -> None:
     topic_id = b"\1" * 16
     image = image_of(plain(1, 2, 3), {topic_id: dict.fromkeys(range(50), (1,)), b"\2" * 16: {0: (1,)}})
     moves = plan_replication(image, [image.topics[topic_id]], 3)
-    assert {move.place for move in moves} == {Place(topic_id, number) for number in range(50)}
+    assert {move.tp for move in moves} == {TopicIdPartition(topic_id, number) for number in range(50)}
     assert all(move.after[0] == 1 and set(move.after) == {1, 2, 3} for move in moves)
     moves = plan_replication(image, [image.topics[topic_id]], 2)
     replicas, _ = loads(after(image, moves))

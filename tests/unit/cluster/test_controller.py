@@ -7,13 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster import keys
-from penstock.cluster.controller import Controller, ControllerSettings, Orders
-from penstock.cluster.image import NO_LEADER, PartitionState, Place
+from penstock.cluster.controller import Controller, ControllerDecision, ControllerSettings
+from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.cluster.reassignment import plan_cancel, plan_reassign
 from penstock.cluster.registration import plan_leaving, plan_take_control
 from penstock.cluster.topic_changes import OPERATIONS_MAX, Defaults, NewTopic, next_create, plan_delete
 from penstock.coordination.store import Check, Conflict, Put
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 
 from .imaging import Table, table_with_brokers
 
@@ -41,12 +42,12 @@ class Driver:
             settings=lambda: self.settings,
         )
 
-    def decide(self) -> Orders:
+    def decide(self) -> ControllerDecision:
         return self.controller.decide(self.table.image, self.now_ms)
 
-    def work_off(self) -> list[Orders]:
+    def work_off(self) -> list[ControllerDecision]:
         """Carry out what it wants until it wants nothing."""
-        done: list[Orders] = []
+        done: list[ControllerDecision] = []
         while (orders := self.decide()).ops:
             assert len(orders.ops) <= OPERATIONS_MAX
             self.table.transact(orders.ops)
@@ -75,7 +76,7 @@ def table() -> Table:
 def test_a_cluster_that_is_well_needs_nothing(table: Table) -> None:
     table.create("orders", partitions=5, replication_factor=3)
     driver = Driver(table)
-    assert driver.decide() == Orders()
+    assert driver.decide() == ControllerDecision()
 
 
 def test_partitions_of_a_broker_that_is_gone_get_other_leaders(table: Table) -> None:
@@ -84,7 +85,7 @@ def test_partitions_of_a_broker_that_is_gone_get_other_leaders(table: Table) -> 
     table.unregister(1)
     (orders,) = driver.work_off()
     assert orders.ops[0] == Check(keys.CONTROLLER_EPOCH, table.version(keys.CONTROLLER_EPOCH))
-    states = [table.state(Place(topic_id, number)) for number in range(3)]
+    states = [table.state(TopicIdPartition(topic_id, number)) for number in range(3)]
     assert [state.leader for state in states] == [2, 2, 3]
     assert [state.isr for state in states] == [(2,), (2, 3), (3,)]
     assert [state.leader_epoch for state in states] == [1, 0, 0]
@@ -121,13 +122,13 @@ def test_a_big_event_is_worked_off_in_several_transactions_and_leaders_come_firs
     table.unregister(1)
     done = driver.work_off()
     assert [len(orders.ops) for orders in done] == [100, 100, 100, 100, 100, 6]
-    order = [changed.place.topic_id for orders in done for changed in orders.changes]
+    order = [changed.tp.topic_id for orders in done for changed in orders.changes]
     assert order == [led] * 250 + [followed] * 250
 
 
 def test_what_somebody_else_changed_meanwhile_is_decided_anew(table: Table) -> None:
     topic_id = table.create("orders", assignments={0: [1, 2, 3]})
-    place = Place(topic_id, 0)
+    place = TopicIdPartition(topic_id, 0)
     driver = Driver(table)
     table.unregister(1)
     orders = driver.decide()
@@ -144,13 +145,13 @@ def test_a_broker_that_registers_again_leads_in_new_epochs(table: Table) -> None
     broker = table.register(1)
     driver.work_off()
     for number in range(3):
-        state = table.state(Place(topic_id, number))
+        state = table.state(TopicIdPartition(topic_id, number))
         assert (state.leader, state.leader_epoch, state.leader_broker_epoch) == (1, 1, broker.epoch)
 
 
 def test_unclean_elections_are_held_when_the_topic_begins_to_allow_them(table: Table) -> None:
     topic_id = table.create("orders", assignments={0: [1, 2]})
-    place = Place(topic_id, 0)
+    place = TopicIdPartition(topic_id, 0)
     driver = Driver(table)
     table.set(place, isr=(1,))
     table.unregister(1)
@@ -174,7 +175,7 @@ def test_a_topic_that_was_deleted_meanwhile_is_forgotten(table: Table) -> None:
     assert driver.decide().ops
     topic = table.image.by_name["orders"]
     table.transact(plan_delete(topic, table.version(keys.topic_name("orders"))))
-    assert driver.decide() == Orders()
+    assert driver.decide() == ControllerDecision()
 
 
 # -- controlled shutdown
@@ -189,7 +190,7 @@ def test_a_broker_that_leaves_may_stop_when_the_controller_is_done(table: Table)
     assert not table.image.may_stop(1)
     done = driver.work_off()
     assert table.image.may_stop(1)
-    assert {changed.place.topic_id for changed in done[0].changes} == {led}, "what it leads comes first"
+    assert {changed.tp.topic_id for changed in done[0].changes} == {led}, "what it leads comes first"
     assert {place.topic_id for place, _ in table.image.led_by(1)} == {alone}, "nobody else can"
 
 
@@ -212,40 +213,40 @@ def imbalanced(table: Table, driver: Driver, count: int = 3) -> bytes:
 def test_preferred_leaders_lead_again_when_they_have_been_in_sync_for_a_while(table: Table) -> None:
     driver = Driver(table, settings_of(60))
     topic_id = imbalanced(table, driver)
-    assert driver.decide() == Orders(), "it is not in sync yet"
+    assert driver.decide() == ControllerDecision(), "it is not in sync yet"
     driver.now_ms = 5000
     for number in range(3):
-        table.set(Place(topic_id, number), isr=(2, 1))
-    assert driver.decide() == Orders(wake_at_ms=65_000)
+        table.set(TopicIdPartition(topic_id, number), isr=(2, 1))
+    assert driver.decide() == ControllerDecision(wake_at_ms=65_000)
     driver.now_ms = 64_999
-    assert driver.decide() == Orders(wake_at_ms=65_000)
+    assert driver.decide() == ControllerDecision(wake_at_ms=65_000)
     driver.now_ms = 65_000
     driver.work_off()
     for number in range(3):
-        state = table.state(Place(topic_id, number))
+        state = table.state(TopicIdPartition(topic_id, number))
         assert (state.leader, state.leader_epoch, state.isr) == (1, 2, (2, 1))
         assert state.leader_broker_epoch == table.image.brokers[1].epoch
 
 
 def test_a_preferred_leader_that_falls_behind_waits_from_the_beginning(table: Table) -> None:
     driver = Driver(table, settings_of(60))
-    place = Place(imbalanced(table, driver, 1), 0)
+    place = TopicIdPartition(imbalanced(table, driver, 1), 0)
     table.set(place, isr=(2, 1))
     assert driver.decide().wake_at_ms == 60_000
     driver.now_ms = 30_000
     table.set(place, isr=(2,))
-    assert driver.decide() == Orders()
+    assert driver.decide() == ControllerDecision()
     table.set(place, isr=(2, 1))
-    assert driver.decide() == Orders(wake_at_ms=90_000)
+    assert driver.decide() == ControllerDecision(wake_at_ms=90_000)
 
 
 def test_preferred_leaders_are_left_alone_if_that_is_switched_off(table: Table) -> None:
     driver = Driver(table, settings_of(60, enabled=False))
-    place = Place(imbalanced(table, driver, 1), 0)
+    place = TopicIdPartition(imbalanced(table, driver, 1), 0)
     table.set(place, isr=(2, 1))
-    assert driver.decide() == Orders()
+    assert driver.decide() == ControllerDecision()
     driver.now_ms = 60_000
-    assert driver.decide() == Orders()
+    assert driver.decide() == ControllerDecision()
     driver.settings = settings_of(60)
     driver.work_off()
     assert table.state(place).leader == 1
@@ -255,7 +256,7 @@ def test_many_preferred_leaders_are_moved_in_several_transactions(table: Table) 
     driver = Driver(table, settings_of(60))
     topic_id = imbalanced(table, driver, 250)
     for number in range(250):
-        table.set(Place(topic_id, number), isr=(2, 1))
+        table.set(TopicIdPartition(topic_id, number), isr=(2, 1))
     driver.decide()
     driver.now_ms = 60_000
     assert [len(orders.changes) for orders in driver.work_off()] == [99, 99, 52]
@@ -275,7 +276,7 @@ def test_what_is_left_of_a_large_topic_that_was_deleted_is_removed(table: Table)
     assert not table.image.topics
     driver.work_off()
     assert set(table.states) - {keys.CONTROLLER_EPOCH} == before
-    assert not table.image.waiting
+    assert not table.image.incomplete
 
 
 def test_what_somebody_left_halfway_is_removed_and_what_is_being_made_is_not(table: Table) -> None:
@@ -283,7 +284,7 @@ def test_what_somebody_left_halfway_is_removed_and_what_is_being_made_is_not(tab
     topic_id = b"\7" * 16
     table.transact(next_create(table.image, wanted, topic_id, MANY, "me").ops)
     driver = Driver(table)
-    assert driver.decide() == Orders(), "somebody is at it"
+    assert driver.decide() == ControllerDecision(), "somebody is at it"
     table.delete(keys.unfinished(topic_id))  # its session is over
     orders = driver.decide()
     table.transact([Put(keys.unfinished(topic_id), keys.encode("other"), 0)])
@@ -291,17 +292,17 @@ def test_what_somebody_left_halfway_is_removed_and_what_is_being_made_is_not(tab
         table.transact(orders.ops)
     table.delete(keys.unfinished(topic_id))
     driver.work_off()
-    assert not table.image.waiting
+    assert not table.image.incomplete
 
 
 def test_partitions_that_a_topic_never_counted_are_removed_and_the_others_stay(table: Table) -> None:
     topic_id = table.create("orders", partitions=2)
     driver = Driver(table)
     for number in (2, 3):
-        table.put(keys.partition(topic_id, number), keys.decode(table.state(Place(topic_id, 0)).dump()))
-    assert list(table.image.waiting[topic_id].partitions) == [2, 3]
+        table.put(keys.partition(topic_id, number), keys.decode(table.state(TopicIdPartition(topic_id, 0)).dump()))
+    assert list(table.image.incomplete[topic_id].partitions) == [2, 3]
     driver.work_off()
-    assert not table.image.waiting
+    assert not table.image.incomplete
     assert list(table.image.topics[topic_id].partitions) == [0, 1]
 
 
@@ -318,15 +319,15 @@ class Life:
     def __init__(self) -> None:
         self.table = table_with_brokers(1, 2, 3, 4, 5)
         self.driver = Driver(self.table, settings_of(10))
-        self.leaders: dict[tuple[Place, int], tuple[int, int]] = {}
-        self.states: dict[Place, PartitionState] = {}
+        self.leaders: dict[tuple[TopicIdPartition, int], tuple[int, int]] = {}
+        self.states: dict[TopicIdPartition, PartitionState] = {}
         for number in range(3):
             self.table.create(f"topic-{number}", partitions=3, replication_factor=number + 1)
         self.check()
 
     def happen(self, event: int, node: int, number: int) -> None:
         table = self.table
-        places = [place for place, _ in table.image.placed()]
+        places = [place for place, _ in table.image.find_partitions()]
         place = places[number % len(places)]
         match event:
             case 0:
@@ -351,7 +352,7 @@ class Life:
                     table.transact(orders.ops)
         self.check()
 
-    def change_isr(self, place: Place, node: int) -> None:
+    def change_isr(self, place: TopicIdPartition, node: int) -> None:
         """What a leader does: it adds whoever has caught up, and takes out whoever has not."""
         state = self.table.state(place)
         if state.leader not in self.table.image.brokers or node == state.leader or node not in state.replicas:
@@ -376,7 +377,7 @@ class Life:
             self.table.transact(ops)
 
     def check(self) -> None:
-        for place, state in self.table.image.placed():
+        for place, state in self.table.image.find_partitions():
             before = self.states.get(place)
             if before is not None and before.version != state.version:
                 assert state.leader_epoch >= before.leader_epoch
@@ -401,7 +402,7 @@ def test_whatever_happens_partitions_have_one_leader_an_epoch_and_come_back(
         life.happen(*event)
     life.work_off()
     brokers = life.table.image.brokers
-    for _, state in life.table.image.placed():
+    for _, state in life.table.image.find_partitions():
         able = [node for node in state.isr if node in brokers and not brokers[node].leaving]
         if able:
             assert state.leader in able
@@ -410,14 +411,14 @@ def test_whatever_happens_partitions_have_one_leader_an_epoch_and_come_back(
     life.work_off()
     assert not list(life.table.image.offline())
     for _ in range(4):
-        for place, state in life.table.image.placed():
+        for place, state in life.table.image.find_partitions():
             missing = [node for node in state.replicas if node not in state.isr]
             if missing:
                 life.table.set(place, isr=(*state.isr, *missing))
                 life.check()
         life.driver.now_ms += 20_000
         life.work_off()
-    for _, state in life.table.image.placed():
+    for _, state in life.table.image.find_partitions():
         assert (state.leader, state.is_reassigned) == (state.replicas[0], False)
 
 

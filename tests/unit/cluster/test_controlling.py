@@ -7,7 +7,7 @@ import pytest
 
 from penstock.cluster import keys
 from penstock.cluster.image import NO_LEADER, ClusterImage
-from penstock.cluster.registration import has_control
+from penstock.cluster.registration import is_controller
 
 from .nodes import PATIENCE_S, Node, cluster, led
 from .sessions import Server
@@ -15,7 +15,7 @@ from .sessions import Server
 
 def is_controlled(image: ClusterImage) -> bool:
     found = image.controller
-    return found is not None and has_control(image, found.node_id, found.broker_epoch)
+    return found is not None and is_controller(image, found.node_id, found.broker_epoch)
 
 
 async def test_one_broker_is_the_controller() -> None:
@@ -78,7 +78,7 @@ async def test_a_broker_that_is_not_registered_is_not_the_controller() -> None:
     server = Server()
     one = Node(server, 1)
     await one.metadata.start()
-    await one.controlling.settle()
+    await one.controlling.run_pending()
     assert one.image.controller is None
     await one.stop()
 
@@ -94,9 +94,9 @@ async def test_what_is_to_be_done_is_done_when_settling_returns() -> None:
     await again.membership.prepare()
     await again.membership.join()
     assert not led(again.image, place)
-    await again.controlling.settle()
+    await again.controlling.run_pending()
     assert again.controlling.is_active
-    assert all(led(again.image, place) for place, _ in again.image.placed())
+    assert all(led(again.image, place) for place, _ in again.image.find_partitions())
     await again.stop()
 
 
@@ -133,7 +133,7 @@ async def test_whatever_happens_to_brokers_partitions_are_led_in_the_end(seed: i
         await nodes[node_id].kill()
         nodes[node_id] = await Node(server, node_id, cluster_id=cluster_id).start()
     await nodes[1].until(
-        lambda image: len(image.brokers) == 4 and all(led(image, place) for place, _ in image.placed())
+        lambda image: len(image.brokers) == 4 and all(led(image, place) for place, _ in image.find_partitions())
     )
     check_epochs(server)
     assert not any(node.refusals for node in nodes.values())
@@ -147,7 +147,7 @@ def check_epochs(server: Server) -> None:
     leaders: dict[object, object] = {}
     for change in server.changes:
         image = image.with_change(change)
-        for place, state in image.placed():
+        for place, state in image.find_partitions():
             leader = (state.leader, state.leader_broker_epoch)
             assert leaders.setdefault((place, state.leader_epoch), leader) == leader
             assert state.isr

@@ -9,21 +9,22 @@ from hypothesis import strategies as st
 from penstock.cluster.elections import (
     RESERVED_OFFSETS,
     Election,
-    elect,
+    elect_leader,
+    elect_requested,
+    is_imbalanced,
     plan_elect,
-    prefers_another,
-    settle,
     without_data,
 )
-from penstock.cluster.image import NO_EPOCH, NO_LEADER, Broker, ClusterImage, PartitionState, Place, Topic
+from penstock.cluster.image import NO_EPOCH, NO_LEADER, Broker, ClusterImage, PartitionState, Topic
 from penstock.coordination.store import Conflict
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
+from penstock.foundation.ids import TopicIdPartition
 from tests.examples import examples
 
 from .imaging import table_with_brokers
 
-PLACE = Place(b"\7" * 16, 0)
+PLACE = TopicIdPartition(b"\7" * 16, 0)
 
 
 def broker(node_id: int, epoch: int | None = None, **about: object) -> Broker:
@@ -51,8 +52,8 @@ def partition(replicas: tuple[int, ...] = (1, 2, 3), leader: int = 1, **about: o
 
 
 def settled(state: PartitionState, brokers: dict[int, Broker], *, unclean: bool = False) -> PartitionState:
-    after = settle(PLACE, state, brokers, unclean=unclean)
-    assert settle(PLACE, after, brokers, unclean=unclean) is after, "what is settled stays as it is"
+    after = elect_leader(PLACE, state, brokers, unclean=unclean)
+    assert elect_leader(PLACE, after, brokers, unclean=unclean) is after, "what is settled stays as it is"
     return after
 
 
@@ -203,16 +204,16 @@ def test_what_was_lost_is_lost_no_more_once_somebody_leads() -> None:
 
 
 def test_the_preferred_leader_is_the_first_replica_if_it_is_in_sync() -> None:
-    assert prefers_another(PLACE, partition(leader=2), there(1, 2, 3))
-    assert not prefers_another(PLACE, partition(leader=1), there(1, 2, 3))
-    assert not prefers_another(PLACE, partition(leader=2, isr=(2, 3)), there(1, 2, 3))
-    assert not prefers_another(PLACE, partition(leader=2), there(2, 3, leaving=broker(1, leaving=True)))
-    assert not prefers_another(PLACE, partition(leader=NO_LEADER), there(1, 2, 3))
+    assert is_imbalanced(PLACE, partition(leader=2), there(1, 2, 3))
+    assert not is_imbalanced(PLACE, partition(leader=1), there(1, 2, 3))
+    assert not is_imbalanced(PLACE, partition(leader=2, isr=(2, 3)), there(1, 2, 3))
+    assert not is_imbalanced(PLACE, partition(leader=2), there(2, 3, leaving=broker(1, leaving=True)))
+    assert not is_imbalanced(PLACE, partition(leader=NO_LEADER), there(1, 2, 3))
 
 
 def asked(state: PartitionState, brokers: dict[int, Broker], election: Election) -> PartitionState:
     topic = Topic(topic_id=PLACE.topic_id, name="orders", partitions={0: state}, count=1)
-    return elect(ClusterImage(brokers=brokers, topics={PLACE.topic_id: topic}), PLACE, election)
+    return elect_requested(ClusterImage(brokers=brokers, topics={PLACE.topic_id: topic}), PLACE, election)
 
 
 def refused(state: PartitionState, brokers: dict[int, Broker], election: Election) -> ErrorCode:
@@ -260,7 +261,7 @@ def test_an_operator_may_begin_anew_with_a_broker_that_lost_everything() -> None
 
 def test_an_election_is_one_write_on_the_condition_of_what_was_seen() -> None:
     table = table_with_brokers(1, 2)
-    place = Place(table.create("orders", assignments={0: [1, 2]}), 0)
+    place = TopicIdPartition(table.create("orders", assignments={0: [1, 2]}), 0)
     table.set(place, leader=2, leader_epoch=1, leader_broker_epoch=table.image.brokers[2].epoch)
     ops = plan_elect(table.image, place, Election.PREFERRED)
     table.transact(ops)
@@ -269,8 +270,8 @@ def test_an_election_is_one_write_on_the_condition_of_what_was_seen() -> None:
         table.transact(ops)
 
 
-@pytest.mark.parametrize("place", [Place(b"\0" * 16, 0), Place(PLACE.topic_id, 7)])
-def test_a_partition_that_is_not_there_is_not_elected_for(place: Place) -> None:
+@pytest.mark.parametrize("place", [TopicIdPartition(b"\0" * 16, 0), TopicIdPartition(PLACE.topic_id, 7)])
+def test_a_partition_that_is_not_there_is_not_elected_for(place: TopicIdPartition) -> None:
     topic = Topic(topic_id=PLACE.topic_id, name="orders", partitions={0: partition()}, count=1)
     image = ClusterImage(brokers=there(1), topics={PLACE.topic_id: topic})
     with pytest.raises(UnknownTopicOrPartition):
@@ -316,10 +317,10 @@ def test_whatever_there_is_it_is_settled_soon_and_safely(
     last = state.isr[0]
     if is_lost and len(state.isr) == 1 and state.leader == NO_LEADER and last in brokers:
         brokers[last] = replace(brokers[last], lost={PLACE: state.leader_epoch})
-    after = settle(PLACE, state, brokers, unclean=unclean)
-    then = settle(PLACE, after, brokers, unclean=unclean)
+    after = elect_leader(PLACE, state, brokers, unclean=unclean)
+    then = elect_leader(PLACE, after, brokers, unclean=unclean)
     assert then is after or (unclean and state.is_reassigned), "an unclean election may end a reassignment"
-    assert settle(PLACE, then, brokers, unclean=unclean) is then
+    assert elect_leader(PLACE, then, brokers, unclean=unclean) is then
     assert after.isr, "somebody always has what was acknowledged"
     assert set(after.isr) <= set(after.replicas)
     assert after.leader == NO_LEADER or after.leader in after.isr

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cluster.identity import FolderIdentity, NewerDataFolder, NotOurs
+from penstock.cluster.identity import FolderIdentity, NewerDataFolder, WrongBroker
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 
@@ -38,7 +38,7 @@ def test_a_folder_is_noted_once(tmp_path: Path) -> None:
 def test_a_folder_of_another_broker_is_refused(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     FolderIdentity.of(disk, 1).save(disk, "the-cluster")
-    with pytest.raises(NotOurs, match="belongs to broker 1; start it with --node-id 1"):
+    with pytest.raises(WrongBroker, match="belongs to broker 1; start it with --node-id 1"):
         FolderIdentity.of(disk, 2)
 
 
@@ -60,6 +60,6 @@ def test_a_folder_of_a_newer_format_is_refused_and_left_alone(tmp_path: Path) ->
     file = tmp_path / "identity"
     text = '{"folder": "f", "node_id": 2, "cluster_id": "c", "version": 2, "more": 1}'
     file.write_text(text)
-    with pytest.raises(NewerDataFolder, match="format version 2, and this release knows versions up to 1"):
+    with pytest.raises(NewerDataFolder, match="format version 2, this release supports versions up to 1"):
         FolderIdentity.of(OsDisk(tmp_path), 1)
     assert file.read_text() == text

@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster import keys
-from penstock.cluster.image import NO_BROKER, NO_EPOCH, Broker, ClusterImage, Controller, PartitionState, Place, Topic
+from penstock.cluster.image import NO_BROKER, NO_EPOCH, Broker, ClusterImage, Controller, PartitionState, Topic
 from penstock.cluster.registration import plan_drained, plan_take_control
 from penstock.cluster.topic_changes import plan_configure, plan_delete, plan_grow
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
+from penstock.foundation.ids import TopicIdPartition
 
 from .imaging import DEFAULTS, Table, table_with_brokers
 
@@ -98,7 +99,7 @@ def test_a_registration_is_read_back_as_it_was_written() -> None:
         epoch=5,
         folder="f",
         leaving=True,
-        lost={Place(b"\7" * 16, 3): 9},
+        lost={TopicIdPartition(b"\7" * 16, 3): 9},
     )
     assert Broker.read(2, keys.decode(broker.dump())) == broker
 
@@ -141,7 +142,7 @@ def test_a_topic_is_shown_when_all_of_its_partitions_are_there() -> None:
     image = told(image, table, parts[1])
     assert image.topics == table.image.topics
     assert image.by_name == table.image.by_name
-    assert not image.waiting
+    assert not image.incomplete
 
 
 def test_partitions_that_come_before_their_topic_are_kept() -> None:
@@ -149,10 +150,10 @@ def test_partitions_that_come_before_their_topic_are_kept() -> None:
     topic_id = table.create("orders", partitions=2)
     image = told(ClusterImage(), table, keys.partition(topic_id, 1))
     image = told(image, table, keys.partition(topic_id, 0))
-    assert list(image.waiting[topic_id].partitions) == [0, 1]
+    assert list(image.incomplete[topic_id].partitions) == [0, 1]
     image = told(image, table, keys.topic(topic_id))
     assert image.topics == table.image.topics
-    assert not image.waiting
+    assert not image.incomplete
 
 
 def test_new_partitions_are_shown_when_the_topic_counts_them() -> None:
@@ -162,13 +163,13 @@ def test_new_partitions_are_shown_when_the_topic_counts_them() -> None:
     table.transact(plan_grow(before, before.topics[topic_id], 4, None, DEFAULTS))
     image = told(before, table, keys.partition(topic_id, 3))
     assert list(image.topics[topic_id].partitions) == [0, 1]
-    assert list(image.waiting[topic_id].partitions) == [3]
+    assert list(image.incomplete[topic_id].partitions) == [3]
     # The topic's own key may come before the last of them, too.
     image = told(image, table, keys.topic(topic_id))
     assert list(image.topics[topic_id].partitions) == [0, 1]
     image = told(image, table, keys.partition(topic_id, 2))
     assert image.topics == table.image.topics
-    assert not image.waiting
+    assert not image.incomplete
 
 
 def test_a_topic_stays_until_its_own_key_is_gone() -> None:
@@ -186,7 +187,7 @@ def test_a_topic_stays_until_its_own_key_is_gone() -> None:
     image = image.with_change(Change(revision=table.revision + 2, states={keys.topic(topic_id): None}))
     assert not image.topics
     assert not image.by_name
-    assert list(image.waiting[topic_id].partitions) == [0, 2], "and what is missing is not waited for"
+    assert list(image.incomplete[topic_id].partitions) == [0, 2], "and what is missing is not waited for"
 
 
 def test_what_is_left_of_a_topic_waits_to_be_removed() -> None:
@@ -194,10 +195,10 @@ def test_what_is_left_of_a_topic_waits_to_be_removed() -> None:
     topic_id = table.create("orders", partitions=2)
     table.delete(keys.topic(topic_id))
     assert not table.image.topics
-    assert list(table.image.waiting[topic_id].partitions) == [0, 1]
+    assert list(table.image.incomplete[topic_id].partitions) == [0, 1]
     for number in range(2):
         table.delete(keys.partition(topic_id, number))
-    assert not table.image.waiting
+    assert not table.image.incomplete
 
 
 def test_a_name_is_the_new_topics_though_the_old_one_is_seen_a_moment_longer() -> None:
@@ -227,7 +228,7 @@ def test_a_topic_from_before_partitions_were_counted_has_those_that_are_there() 
 def test_an_image_tells_who_leads_and_holds_what() -> None:
     table = table_with_brokers(1, 2, 3)
     topic_id = table.create("orders", assignments={0: [1, 2], 1: [2, 3], 2: [3, 1]})
-    first, second, third = (Place(topic_id, number) for number in range(3))
+    first, second, third = (TopicIdPartition(topic_id, number) for number in range(3))
     assert [place for place, _ in table.image.led_by(2)] == [second]
     assert [place for place, _ in table.image.held_by(1)] == [first, third]
     assert not list(table.image.under_replicated())
@@ -244,8 +245,8 @@ def test_a_broker_may_stop_when_nobody_needs_it_who_could_do_without() -> None:
     topic_id = table.create("orders", assignments={0: [1, 2], 1: [1, 2]})
     assert not table.image.may_stop(1)
     assert not table.image.may_stop(2), "the leader waits for it"
-    table.set(Place(topic_id, 0), isr=(1,))
-    table.set(Place(topic_id, 1), isr=(1,))
+    table.set(TopicIdPartition(topic_id, 0), isr=(1,))
+    table.set(TopicIdPartition(topic_id, 1), isr=(1,))
     assert table.image.may_stop(1), "nobody could lead instead"
     assert table.image.may_stop(2)
 
@@ -336,7 +337,7 @@ def test_tables_that_a_change_does_not_touch_are_the_same_objects() -> None:
     table = table_with_brokers(1, 2)
     topic_id = table.create("orders", partitions=3)
     before = table.image
-    table.set(Place(topic_id, 1), leader_epoch=5)
+    table.set(TopicIdPartition(topic_id, 1), leader_epoch=5)
     after = table.image
     assert after.brokers is before.brokers
     assert after.versions is before.versions

@@ -160,7 +160,7 @@ async def test_a_memory_replica_is_out_of_the_isr_before_its_broker_registers_ag
             broker = image.brokers.get(2)
             if broker is not None and broker.epoch != old and topic_id in image.topics:
                 assert all(2 not in state.isr for state in image.topics[topic_id].partitions.values())
-        await again.until(lambda image: all(state.leader == 1 for _, state in image.placed()))
+        await again.until(lambda image: all(state.leader == 1 for _, state in image.find_partitions()))
         await again.stop()
 
 
@@ -239,7 +239,7 @@ async def test_a_broker_that_leaves_waits_until_others_do_without_it() -> None:
         await one.create("orders", assignments={number: [2, 3] for number in range(120)})
         await two.membership.leave(PATIENCE_S)
         assert two.image.brokers[2].leaving
-        for _, state in two.image.placed():
+        for _, state in two.image.find_partitions():
             assert (state.leader, state.isr) == (3, (3,))
         assert three.image.may_stop(2)
 

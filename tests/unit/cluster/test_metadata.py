@@ -182,7 +182,7 @@ async def test_a_change_of_several_steps_goes_on_from_what_is_there(tmp_path: Pa
             return Step(ops=(register(missing[0]),), is_last=len(missing) == 1)
 
         async with asyncio.timeout(10):
-            await metadata.work_off(next_step)
+            await metadata.execute_steps(next_step)
         assert list(metadata.image.brokers) == [0, 1, 2, 3, 4]
 
 

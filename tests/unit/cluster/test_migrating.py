@@ -94,7 +94,7 @@ async def test_all_keys_move_but_those_that_are_leased(tmp_path: Path) -> None:
 async def test_looking_changes_nothing(tmp_path: Path) -> None:
     moves, server = await fill(tmp_path), Server()
     async with opened(tmp_path) as source:
-        move = await Migration(source, server.session(), URL).look()
+        move = await Migration(source, server.session(), URL).plan()
         assert await source.seal() is None
     assert (move.entries, len(move.missing), move.missing[-1]) == (moves, len(moves), keys.CLUSTER)
     assert not server.states
@@ -182,7 +182,7 @@ async def test_a_broker_that_makes_a_cluster_meanwhile_is_not_overwritten(tmp_pa
                 server.transact([Put(keys.CLUSTER, b'{"cluster_id":"other"}', ABSENT)], self)
             return await super().transact(ops)
 
-    with pytest.raises(CannotMigrate, match="someone else writes to") as refused:
+    with pytest.raises(CannotMigrate, match="another process writes to") as refused:
         await migrate(tmp_path, Late(server))
     assert isinstance(refused.value.__cause__, Conflict)
     assert values(server) == {keys.CLUSTER: b'{"cluster_id":"other"}'}
@@ -225,13 +225,13 @@ async def test_an_unfinished_move_goes_to_no_other_place(tmp_path: Path) -> None
 async def test_a_target_that_was_emptied_since_is_not_filled_again(tmp_path: Path) -> None:
     await fill(tmp_path)
     await migrate(tmp_path, Server().session())
-    with pytest.raises(CannotMigrate, match="is not there any more; bring that store back"):
+    with pytest.raises(CannotMigrate, match="is missing there; restore that store"):
         await migrate(tmp_path, Server().session())
 
 
 async def test_a_folder_without_a_cluster_has_nothing_to_move(tmp_path: Path) -> None:
     await (await open_embedded(tmp_path)).close()
-    with pytest.raises(CannotMigrate, match="there is no cluster in the data folder"):
+    with pytest.raises(CannotMigrate, match="the data folder holds no cluster"):
         await migrate(tmp_path, Server().session())
 
 
@@ -242,7 +242,7 @@ async def test_something_else_than_was_written_is_noticed(tmp_path: Path) -> Non
         await migrate(tmp_path, Breaking(server, 2, happens=False))
     key = keys.partition(TOPIC_ID, 0)
     await server.session().transact([Put(key, b"changed", server.states[key].version)])
-    with pytest.raises(CannotMigrate, match=f"holds something else than was written to it: {key}"):
+    with pytest.raises(CannotMigrate, match=f"holds another value than was written to it: {key}"):
         await migrate(tmp_path, server.session())
 
 

@@ -101,7 +101,7 @@ def test_the_same_question_has_the_same_answer_in_whatever_order_it_is_asked() -
 def test_new_partitions_of_a_topic_go_where_it_has_the_fewest() -> None:
     brokers = [broker(node_id) for node_id in (1, 2, 3)]
     first = place_replicas(brokers[:2], TOPIC_ID, range(4), 1)
-    more = place_replicas(brokers, TOPIC_ID, range(4, 6), 1, beside=first.values())
+    more = place_replicas(brokers, TOPIC_ID, range(4, 6), 1, existing=first.values())
     assert set(more) == {4, 5}
     assert set(more.values()) == {(3,)}
 

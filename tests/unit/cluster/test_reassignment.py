@@ -4,12 +4,19 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from penstock.cluster.elections import settle
-from penstock.cluster.image import NO_LEADER, PartitionState, Place
-from penstock.cluster.reassignment import Ongoing, ongoing, plan_cancel, plan_reassign, target_of
+from penstock.cluster.elections import elect_leader
+from penstock.cluster.image import NO_LEADER, PartitionState
+from penstock.cluster.reassignment import (
+    Reassignment,
+    find_reassignments,
+    plan_cancel,
+    plan_reassign,
+    target_replicas,
+)
 from penstock.coordination.store import Op
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 
 from .imaging import Table, table_with_brokers
 
@@ -20,18 +27,18 @@ def table() -> Table:
 
 
 @pytest.fixture
-def place(table: Table) -> Place:
-    return Place(table.create("orders", assignments={0: [1, 2, 3]}), 0)
+def place(table: Table) -> TopicIdPartition:
+    return TopicIdPartition(table.create("orders", assignments={0: [1, 2, 3]}), 0)
 
 
-def moved(table: Table, place: Place, *replicas: int) -> PartitionState:
+def moved(table: Table, place: TopicIdPartition, *replicas: int) -> PartitionState:
     table.transact(plan_reassign(table.image, place, replicas))
     return table.state(place)
 
 
-def settled(table: Table, place: Place) -> PartitionState:
+def settled(table: Table, place: TopicIdPartition) -> PartitionState:
     """After the controller has looked."""
-    after = settle(place, table.state(place), table.image.brokers, unclean=False)
+    after = elect_leader(place, table.state(place), table.image.brokers, unclean=False)
     return table.set(place, **{name: getattr(after, name) for name in after.__slots__ if name != "version"})
 
 
@@ -42,14 +49,14 @@ def refused(plan: Callable[[], Sequence[Op]]) -> ErrorCode:
     return error.value.code
 
 
-def test_new_replicas_are_added_beside_the_old_ones(table: Table, place: Place) -> None:
+def test_new_replicas_are_added_beside_the_old_ones(table: Table, place: TopicIdPartition) -> None:
     state = moved(table, place, 4, 1, 5)
     assert (state.replicas, state.adding, state.removing) == ((4, 1, 5, 2, 3), (4, 5), (2, 3))
     assert (state.leader, state.leader_epoch, state.isr) == (1, 0, (1, 2, 3))
-    assert target_of(state) == (4, 1, 5)
+    assert target_replicas(state) == (4, 1, 5)
 
 
-def test_old_replicas_go_when_all_new_ones_are_in_sync(table: Table, place: Place) -> None:
+def test_old_replicas_go_when_all_new_ones_are_in_sync(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 1, 5)
     table.set(place, isr=(1, 2, 3, 4))
     assert settled(table, place).is_reassigned
@@ -59,7 +66,7 @@ def test_old_replicas_go_when_all_new_ones_are_in_sync(table: Table, place: Plac
     assert (state.leader, state.leader_epoch) == (1, 1), "those that were removed must not be heard any more"
 
 
-def test_a_leader_that_is_removed_hands_over_in_the_same_step(table: Table, place: Place) -> None:
+def test_a_leader_that_is_removed_hands_over_in_the_same_step(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 5)
     table.set(place, isr=(1, 2, 3, 4, 5))
     state = settled(table, place)
@@ -67,18 +74,18 @@ def test_a_leader_that_is_removed_hands_over_in_the_same_step(table: Table, plac
     assert state.leader_broker_epoch == table.image.brokers[4].epoch
 
 
-def test_what_needs_no_copying_is_done_at_once(table: Table, place: Place) -> None:
+def test_what_needs_no_copying_is_done_at_once(table: Table, place: TopicIdPartition) -> None:
     state = moved(table, place, 3, 1, 2)
     assert (state.replicas, state.leader, state.leader_epoch, state.is_reassigned) == ((3, 1, 2), 1, 0, False)
     state = moved(table, place, 3, 2)
     assert (state.replicas, state.isr, state.leader, state.leader_epoch) == ((3, 2), (2, 3), 3, 1)
 
 
-def test_an_assignment_that_is_there_already_changes_nothing(table: Table, place: Place) -> None:
+def test_an_assignment_that_is_there_already_changes_nothing(table: Table, place: TopicIdPartition) -> None:
     assert plan_reassign(table.image, place, [1, 2, 3]) == []
 
 
-def test_more_replicas_are_added_and_none_is_dropped(table: Table, place: Place) -> None:
+def test_more_replicas_are_added_and_none_is_dropped(table: Table, place: TopicIdPartition) -> None:
     state = moved(table, place, 1, 2, 3, 4)
     assert (state.adding, state.removing) == ((4,), ())
     table.set(place, isr=(1, 2, 3, 4))
@@ -86,7 +93,7 @@ def test_more_replicas_are_added_and_none_is_dropped(table: Table, place: Place)
     assert (state.replicas, state.leader_epoch, state.is_reassigned) == ((1, 2, 3, 4), 0, False)
 
 
-def test_a_reassignment_waits_for_brokers_that_are_away(table: Table, place: Place) -> None:
+def test_a_reassignment_waits_for_brokers_that_are_away(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 5)
     table.unregister(5)
     table.set(place, isr=(1, 2, 3, 4))
@@ -96,7 +103,7 @@ def test_a_reassignment_waits_for_brokers_that_are_away(table: Table, place: Pla
     assert settled(table, place).replicas == (4, 5)
 
 
-def test_a_newer_wish_takes_the_place_of_the_one_before(table: Table, place: Place) -> None:
+def test_a_newer_wish_takes_the_place_of_the_one_before(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 1, 2)
     state = moved(table, place, 5, 1, 2)
     assert (state.replicas, state.adding, state.removing) == ((5, 1, 2, 3), (5,), (3,))
@@ -105,7 +112,7 @@ def test_a_newer_wish_takes_the_place_of_the_one_before(table: Table, place: Pla
     assert (state.replicas, state.is_reassigned) == ((1, 2, 3), False)
 
 
-def test_a_newer_wish_does_not_forget_what_is_being_added(table: Table, place: Place) -> None:
+def test_a_newer_wish_does_not_forget_what_is_being_added(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 1, 2)
     state = moved(table, place, 4, 1, 5)
     assert (state.adding, state.removing) == ((4, 5), (2, 3))
@@ -113,7 +120,7 @@ def test_a_newer_wish_does_not_forget_what_is_being_added(table: Table, place: P
     assert set(table.state(place).replicas) == {1, 2, 3}
 
 
-def test_a_newer_wish_keeps_the_only_replica_that_is_in_sync(table: Table, place: Place) -> None:
+def test_a_newer_wish_keeps_the_only_replica_that_is_in_sync(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 1, 2)
     table.set(place, isr=(4,), leader=4, leader_broker_epoch=table.image.brokers[4].epoch)
     state = moved(table, place, 5)
@@ -124,7 +131,7 @@ def test_a_newer_wish_keeps_the_only_replica_that_is_in_sync(table: Table, place
 # -- taking it back
 
 
-def test_a_reassignment_that_is_cancelled_leaves_what_was_there_before(table: Table, place: Place) -> None:
+def test_a_reassignment_that_is_cancelled_leaves_what_was_there_before(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 5)
     table.set(place, isr=(1, 2, 3, 4))
     table.transact(plan_cancel(table.image, place))
@@ -134,7 +141,9 @@ def test_a_reassignment_that_is_cancelled_leaves_what_was_there_before(table: Ta
     assert (state.leader, state.leader_epoch) == (1, 1)
 
 
-def test_a_new_replica_that_leads_already_hands_back_when_it_is_cancelled(table: Table, place: Place) -> None:
+def test_a_new_replica_that_leads_already_hands_back_when_it_is_cancelled(
+    table: Table, place: TopicIdPartition
+) -> None:
     moved(table, place, 4, 5)
     table.set(place, isr=(2, 4), leader=4, leader_epoch=3, leader_broker_epoch=table.image.brokers[4].epoch)
     table.transact(plan_cancel(table.image, place))
@@ -142,7 +151,9 @@ def test_a_new_replica_that_leads_already_hands_back_when_it_is_cancelled(table:
     assert (state.leader, state.leader_epoch, state.isr) == (2, 4, (2,))
 
 
-def test_a_reassignment_without_which_messages_would_be_lost_is_not_cancelled(table: Table, place: Place) -> None:
+def test_a_reassignment_without_which_messages_would_be_lost_is_not_cancelled(
+    table: Table, place: TopicIdPartition
+) -> None:
     moved(table, place, 4, 5)
     table.set(place, isr=(4,), leader=4, leader_broker_epoch=table.image.brokers[4].epoch)
     assert refused(lambda: plan_cancel(table.image, place)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
@@ -153,7 +164,7 @@ def test_a_reassignment_without_which_messages_would_be_lost_is_not_cancelled(ta
     assert state.leader in (1, 2, 3)
 
 
-def test_there_must_be_something_to_cancel(table: Table, place: Place) -> None:
+def test_there_must_be_something_to_cancel(table: Table, place: TopicIdPartition) -> None:
     assert refused(lambda: plan_cancel(table.image, place)) is ErrorCode.NO_REASSIGNMENT_IN_PROGRESS
 
 
@@ -162,12 +173,12 @@ def test_there_must_be_something_to_cancel(table: Table, place: Place) -> None:
 
 @pytest.mark.parametrize("replicas", [[], [1, 1], [1, 9]])
 def test_an_assignment_that_cannot_be_is_refused_as_kafka_does(
-    table: Table, place: Place, replicas: list[int]
+    table: Table, place: TopicIdPartition, replicas: list[int]
 ) -> None:
     assert refused(lambda: plan_reassign(table.image, place, replicas)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_the_number_of_replicas_stays_if_the_client_says_so(table: Table, place: Place) -> None:
+def test_the_number_of_replicas_stays_if_the_client_says_so(table: Table, place: TopicIdPartition) -> None:
     for replicas in ([1, 2], [1, 2, 3, 4]):
         code = refused(lambda replicas=replicas: plan_reassign(table.image, place, replicas, may_resize=False))
         assert code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -177,7 +188,7 @@ def test_the_number_of_replicas_stays_if_the_client_says_so(table: Table, place:
     assert plan_reassign(table.image, place, [1, 2], may_resize=False)
 
 
-def test_an_offline_partition_can_be_moved_to_where_it_may_come_back(table: Table, place: Place) -> None:
+def test_an_offline_partition_can_be_moved_to_where_it_may_come_back(table: Table, place: TopicIdPartition) -> None:
     for node in (1, 2, 3):
         table.unregister(node)
     settled(table, place)
@@ -185,8 +196,8 @@ def test_an_offline_partition_can_be_moved_to_where_it_may_come_back(table: Tabl
     assert (state.leader, state.isr, state.adding) == (NO_LEADER, (1, 2, 3), (4, 5))
 
 
-def test_a_partition_that_is_not_there_is_not_moved(table: Table, place: Place) -> None:
-    for unknown in (Place(b"\0" * 16, 0), Place(place.topic_id, 7)):
+def test_a_partition_that_is_not_there_is_not_moved(table: Table, place: TopicIdPartition) -> None:
+    for unknown in (TopicIdPartition(b"\0" * 16, 0), TopicIdPartition(place.topic_id, 7)):
         code = refused(lambda unknown=unknown: plan_reassign(table.image, unknown, [1]))
         assert code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert refused(lambda unknown=unknown: plan_cancel(table.image, unknown)) is code
@@ -195,11 +206,11 @@ def test_a_partition_that_is_not_there_is_not_moved(table: Table, place: Place) 
 # -- what is under way
 
 
-def test_what_is_under_way_is_listed(table: Table, place: Place) -> None:
-    other = Place(table.create("payments", partitions=1), 0)
-    assert list(ongoing(table.image)) == []
+def test_what_is_under_way_is_listed(table: Table, place: TopicIdPartition) -> None:
+    other = TopicIdPartition(table.create("payments", partitions=1), 0)
+    assert list(find_reassignments(table.image)) == []
     moved(table, place, 4, 5)
-    expected = Ongoing(place=place, replicas=(4, 5, 1, 2, 3), adding=(4, 5), removing=(1, 2, 3))
-    assert list(ongoing(table.image)) == [expected]
-    assert list(ongoing(table.image, [place, other, Place(b"\0" * 16, 0)])) == [expected]
-    assert list(ongoing(table.image, [other])) == []
+    expected = Reassignment(tp=place, replicas=(4, 5, 1, 2, 3), adding=(4, 5), removing=(1, 2, 3))
+    assert list(find_reassignments(table.image)) == [expected]
+    assert list(find_reassignments(table.image, [place, other, TopicIdPartition(b"\0" * 16, 0)])) == [expected]
+    assert list(find_reassignments(table.image, [other])) == []

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.administration import create_topic
-from penstock.cluster.identity import NotOurs
-from penstock.cluster.image import NO_LEADER, ClusterImage, Place
+from penstock.cluster.identity import WrongBroker
+from penstock.cluster.image import NO_LEADER, ClusterImage
 from penstock.cluster.registration import WrongCluster
 from penstock.cluster.topic_changes import Defaults, NewTopic
+from penstock.foundation.ids import TopicIdPartition
 from penstock.node import Address, Node, NodeSettings
 
 TOPIC_ID = b"\7" * 16
-PLACE = Place(TOPIC_ID, 0)
+PLACE = TopicIdPartition(TOPIC_ID, 0)
 DEFAULTS = Defaults(partitions=1, replication_factor=1, partitions_max=1000)
 HERE = Address(host="127.0.0.1", port=0)
 
@@ -52,7 +53,7 @@ async def test_a_node_is_registered_is_the_controller_and_leads_in_a_new_epoch(t
         image = image_of(node)
         assert image.cluster_id == cluster_id
         assert image.brokers[1].epoch > epoch
-        for _, state in image.placed():
+        for _, state in image.find_partitions():
             assert (state.leader, state.leader_epoch, state.isr) == (1, 1, (1,))
             assert state.leader_broker_epoch == image.brokers[1].epoch
 
@@ -60,7 +61,7 @@ async def test_a_node_is_registered_is_the_controller_and_leads_in_a_new_epoch(t
 async def test_another_brokers_folder_is_refused(tmp_path: Path) -> None:
     async with running(tmp_path):
         pass
-    with pytest.raises(NotOurs, match="start it with --node-id 1"):
+    with pytest.raises(WrongBroker, match="start it with --node-id 1"):
         await Node(NodeSettings(data_dir=tmp_path, listen=HERE, http=HERE, node_id=2)).start()
 
 
@@ -71,7 +72,7 @@ async def test_a_folder_whose_store_is_gone_is_refused_and_keeps_its_logs(tmp_pa
         file.unlink()
     before = sorted(tmp_path.glob("logs/**/*"))
     assert before
-    with pytest.raises(WrongCluster, match="the store knows of no cluster"):
+    with pytest.raises(WrongCluster, match="the store holds no cluster"):
         await Node(NodeSettings(data_dir=tmp_path, listen=HERE, http=HERE)).start()
     assert sorted(tmp_path.glob("logs/**/*")) == before
 

@@ -2,12 +2,12 @@
 
 from penstock.client.cluster_admin import BrokerInfo, Reassignment
 from penstock.client.metadata import NO_NODE, PartitionInfo, TopicInfo
-from penstock.cluster.image import ClusterImage, PartitionState, Place
+from penstock.cluster.image import ClusterImage, PartitionState
 from penstock.cluster.placement import closed_brokers, open_brokers
 from penstock.cluster.rebalance_plans import Move, plan_drain, plan_leaders, plan_rebalance, throttled_replicas
 from penstock.cluster.settings import CORDONED
 from penstock.cluster.survey import examine, image_of
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
 
 from .test_balancing import broker
 
@@ -26,7 +26,7 @@ def orders(*partitions: tuple[int, tuple[int, ...], tuple[int, ...]]) -> TopicIn
         is_internal=False,
         partitions={
             number: PartitionInfo(
-                name=TopicPartition("orders", number), leader=leader, leader_epoch=4, replicas=replicas, isr=isr
+                tp=TopicPartition("orders", number), leader=leader, leader_epoch=4, replicas=replicas, isr=isr
             )
             for number, (leader, replicas, isr) in enumerate(partitions)
         },
@@ -38,8 +38,8 @@ def seen(*partitions: tuple[int, tuple[int, ...], tuple[int, ...]]) -> ClusterIm
     return image_of([info(node) for node in (1, 2, 3)], [orders(*partitions)], {})
 
 
-def numbers(placed: tuple[tuple[Place, PartitionState], ...]) -> list[int]:
-    return [place.number for place, _ in placed]
+def numbers(placed: tuple[tuple[TopicIdPartition, PartitionState], ...]) -> list[int]:
+    return [place.partition for place, _ in placed]
 
 
 def test_a_cluster_in_which_all_are_in_sync_is_healthy() -> None:
@@ -70,7 +70,7 @@ def test_a_topic_whose_settings_are_not_known_wants_one_replica_in_sync() -> Non
 
 def test_leaders_that_are_not_the_preferred_ones_and_moves_are_no_illness() -> None:
     name = TopicPartition("orders", 0)
-    move = Reassignment(name=name, replicas=(2, 3, 1), adding=(3,), removing=(1,))
+    move = Reassignment(tp=name, replicas=(2, 3, 1), adding=(3,), removing=(1,))
     image = image_of([info(1), info(2), info(3)], [orders((1, (2, 3, 1), (1, 2)))], {name: move})
     health = examine(image, {})
     assert numbers(health.moving) == [0]
@@ -98,7 +98,7 @@ def test_plans_know_racks_machines_and_brokers_that_are_closed() -> None:
 
 def test_a_plan_starts_from_where_a_partition_is_on_its_way_to() -> None:
     name = TopicPartition("orders", 0)
-    move = Reassignment(name=name, replicas=(2, 1), adding=(2,), removing=(1,))
+    move = Reassignment(tp=name, replicas=(2, 1), adding=(2,), removing=(1,))
     image = image_of([info(1), info(2)], [orders((1, (2, 1), (1,)))], {name: move})
     (found,) = plan_drain(image, 2)
     assert (found.before, found.after) == ((2,), (1,))
@@ -123,7 +123,7 @@ def test_a_cordoned_broker_gets_no_replicas_and_a_rebalance_empties_it() -> None
 
 
 def move_of(number: int, before: tuple[int, ...], after: tuple[int, ...], topic: str = "orders") -> Move:
-    return Move(place=Place(topic.encode().ljust(16), number), topic=topic, before=before, after=after)
+    return Move(tp=TopicIdPartition(topic.encode().ljust(16), number), topic=topic, before=before, after=after)
 
 
 def test_throttles_name_who_sends_and_who_gets() -> None:
@@ -139,4 +139,4 @@ def test_throttles_name_who_sends_and_who_gets() -> None:
 
 def test_only_a_leader_that_could_be_another_is_worth_an_election() -> None:
     image = seen((2, (1, 2), (1, 2)), (2, (1, 2), (2,)), (2, (4, 2), (4, 2)), (1, (1, 2), (1, 2)))
-    assert [place.number for place, _ in plan_leaders(image)] == [0]
+    assert [place.partition for place, _ in plan_leaders(image)] == [0]

@@ -5,7 +5,15 @@ import pytest
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.topic_changes import plan_delete
-from penstock.cluster.views import VIEWS_PER_TOPIC_MAX, TooManyViews, View, plan_drop, plan_touch, plan_view, views_on
+from penstock.cluster.view_changes import (
+    VIEWS_PER_TOPIC_MAX,
+    TooManyViews,
+    plan_drop,
+    plan_touch,
+    plan_view,
+    views_on,
+)
+from penstock.cluster.views import View
 from penstock.coordination.store import Conflict
 from penstock.foundation.errors import InvalidTopic, TopicExists, UnknownTopicOrPartition
 
@@ -36,9 +44,9 @@ def test_a_view_has_the_partitions_of_its_topic(table: Table) -> None:
 
 
 def test_who_looks_after_replicas_never_sees_a_view(table: Table) -> None:
-    before = list(table.image.placed())
+    before = list(table.image.find_partitions())
     table.transact(plan_view(table.image, view()))
-    assert list(table.image.placed()) == before
+    assert list(table.image.find_partitions()) == before
     assert VIEW_ID not in table.image.topics
     assert "orders-eu" not in table.image.by_name
 

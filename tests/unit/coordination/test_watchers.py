@@ -16,8 +16,8 @@ def change(revision: int, *keys: str, snapshot: bool = False) -> Change:
 def test_a_watcher_is_told_its_own_keys_and_every_revision() -> None:
     watchers, told = Watchers(), list[Change]()
     watchers.join("a/", told.append).begin(change(1, snapshot=True))
-    watchers.tell(change(2, "a/1", "b/1"))
-    watchers.tell(change(3, "b/1"))
+    watchers.notify(change(2, "a/1", "b/1"))
+    watchers.notify(change(3, "b/1"))
     assert [(each.revision, list(each.states)) for each in told] == [(1, []), (2, ["a/1"]), (3, [])]
 
 
@@ -25,11 +25,11 @@ def test_what_happens_before_the_snapshot_is_there_is_kept_and_told_after_it_if_
     watchers, told = Watchers(), list[Change]()
     watch = watchers.join("", told.append)
     for revision in (3, 4, 5):
-        watchers.tell(change(revision, "k"))
+        watchers.notify(change(revision, "k"))
     assert told == []
     watch.begin(change(4, "k", snapshot=True))
-    watchers.tell(change(4, "k"))  # a stream that is behind the snapshot
-    watchers.tell(change(6, "k"))
+    watchers.notify(change(4, "k"))  # a stream that is behind the snapshot
+    watchers.notify(change(6, "k"))
     assert [each.revision for each in told] == [4, 5, 6]
 
 
@@ -38,40 +38,40 @@ def test_who_has_left_is_told_nothing() -> None:
     watch = watchers.join("", told.append)
     watch.begin(change(1, snapshot=True))
     watchers.leave(watch)
-    watchers.tell(change(2, "k"))
+    watchers.notify(change(2, "k"))
     assert [each.revision for each in told] == [1]
 
 
 async def test_who_waits_for_a_revision_is_woken_by_it_or_a_later_one() -> None:
     watchers = Watchers()
     watchers.join("", lambda told: None).begin(change(1, snapshot=True))
-    watchers.has_told(1)
-    await watchers.reached(1)
-    waiting = [asyncio.create_task(watchers.reached(revision)) for revision in (2, 3, 4)]
+    watchers.mark_notified(1)
+    await watchers.wait_notified(1)
+    waiting = [asyncio.create_task(watchers.wait_notified(revision)) for revision in (2, 3, 4)]
     waiting[1].cancel()
     await asyncio.gather(waiting[1], return_exceptions=True)
-    watchers.tell(change(3, "k"))
+    watchers.notify(change(3, "k"))
     await waiting[0]
     assert not waiting[2].done()
-    watchers.tell(change(5))
+    watchers.notify(change(5))
     await waiting[2]
-    assert watchers.told == 5
+    assert watchers.notified == 5
 
 
 async def test_nobody_waits_for_watchers_that_are_not_there_or_have_no_snapshot_yet() -> None:
     watchers = Watchers()
-    await watchers.reached(7)
+    await watchers.wait_notified(7)
     watchers.join("", lambda told: None)
-    await watchers.reached(7)
-    assert watchers.seen_of(7) == 7
+    await watchers.wait_notified(7)
+    assert watchers.limit_to_seen(7) == 7
 
 
 def test_of_a_look_the_watchers_have_seen_what_they_were_told() -> None:
     watchers = Watchers()
     watchers.join("", lambda told: None).begin(change(3, snapshot=True))
-    watchers.has_told(3)
-    assert watchers.seen_of(7) == 3
-    assert watchers.seen_of(2) == 2
+    watchers.mark_notified(3)
+    assert watchers.limit_to_seen(7) == 3
+    assert watchers.limit_to_seen(2) == 2
 
 
 async def test_what_takes_too_long_is_unavailable() -> None:

@@ -68,7 +68,7 @@ def test_the_step_that_failed_tells_which_key_is_in_conflict(at: int, error: typ
     assert steps == 5
     results = [RolledBackError()] * at + [error()] + [NotTried()] * (steps - at - 1)
     with pytest.raises(Conflict) as conflict:
-        nodes.raise_refusal(OPS, results)
+        nodes.raise_if_refused(OPS, results)
     assert conflict.value.key == key
 
 
@@ -76,11 +76,11 @@ def test_the_step_that_failed_tells_which_key_is_in_conflict(at: int, error: typ
 def test_what_is_no_conflict_is_not_called_one(at: int, error: type[Exception]) -> None:
     results = [RolledBackError()] * at + [error()] + [NotTried()] * (4 - at)
     with pytest.raises(StoreUnavailable):
-        Nodes("/r").raise_refusal(OPS, results)
+        Nodes("/r").raise_if_refused(OPS, results)
 
 
 def test_what_was_done_is_no_refusal() -> None:
-    Nodes("/r").raise_refusal(OPS, ["/r/00/absent", True, "/r/00/made", True, True])
+    Nodes("/r").raise_if_refused(OPS, ["/r/00/absent", True, "/r/00/made", True, True])
     assert Nodes("/r").transaction(OPS).operations
 
 

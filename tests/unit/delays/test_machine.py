@@ -4,10 +4,21 @@ from typing import Any
 
 import pytest
 
-from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Message, Rewind, Take
-from penstock.delays.entries import BEGAN, COPIED, FIRED, Rank, message_key
+from penstock.delays.commands import (
+    Began,
+    Begin,
+    Cancel,
+    ConfirmDelivered,
+    Copy,
+    Deliver,
+    Message,
+    Release,
+    Rewind,
+    Take,
+)
+from penstock.delays.entries import BEGAN, COPIED, DELIVERED, Rank, message_key
 from penstock.delays.machine import DamagedDelays, DelayMachine
-from penstock.delays.run_storage import MemoryShelf
+from penstock.delays.run_storage import MemoryRunStorage
 from penstock.foundation.decision import Decision, StateRecord
 from penstock.records.batch import read_header
 from penstock.records.build import build_pairs
@@ -23,7 +34,7 @@ class Log:
         self.machine = self.read_back()
 
     def read_back(self, *, compacted: bool = False) -> DelayMachine:
-        machine = DelayMachine(MemoryShelf(), run_entries=4)
+        machine = DelayMachine(MemoryRunStorage(), run_entries=4)
         last = {record.key: offset for offset, record in self.records}
         for offset, record in self.records:
             if not compacted or (last[record.key] == offset and record.value is not None):
@@ -65,7 +76,7 @@ _ALL: Any = (Rank(-1, -1), 1000)
 
 def _state(machine: DelayMachine) -> tuple[object, ...]:
     waiting = [entry for entry in machine.pending.page(*_ALL) if entry.is_live]
-    return machine.since, machine.copied_to, machine.scan_from, dict(machine.fired), waiting
+    return machine.since, machine.copied_to, machine.scan_from, dict(machine.delivered_ranks), waiting
 
 
 def test_it_is_said_once_since_when_records_are_delayed(log: Log) -> None:
@@ -78,7 +89,7 @@ def test_messages_are_taken_when_they_are_due_in_due_order(log: Log) -> None:
     assert log.take(NOW_MS + 9) == []
     assert log.take(NOW_MS + 50) == [2, 3, 1]
     assert log.take(NOW_MS + 50) == []  # one delivery at a time
-    log.decide(Fired((2, 3, 1), 17))
+    log.decide(ConfirmDelivered((2, 3, 1), 17))
     assert log.machine.pending_count == 1
     assert (log.machine.scan_from, log.machine.delivered_count) == (17, 3)
 
@@ -86,8 +97,8 @@ def test_messages_are_taken_when_they_are_due_in_due_order(log: Log) -> None:
 def test_what_was_given_back_is_taken_again(log: Log) -> None:
     log.copy((1, NOW_MS), (2, NOW_MS))
     assert log.take(NOW_MS) == [1, 2]
-    log.decide(Fired((1,), 5))
-    log.decide(GiveBack())
+    log.decide(ConfirmDelivered((1,), 5))
+    log.decide(Release())
     assert log.take(NOW_MS) == [2]
 
 
@@ -95,7 +106,7 @@ def test_a_message_that_comes_late_is_behind_those_that_were_taken(log: Log) -> 
     log.copy((1, NOW_MS))
     log.take(NOW_MS)
     log.copy((2, NOW_MS - 5000))
-    log.decide(Fired((1,), 5))
+    log.decide(ConfirmDelivered((1,), 5))
     assert log.read_back().pending_count == 1
     assert log.take(NOW_MS) == [2]
 
@@ -104,12 +115,12 @@ def test_a_clock_that_was_set_back_holds_nobody_up(log: Log) -> None:
     year_ms = 365 * 86_400_000
     log.copy((1, NOW_MS + year_ms), (2, NOW_MS + 2 * year_ms))
     assert log.take(NOW_MS + year_ms) == [1]
-    log.decide(Fired((1,), 5))
+    log.decide(ConfirmDelivered((1,), 5))
     log.copy((3, NOW_MS + 100), (4, NOW_MS + 50))
     for machine in (log.machine, log.read_back(), log.read_back(compacted=True)):
         assert [entry.offset for entry in machine.pending.page(*_ALL)] == [4, 3, 2]
     assert log.take(NOW_MS + 60) == [4]
-    log.decide(Fired((4,), 6))
+    log.decide(ConfirmDelivered((4,), 6))
     assert log.read_back().pending_count == 2
     assert log.take(NOW_MS + 2 * year_ms) == [3, 2]
 
@@ -122,7 +133,7 @@ def test_what_is_cancelled_is_not_delivered_and_said_once(log: Log) -> None:
         assert machine.pending_count == 2
     assert log.take(NOW_MS + 5) == [1, 3]
     assert log.decide(Cancel((1,))).replies[0].value == {1: False}  # it may be in the topic already
-    fired = log.decide(Fired((1, 2, 3), 5))
+    fired = log.decide(ConfirmDelivered((1, 2, 3), 5))
     assert {record.key for record in fired.persist[1:]} == {message_key(offset) for offset in (1, 2, 3)}
 
 
@@ -133,7 +144,7 @@ def test_an_answer_that_nothing_waits_is_only_a_leaders_to_give(log: Log) -> Non
 def test_who_takes_over_notes_what_it_finds_in_the_topic(log: Log) -> None:
     log.copy((1, NOW_MS), (2, NOW_MS + 5), (3, NOW_MS + 9))
     log.machine = log.read_back()
-    log.decide(Fired((1, 2), 40))
+    log.decide(ConfirmDelivered((1, 2), 40))
     assert log.take(NOW_MS + 10) == [3]
     assert log.read_back(compacted=True).pending_count == 1
 
@@ -158,7 +169,7 @@ def test_who_reads_the_records_knows_all(log: Log) -> None:
     log.copy(*((offset, NOW_MS + offset * 37 % 50) for offset in range(1, 30)))
     log.decide(Cancel((5, 6, 20)))
     taken = log.take(NOW_MS + 20)
-    log.decide(Fired(tuple(taken), 9))
+    log.decide(ConfirmDelivered(tuple(taken), 9))
     log.copy((40, NOW_MS + 3), (41, NOW_MS + 60))
     assert _state(log.read_back()) == _state(log.read_back(compacted=True))
     assert log.read_back().pending_count == log.machine.pending_count
@@ -171,7 +182,7 @@ def test_deliver_is_an_effect_so_that_all_before_it_is_committed(log: Log) -> No
     assert isinstance(decision.effects[0], Deliver)
 
 
-@pytest.mark.parametrize("key", [BEGAN, COPIED, FIRED])
+@pytest.mark.parametrize("key", [BEGAN, COPIED, DELIVERED])
 def test_a_record_that_cannot_be_read_is_refused_by_name(log: Log, key: bytes) -> None:
     """Not with an error of the struct module, which whoever reads along would not survive."""
     with pytest.raises(DamagedDelays, match=key.hex()):

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from penstock.delays.entries import Entry, Rank, hash_of
 from penstock.delays.pending import Pending
-from penstock.delays.run_storage import MemoryShelf
+from penstock.delays.run_storage import MemoryRunStorage
 
 LAST = Rank(2**62, 2**62)
 
@@ -45,7 +45,7 @@ class _Model:
 @given(steps=steps, run_entries=st.sampled_from([1, 3, 1000]))
 @settings(max_examples=200, deadline=None)
 def test_messages_come_out_in_order_whatever_lies_on_the_shelf(steps: list, run_entries: int) -> None:
-    pending, model = Pending(MemoryShelf(), run_entries), _Model()
+    pending, model = Pending(MemoryRunStorage(), run_entries), _Model()
     offset = 0
     for step in steps:
         match step:
@@ -60,7 +60,7 @@ def test_messages_come_out_in_order_whatever_lies_on_the_shelf(steps: list, run_
                 assert pending.pop_to(Rank(due_ms, 2**62), count) == model.pop(due_ms, count)
             case ("give back", due_ms):
                 taken = pending.pop_to(Rank(due_ms, 2**62))
-                pending.give_back(taken)
+                pending.put_back(taken)
             case ("cancel", wanted):
                 entry = next((one for one in model.entries if one.offset == wanted and one.is_live), None)
                 assert pending.find(wanted) == entry
@@ -83,11 +83,11 @@ def test_messages_come_out_in_order_whatever_lies_on_the_shelf(steps: list, run_
 
 
 def test_a_shelf_is_as_empty_as_what_waits() -> None:
-    shelf = MemoryShelf()
-    pending = Pending(shelf, 10)
+    storage = MemoryRunStorage()
+    pending = Pending(storage, 10)
     pending.add(b"".join(Entry(due_ms, due_ms, 0, bytes(7), 0).pack() for due_ms in range(100)))
-    assert len(shelf._blocks) == 10
+    assert len(storage._blocks) == 10
     pending.pop_to(Rank(54, 54))
-    assert len(shelf._blocks) == 5
+    assert len(storage._blocks) == 5
     pending.pop_to(LAST)
-    assert not shelf._blocks
+    assert not storage._blocks

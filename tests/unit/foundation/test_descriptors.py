@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.foundation import descriptors
-from penstock.foundation.descriptors import Leave
+from penstock.foundation.descriptors import Reserve
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def opened() -> Iterator[list[int]]:
     """Descriptors up to those that new files leave to others."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(600, before[1]), before[1]))
-    found = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors.room(Leave.NEW_FILES))]
+    found = [os.open(os.devnull, os.O_RDONLY) for _ in range(descriptors.available(Reserve.NEW_FILES))]
     yield found
     for each in found:
         os.close(each)
@@ -24,13 +24,13 @@ def opened() -> Iterator[list[int]]:
 
 def test_there_is_room_until_as_many_are_in_use_as_may_be(opened: list[int]) -> None:
     assert len(opened) > 100
-    assert descriptors.room(Leave.NEW_FILES) == 0
-    assert descriptors.room(Leave.KAFKA_CONNECTIONS) > 0
+    assert descriptors.available(Reserve.NEW_FILES) == 0
+    assert descriptors.available(Reserve.KAFKA_CONNECTIONS) > 0
 
 
 def test_a_low_number_that_is_free_again_is_room_for_one(opened: list[int]) -> None:
     os.close(opened.pop(0))
-    assert descriptors.room(Leave.NEW_FILES) == 1
+    assert descriptors.available(Reserve.NEW_FILES) == 1
 
 
 def test_a_descriptor_with_a_low_number_may_be_one_of_the_last(opened: list[int]) -> None:
@@ -41,16 +41,16 @@ def test_a_descriptor_with_a_low_number_may_be_one_of_the_last(opened: list[int]
     again = os.open(os.devnull, os.O_RDONLY)
     opened.insert(0, again)
     assert again == low
-    assert not descriptors.is_scarce(again, Leave.NEW_FILES)
+    assert not descriptors.is_scarce(again, Reserve.NEW_FILES)
     opened.append(os.open(os.devnull, os.O_RDONLY))
-    assert descriptors.is_scarce(again, Leave.NEW_FILES)
+    assert descriptors.is_scarce(again, Reserve.NEW_FILES)
 
 
 def test_where_the_kernel_does_not_tell_descriptors_are_counted(
     opened: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(descriptors, "_told_in_use", lambda: 0)
+    monkeypatch.setattr(descriptors, "_count_in_use", lambda: 0)
     os.close(opened.pop(0))
     os.close(opened.pop(0))
-    assert descriptors.room(Leave.NEW_FILES) == 1  # one is used to list them
-    assert descriptors.is_scarce(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1, Leave.NEW_FILES)
+    assert descriptors.available(Reserve.NEW_FILES) == 1  # one is used to list them
+    assert descriptors.is_scarce(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - 1, Reserve.NEW_FILES)

@@ -31,10 +31,10 @@ def test_each_key_is_due_at_the_time_that_was_set_last(steps: list[tuple[str, st
             assert timers.take(at_ms) == expected
             due.pop(expected or "", None)
         next_ms = min((at for at, _ in due.values()), default=None)
-        early_ms = timers.early_ms
-        assert next_ms is None or (early_ms is not None and early_ms <= next_ms)
+        next_ms_lower_bound = timers.next_ms_lower_bound
+        assert next_ms is None or (next_ms_lower_bound is not None and next_ms_lower_bound <= next_ms)
         if turn % 2:  # as it is looked at less often than it is changed
-            assert timers.next_ms == timers.early_ms == next_ms
+            assert timers.next_ms == timers.next_ms_lower_bound == next_ms
         assert all((known in timers) == (known in due) for known in "abcd")
 
 

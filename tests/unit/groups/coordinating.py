@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Ask, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.foundation.settings import Table
 from penstock.groups.classic.group import ClassicGroup
@@ -119,7 +119,7 @@ class World:
         return ticket
 
     def tell(self, command: Any) -> Decision:
-        decision = self.machine.decide(NOBODY, command, self.now_ms)
+        decision = self.machine.decide(NO_TICKET, command, self.now_ms)
         self.carry_out(decision)
         return decision
 

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import run_steps
 from penstock.groups.consumer import assignors
-from penstock.groups.consumer.assignors import Partitions, Shares, Subscriber
-from penstock.groups.consumer.members import TopicIdPartition
+from penstock.groups.consumer.assignors import Assignments, Partitions, Subscriber
 from tests.examples import examples
 
 A, B, C = (letter.encode() * 16 for letter in "ABC")
 Table = dict[bytes, range]
 
 
-def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
+def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> Assignments:
     return run_steps(assignors.assign_range(subscribers, partitions))
 
 
-def assign_uniform(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
+def assign_uniform(subscribers: Sequence[Subscriber], partitions: Partitions) -> Assignments:
     return run_steps(assignors.assign_uniform(subscribers, partitions))
 
 
@@ -40,12 +40,12 @@ def one(
     return Subscriber(member_id=member_id, instance_id=instance, topics=frozenset(topics), held=held)
 
 
-def holding(shares: Shares, *topics: bytes) -> list[Subscriber]:
+def holding(shares: Assignments, *topics: bytes) -> list[Subscriber]:
     """All members again, with what they were given."""
     return [one(member_id, *topics, held=share) for member_id, share in shares.items()]
 
 
-def moved(before: Shares, after: Shares) -> int:
+def moved(before: Assignments, after: Assignments) -> int:
     """How many partitions have another owner, of those whose owner is still there."""
     return sum(len(share - after[member_id]) for member_id, share in before.items() if member_id in after)
 

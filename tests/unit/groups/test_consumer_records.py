@@ -6,9 +6,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import StateRecord
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups import records
 from penstock.groups.consumer import records as consumer_records
-from penstock.groups.consumer.members import Member, MemberState, TopicIdPartition
+from penstock.groups.consumer.members import Member, MemberState
 from penstock.groups.consumer.records import KINDS
 from penstock.groups.consumer.state import GroupState
 from penstock.groups.records import (
@@ -241,7 +242,7 @@ def test_what_all_subscribe_to_is_the_same_whenever_it_is_asked(
     state = GroupState()
     for name, member in steps:
         if member is None:
-            for change in consumer_records.without_members(GROUP, [name]):
+            for change in consumer_records.member_tombstones(GROUP, [name]):
                 state.apply(*change)
         else:
             state.apply(*consumer_records.member_metadata(GROUP, member._replace(member_id=name)))

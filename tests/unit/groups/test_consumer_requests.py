@@ -44,11 +44,11 @@ def test_who_joins_says_its_rebalance_timeout() -> None:
 
 @pytest.mark.parametrize("owned", [None, {"a": [0]}])
 def test_who_joins_owns_nothing_and_says_so(owned: dict[str, list[int]] | None) -> None:
-    assert "owns no partitions" in _refused("m1", 0, owned, **JOINS)
+    assert "must own no partitions" in _refused("m1", 0, owned, **JOINS)
 
 
 def test_who_joins_says_what_it_subscribes_to() -> None:
-    assert "subscribes to" in _refused("m1", 0, {}, rebalance_timeout_ms=1000)
+    assert "subscribed topics" in _refused("m1", 0, {}, rebalance_timeout_ms=1000)
 
 
 @pytest.mark.parametrize("fields", [{"subscribed_topic_names": ()}, {"subscribed_topic_regex": ""}])

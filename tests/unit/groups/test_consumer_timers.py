@@ -120,7 +120,7 @@ def test_the_time_to_give_up_begins_anew_when_there_is_more_to_give_up() -> None
 def test_a_timer_for_nobody_does_nothing() -> None:
     group = _two()
     for kind, member_id in (("session", "m9"), ("rebalance", "m9"), ("rebalance", "m1"), ("other", "m1")):
-        decision = group.machine.group.due(kind, member_id, group.now_ms)
+        decision = group.machine.group.on_timer(kind, member_id, group.now_ms)
         assert (decision.persist, decision.replies) == ((), ())
 
 

@@ -198,7 +198,7 @@ def test_a_classic_group_is_not_described_as_a_consumer_group() -> None:
     (group,) = world.call(request).groups
     assert (group.error_code, group.error_message) == (
         ErrorCode.GROUP_ID_NOT_FOUND,
-        f"{GROUP!r}: it is not a consumer group",
+        f"group {GROUP!r} is not a consumer group",
     )
 
 

@@ -73,7 +73,7 @@ def test_a_group_that_is_not_there_is_dead_and_an_error_from_version_6_on(group_
     before, after = _described(world, 5, group_id), _described(world, 6, group_id)
     assert (before.error_code, before.group_state) == (ErrorCode.NONE, "Dead")
     assert (after.error_code, after.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "Dead")
-    assert after.error_message == f"{group_id!r}: there is no such group"
+    assert after.error_message == f"group {group_id!r} does not exist"
 
 
 def test_groups_are_described_in_the_order_that_they_are_asked_for() -> None:

@@ -5,8 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.foundation.errors import MalformedRequest
-from penstock.groups.classic.consumer_protocol import places_in, read_assignment, read_subscription, write_assignment
-from penstock.groups.consumer.members import TopicIdPartition
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.classic.consumer_protocol import (
+    partitions_in,
+    read_assignment,
+    read_subscription,
+    write_assignment,
+)
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolSubscription
 
 from .coordinating import image_of, topic_of
@@ -74,11 +79,11 @@ def test_topics_that_are_gone_are_left_out_on_both_ways() -> None:
     places = {TopicIdPartition(b"?" * 16, 0), TopicIdPartition(ORDERS.topic_id, 1)}
     assert assigned(write_assignment(places, IMAGE, KAFKAS)) == {"orders": [1]}
     topics = read_assignment(assignment({"orders": [2], "gone": [0]})).assigned_partitions
-    assert places_in(topics, IMAGE) == {TopicIdPartition(ORDERS.topic_id, 2)}
+    assert partitions_in(topics, IMAGE) == {TopicIdPartition(ORDERS.topic_id, 2)}
 
 
 @given(st.sets(st.integers(0, 3)), st.integers(0, 3))
 def test_whatever_is_written_is_read_back(numbers: set[int], version: int) -> None:
     places = {TopicIdPartition(ORDERS.topic_id, number) for number in numbers}
     written = write_assignment(places, IMAGE, version.to_bytes(2, "big"))
-    assert places_in(read_assignment(written).assigned_partitions, IMAGE) == places
+    assert partitions_in(read_assignment(written).assigned_partitions, IMAGE) == places

@@ -24,7 +24,7 @@ CHECK_MS = 600_000
 
 
 def _places(world: World) -> list[tuple[str, int]]:
-    return world.machine.offsets.places(GROUP)
+    return world.machine.offsets.partitions_of(GROUP)
 
 
 def _live(world: World, seat: Seat, ms: int) -> None:
@@ -163,7 +163,7 @@ def test_what_cannot_be_persisted_is_found_again() -> None:
 
 
 def test_a_look_at_many_groups_is_taken_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expiration, "SWEEP_OFFSETS", 3)
+    monkeypatch.setattr(expiration, "OFFSETS_AT_ONCE", 3)
     world = World()
     for number in range(10):
         world.call(commit_of({0: 1}, group_id=f"group-{number}"), 9)

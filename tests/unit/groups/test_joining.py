@@ -4,7 +4,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.groups.classic import membership
-from penstock.groups.commands import HungUp
+from penstock.groups.commands import ClientDisconnected
 from penstock.wire.codec import encode_bytes
 
 from .coordinating import (
@@ -408,7 +408,7 @@ def test_who_hangs_up_while_it_waits_is_missed_from_then_on() -> None:
     world = World()
     first, second = world.stable("a", "b")
     ticket = world.submit(join_of(second.member_id, protocols=CHANGED))
-    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    world.tell(ClientDisconnected(group_id=GROUP, ticket=ticket))
     again = world.submit(join_of(first.member_id))
     world.advance(SESSION_MS - 1)
     assert world.is_waiting(again)
@@ -422,7 +422,7 @@ def test_who_hangs_up_may_ask_again_and_is_let_in() -> None:
     world = World()
     first, second = world.stable("a", "b")
     ticket = world.submit(join_of(second.member_id, protocols=CHANGED))
-    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    world.tell(ClientDisconnected(group_id=GROUP, ticket=ticket))
     world.advance(SESSION_MS - 1)
     again = world.submit(join_of(second.member_id, protocols=CHANGED))
     for _ in range(2):  # longer than the session: but it waits again
@@ -436,7 +436,7 @@ def test_a_newcomer_that_hangs_up_does_not_hold_the_others_up_for_minutes() -> N
     world = World()
     (first,) = world.stable("a")
     ticket = world.submit(join_of(), 3)
-    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    world.tell(ClientDisconnected(group_id=GROUP, ticket=ticket))
     again = world.submit(join_of(first.member_id))
     world.advance(SESSION_MS)
     assert world.seat(again).generation == 2
@@ -451,7 +451,7 @@ def test_who_hangs_up_while_it_waits_for_its_share_is_missed_from_then_on() -> N
     world.advance(SESSION_MS - 1)
     leader = first if first.leads else second
     world.submit(heartbeat_of(leader))
-    world.tell(HungUp(group_id=GROUP, ticket=ticket))
+    world.tell(ClientDisconnected(group_id=GROUP, ticket=ticket))
     world.advance(SESSION_MS - 1)
     assert follower.member_id in world.group.roster.ids
     world.submit(heartbeat_of(leader))
@@ -462,7 +462,7 @@ def test_who_hangs_up_while_it_waits_for_its_share_is_missed_from_then_on() -> N
 def test_a_ticket_that_was_answered_already_is_no_ones() -> None:
     world = World()
     (first,) = world.stable("a")
-    world.tell(HungUp(group_id=GROUP, ticket=1))
-    world.tell(HungUp(group_id="nobody", ticket=1))
+    world.tell(ClientDisconnected(group_id=GROUP, ticket=1))
+    world.tell(ClientDisconnected(group_id="nobody", ticket=1))
     assert world.state == "Stable"
     assert world.group.roster.ids == [first.member_id]

@@ -28,7 +28,7 @@ NAMES = st.permutations(["range", "sticky", "own", "old"]).flatmap(
 def test_the_protocol_that_is_chosen_is_known_to_all_and_liked_best_by_most(offers: list[tuple[str, ...]]) -> None:
     roster = Roster()
     for number, names in enumerate(offers):
-        if not roster or roster.can_work_by(names):
+        if not roster or roster.supports_any(names):
             roster.put(_member(str(number), names))
     chosen = roster.choose_protocol()
     shared = set.intersection(*({name for name, _ in member.protocols} for member in roster))
@@ -49,7 +49,7 @@ def test_a_roster_counts_protocols_as_if_it_looked_at_all_members(
             roster.remove(member_id)
         for name in ("range", "sticky", "own", "old"):
             known = all(name in dict(member.protocols) for member in roster)
-            assert not roster or roster.can_work_by([name]) == known
+            assert not roster or roster.supports_any([name]) == known
 
 
 def test_a_static_member_that_is_replaced_leaves_no_trace() -> None:

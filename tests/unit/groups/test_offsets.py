@@ -70,7 +70,7 @@ def test_a_commit_is_there_after_a_restart_with_all_that_came_with_it() -> None:
         metadata="half way",
         committed_ms=world.now_ms,
         topic_id=ORDERS.topic_id,
-        number=1,
+        sequence=1,
     )
 
 
@@ -481,9 +481,9 @@ def test_offsets_of_a_topic_that_is_deleted_go_with_it() -> None:
     _txn_commit(world, {1: 7})
     world.machine.image = image_of(PRICES)
     world.tell(TopicsChanged(deleted=frozenset({"orders"})))
-    assert world.machine.offsets.places(GROUP) == [("prices", 0)]
+    assert world.machine.offsets.partitions_of(GROUP) == [("prices", 0)]
     world.end_transaction(1, committed=True)
-    assert world.machine.offsets.places(GROUP) == [("prices", 0)]
+    assert world.machine.offsets.partitions_of(GROUP) == [("prices", 0)]
 
 
 def test_offsets_in_a_new_topic_of_the_same_name_stay() -> None:
@@ -493,7 +493,7 @@ def test_offsets_in_a_new_topic_of_the_same_name_stay() -> None:
     world.machine.image = image_of(again)
     _commit(world, {1: 2})
     world.tell(TopicsChanged(deleted=frozenset({"orders"})))
-    assert world.machine.offsets.places(GROUP) == [("orders", 1)]
+    assert world.machine.offsets.partitions_of(GROUP) == [("orders", 1)]
 
 
 def test_if_offsets_of_a_deleted_topic_cannot_be_removed_it_is_tried_again() -> None:
@@ -502,7 +502,7 @@ def test_if_offsets_of_a_deleted_topic_cannot_be_removed_it_is_tried_again() -> 
     world.machine.image = image_of(PRICES)
     world.can_persist = False
     world.tell(TopicsChanged(deleted=frozenset({"orders"})))
-    assert world.machine.offsets.places(GROUP) == [("orders", 0)]
+    assert world.machine.offsets.partitions_of(GROUP) == [("orders", 0)]
     world.can_persist = True
     world.advance(1000)
     assert not world.machine.groups
@@ -547,7 +547,7 @@ def test_what_is_committed_is_read_back_as_it_was(
         metadata=metadata,
         committed_ms=committed_ms,
         topic_id=topic_id,
-        number=3,
+        sequence=3,
     )
     record = committed.to_record("g", "t", 1)
     assert record.value is not None

@@ -8,7 +8,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.decision import Ask
-from penstock.groups.offsets.repeated_commit import PARTITIONS_MAX, Recommit, Said
+from penstock.groups.offsets.repeated_commit import PARTITIONS_MAX, CommitValues, RepeatedCommit
 from penstock.records.build import build_pairs
 from penstock.records.layout import HEADER_BYTES
 from penstock.wire.messages.offset_commit import (
@@ -37,7 +37,7 @@ ROWS: Rows = [("orders", 0, ""), ("orders", 2, ""), ("prices", 1, "")]
 VERSION = 9
 
 
-def request_of(seat: Seat | None, rows: Rows, said: Said) -> OffsetCommitRequest:
+def request_of(seat: Seat | None, rows: Rows, said: CommitValues) -> OffsetCommitRequest:
     """A commit, topic by topic, of these numbers."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for (topic, number, metadata), offset, epoch in zip(rows, *said, strict=True):
@@ -57,21 +57,21 @@ def request_of(seat: Seat | None, rows: Rows, said: Said) -> OffsetCommitRequest
     )
 
 
-def learn(world: World, seat: Seat | None, rows: Rows = ROWS, version: int = VERSION) -> Recommit | None:
+def learn(world: World, seat: Seat | None, rows: Rows = ROWS, version: int = VERSION) -> RepeatedCommit | None:
     """What is remembered of a commit that has come the general way."""
     request = request_of(seat, rows, ((0,) * len(rows), (0,) * len(rows)))
     world.call(request, version)
     ask = Ask(body=request, version=version, client_id="", client_host="")
-    return Recommit.of(world.machine, ask, world.now_ms)
+    return RepeatedCommit.of(world.machine, ask, world.now_ms)
 
 
-def learnt(world: World, seat: Seat | None, rows: Rows = ROWS) -> Recommit:
+def learnt(world: World, seat: Seat | None, rows: Rows = ROWS) -> RepeatedCommit:
     found = learn(world, seat, rows)
     assert found is not None
     return found
 
 
-def commit(world: World, seat: Seat | None, rows: Rows, said: Said) -> tuple[bytes, set[int]]:
+def commit(world: World, seat: Seat | None, rows: Rows, said: CommitValues) -> tuple[bytes, set[int]]:
     """The same the general way: its records as they stand in a batch, and the codes that it is answered with."""
     before = len(world.log)
     response = world.call(request_of(seat, rows, said), VERSION)
@@ -93,7 +93,7 @@ def test_it_persists_and_leaves_behind_what_the_general_way_does(
     rows: Rows, said: list[tuple[int, int]], later_ms: int, is_member: bool
 ) -> None:
     rows = sorted(rows, key=lambda row: row[0])
-    wanted: Said = (
+    wanted: CommitValues = (
         tuple(offset for offset, _ in said[: len(rows)]),
         tuple(epoch for _, epoch in said[: len(rows)]),
     )
@@ -162,7 +162,7 @@ def test_what_is_to_be_kept_for_a_while_only_is_not_remembered() -> None:
         retention_time_ms=5000,
         topics=[OffsetCommitRequestTopic(name="orders", partitions=[partition])],
     )
-    assert Recommit.of(world.machine, Ask(body=request, version=3, client_id="", client_host=""), 0) is None
+    assert RepeatedCommit.of(world.machine, Ask(body=request, version=3, client_id="", client_host=""), 0) is None
 
 
 def test_a_commit_that_is_refused_is_not_remembered() -> None:
@@ -224,7 +224,7 @@ def test_it_is_refused_whenever_the_general_way_refuses(seed: int) -> None:
             seats = world.stable("a", "b") if world.state == "Empty" else seats
             remembered = [(seat, recommit) for seat in seats if (recommit := learn(world, seat)) is not None]
         for seat, recommit in remembered:
-            said: Said = (tuple(rng.randrange(100) for _ in ROWS), tuple(rng.randrange(9) for _ in ROWS))
+            said: CommitValues = (tuple(rng.randrange(100) for _ in ROWS), tuple(rng.randrange(9) for _ in ROWS))
             body = recommit.decide(said, world.now_ms)
             persisted, codes = commit(world, seat, ROWS, said)
             assert (body or b"", body is not None) == (persisted, codes == {0})

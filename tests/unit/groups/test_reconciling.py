@@ -6,9 +6,10 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.consumer.errors import FencedMemberEpoch
-from penstock.groups.consumer.members import MemberState, Standing, TopicIdPartition
-from penstock.groups.reconciliation import Course, reconcile
+from penstock.groups.consumer.members import CurrentAssignment, MemberState
+from penstock.groups.reconciliation import ReconciliationContext, reconcile
 
 TOPIC, OTHER = b"T" * 16, b"O" * 16
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN = (
@@ -29,8 +30,8 @@ def held(*numbers: int, since: int = 5, topic: bytes = TOPIC) -> dict[TopicIdPar
 
 def member(
     state: MemberState = STABLE, epoch: int = 5, *assigned: int, revoking: tuple[int, ...] = ()
-) -> Standing[TopicIdPartition]:
-    return Standing(
+) -> CurrentAssignment[TopicIdPartition]:
+    return CurrentAssignment(
         epoch=epoch,
         previous_epoch=epoch - 1,
         state=state,
@@ -45,19 +46,38 @@ def course(
     owned: frozenset[TopicIdPartition] | None = None,
     taken: tuple[int, ...] = (),
     changed: bool = False,
-) -> Course[TopicIdPartition]:
-    return Course(
+) -> ReconciliationContext[TopicIdPartition]:
+    return ReconciliationContext(
         epoch=epoch,
         target=places(*target),
         is_free=lambda place: place.partition not in taken,
         owned=owned,
-        is_dropped=(lambda place: place.topic_id != TOPIC) if changed else None,
+        is_unsubscribed=(lambda place: place.topic_id != TOPIC) if changed else None,
     )
 
 
 def test_a_member_in_the_newest_epoch_stays_as_it_is() -> None:
     known = member(STABLE, 5, 0, 1)
     assert reconcile(known, course(5, 0, 1)) is known
+
+
+@pytest.mark.parametrize("owned", [None, places(), places(0, 2)])
+@pytest.mark.parametrize(("state", "revoking"), [(UNRELEASED, ()), (UNREVOKED, (3,))])
+def test_a_member_in_the_epoch_of_the_target_keeps_what_it_has(
+    state: MemberState, revoking: tuple[int, ...], owned: frozenset[TopicIdPartition] | None
+) -> None:
+    """The target of the next epoch may be partly written, and what the member says it owns may be out of date."""
+    known = member(state, 5, 0, 1, revoking=revoking)
+    moved = reconcile(known, course(5, 0, 2, owned=owned))
+    assert moved.epoch == 5
+    assert moved.assigned.keys() >= places(0, 1)
+
+
+def test_a_member_in_the_epoch_of_the_target_gives_up_what_it_no_longer_subscribes_to() -> None:
+    known = member(UNRELEASED, 5, 0)
+    known = known._replace(assigned={**known.assigned, **held(0, topic=OTHER)})
+    moved = reconcile(known, course(5, 0, 1, changed=True))
+    assert (moved.state, moved.assigned, moved.revoking) == (UNREVOKED, held(0), held(0, topic=OTHER))
 
 
 def test_a_member_that_lacks_free_partitions_gets_them_with_the_new_epoch() -> None:
@@ -201,7 +221,7 @@ def test_no_step_takes_what_another_holds_or_lets_go_of_what_the_member_owns(
     if moved.epoch != known.epoch or moved.state is not UNREVOKED:
         assert not moved.revoking, "it went on before it had let go"
     if moved.state is not UNREVOKED and moved is not known:
-        assert has <= target
+        assert has <= (target if epoch != known.epoch else target | assigned)
 
 
 @given(assigned=numbers, target=numbers)

@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import run_steps
-from penstock.groups.consumer.assignors import Partitions, Shares, Subscriber
-from penstock.groups.consumer.members import TopicIdPartition
+from penstock.groups.consumer.assignors import Assignments, Partitions, Subscriber
 from penstock.groups.share import assignor
 
 T1, T2, T3 = (bytes([number]) * 16 for number in (1, 2, 3))
 
 
-def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Shares:
+def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Assignments:
     return run_steps(assignor.assign_simple(subscribers, partitions))
 
 
@@ -24,11 +24,11 @@ def _members(count: int, *topics: bytes) -> list[Subscriber]:
     return [Subscriber(f"m{number:03}", None, frozenset(topics)) for number in range(count)]
 
 
-def _again(subscribers: Sequence[Subscriber], shares: Shares) -> list[Subscriber]:
+def _again(subscribers: Sequence[Subscriber], shares: Assignments) -> list[Subscriber]:
     return [one._replace(held=shares[one.member_id]) for one in subscribers]
 
 
-def _readers(shares: Shares) -> Counter[TopicIdPartition]:
+def _readers(shares: Assignments) -> Counter[TopicIdPartition]:
     return Counter(place for share in shares.values() for place in share)
 
 
@@ -104,7 +104,9 @@ def test_every_partition_is_fetched_from_by_about_as_many_and_nothing_moves_for_
     _check(left, wider, assign_simple(left, wider), uniform)
 
 
-def _check(subscribers: Sequence[Subscriber], partitions: dict[bytes, range], shares: Shares, uniform: bool) -> None:
+def _check(
+    subscribers: Sequence[Subscriber], partitions: dict[bytes, range], shares: Assignments, uniform: bool
+) -> None:
     readers = _readers(shares)
     wanted = {one.member_id: one.topics for one in subscribers}
     assert shares.keys() == wanted.keys()

@@ -7,8 +7,8 @@ import pytest
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import StateRecord
-from penstock.groups.commands import AddCompanions
-from penstock.groups.share.group import SOON_MS
+from penstock.groups.commands import AddCompanionLogs
+from penstock.groups.share.group import SHORT_INTERVAL_MS
 from penstock.groups.share.records import KINDS
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.wire.state import kind_of, read_key, read_value
@@ -181,8 +181,8 @@ def test_a_topic_without_companions_is_assigned_as_soon_as_it_has_them() -> None
     world.look()
     answer = world.join("m1", "a", "b")
     assert world.told(answer) == {"b": [0, 1]}
-    assert answer.heartbeat_interval_ms == SOON_MS
-    assert world.effects == [AddCompanions(topic_ids=frozenset((topic_of("a").topic_id,)))]
+    assert answer.heartbeat_interval_ms == SHORT_INTERVAL_MS
+    assert world.effects == [AddCompanionLogs(topic_ids=frozenset((topic_of("a").topic_id,)))]
     world.beat("m1", answer.member_epoch)
     assert len(world.effects) == 2, "it is asked for until it is there"
     world.bare = set()
@@ -203,7 +203,7 @@ def test_a_topic_that_comes_grows_and_goes_is_followed() -> None:
     assert world.told(world.beat("m1", 2)) == {"a": [0, 1, 2], "late": [0]}
     world.set_topics(late=None)
     assert world.told(world.beat("m1", 3)) == {"a": [0, 1, 2]}
-    known = world.shared.state.delivering.topics
+    known = world.shared.state.delivery_topics.topics
     assert [name for name, _ in known.values()] == ["a"], "with a topic its delivery state is gone"
 
 
@@ -247,7 +247,7 @@ def test_the_members_of_a_fifo_queue_are_refused_and_told_why() -> None:
 
 def _everything(world: Sharing) -> dict[str, object]:
     state = world.shared.state
-    names = ("epoch", "metadata_hash", "target_epoch", "members", "targets", "delivering", "is_dead")
+    names = ("epoch", "metadata_hash", "target_epoch", "members", "targets", "delivery_topics", "is_dead")
     return {name: getattr(state, name) for name in names}
 
 

@@ -6,7 +6,13 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.commands import DeliveryDropped, DropAtLeaders, DropDelivery, FindDelivery, NoteDelivery
+from penstock.groups.commands import (
+    AddDeliveryState,
+    DeleteDeliveryState,
+    DeleteStateAtLeaders,
+    DeliveryStateDeleted,
+    FindDeliveryState,
+)
 from penstock.groups.share.group import ShareGroup
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -108,8 +114,8 @@ def test_it_is_listed_as_what_it_is_and_described_by_no_other_api() -> None:
 def test_it_is_known_where_a_group_has_delivery_state() -> None:
     world = Sharing()
     world.join("m1", "b")
-    assert world.replies[world.command(FindDelivery(group_id=GROUP))] == {B: "b"}
-    assert world.code(world.command(FindDelivery(group_id="nobody"))) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.replies[world.command(FindDeliveryState(group_id=GROUP))] == {B: "b"}
+    assert world.code(world.command(FindDeliveryState(group_id="nobody"))) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_group_with_members_is_not_deleted() -> None:
@@ -122,9 +128,9 @@ def test_a_group_with_members_is_not_deleted() -> None:
 def test_a_group_is_deleted_when_the_leaders_have_forgotten_it() -> None:
     world = _left()
     ticket = _delete(world)
-    assert world.effects == [DropAtLeaders(group_id=GROUP, topic_ids=frozenset((A, B)))]
+    assert world.effects == [DeleteStateAtLeaders(group_id=GROUP, topic_ids=frozenset((A, B)))]
     assert world.is_waiting(ticket)
-    world.tell(DeliveryDropped(group_id=GROUP, topic_ids=frozenset((A, B))))
+    world.tell(DeliveryStateDeleted(group_id=GROUP, topic_ids=frozenset((A, B))))
     assert _deleted(world, ticket) == ErrorCode.NONE
     assert world.state == "Dead"
     world.compact()
@@ -140,7 +146,7 @@ def test_leaders_are_asked_again_until_they_have_forgotten() -> None:
     world.restart()
     world.advance(0)
     assert len(world.effects) == 3, "whoever takes over goes on"
-    world.tell(DeliveryDropped(group_id=GROUP, topic_ids=frozenset((A, B))))
+    world.tell(DeliveryStateDeleted(group_id=GROUP, topic_ids=frozenset((A, B))))
     world.advance(5000)
     assert len(world.effects) == 3
     assert world.is_waiting(ticket), "the one that was asked is gone"
@@ -162,7 +168,7 @@ def test_a_member_that_joins_meanwhile_keeps_the_group_but_waits_for_its_topics(
     world = _left()
     ticket = _delete(world)
     assert world.told(world.join("m2", "a")) == {}
-    world.tell(DeliveryDropped(group_id=GROUP, topic_ids=frozenset((A, B))))
+    world.tell(DeliveryStateDeleted(group_id=GROUP, topic_ids=frozenset((A, B))))
     assert _deleted(world, ticket) == ErrorCode.NON_EMPTY_GROUP
     epoch = world.shared.state.members["m2"].epoch
     assert world.told(world.beat("m2", epoch)) == {"a": [0, 1, 2, 3]}
@@ -178,40 +184,40 @@ def test_a_group_without_delivery_state_is_deleted_at_once() -> None:
 
 def test_the_state_of_one_topic_is_dropped_and_the_group_stays() -> None:
     world = _left()
-    ticket = world.command(DropDelivery(group_id=GROUP, topic_ids=frozenset((B,))))
+    ticket = world.command(DeleteDeliveryState(group_id=GROUP, topic_ids=frozenset((B,))))
     assert world.is_waiting(ticket)
-    assert world.effects == [DropAtLeaders(group_id=GROUP, topic_ids=frozenset((B,)))]
-    world.tell(DeliveryDropped(group_id=GROUP, topic_ids=frozenset((B,))))
+    assert world.effects == [DeleteStateAtLeaders(group_id=GROUP, topic_ids=frozenset((B,)))]
+    world.tell(DeliveryStateDeleted(group_id=GROUP, topic_ids=frozenset((B,))))
     assert world.replies[ticket] is None
-    assert world.replies[world.command(FindDelivery(group_id=GROUP))] == {A: "a"}
-    assert world.replies[world.command(DropDelivery(group_id=GROUP, topic_ids=frozenset((B,))))] is None
+    assert world.replies[world.command(FindDeliveryState(group_id=GROUP))] == {A: "a"}
+    assert world.replies[world.command(DeleteDeliveryState(group_id=GROUP, topic_ids=frozenset((B,))))] is None
 
 
 def test_delivery_state_is_noted_before_there_is_any_and_makes_a_group() -> None:
     world = Sharing()
-    assert world.replies[world.command(NoteDelivery(group_id=GROUP, topics={B: "b"}))] is None
+    assert world.replies[world.command(AddDeliveryState(group_id=GROUP, topics={B: "b"}))] is None
     assert world.state == "Empty"
-    assert world.replies[world.command(FindDelivery(group_id=GROUP))] == {B: "b"}
+    assert world.replies[world.command(FindDeliveryState(group_id=GROUP))] == {B: "b"}
     log = len(world.log)
-    world.command(NoteDelivery(group_id=GROUP, topics={B: "b"}))
+    world.command(AddDeliveryState(group_id=GROUP, topics={B: "b"}))
     assert len(world.log) == log
     world.join("m1", "a")
-    assert world.code(world.command(NoteDelivery(group_id=GROUP, topics={A: "a"}))) == ErrorCode.NON_EMPTY_GROUP
+    assert world.code(world.command(AddDeliveryState(group_id=GROUP, topics={A: "a"}))) == ErrorCode.NON_EMPTY_GROUP
 
 
 def test_delivery_state_that_is_being_dropped_cannot_be_set() -> None:
     world = _left()
-    world.command(DropDelivery(group_id=GROUP, topic_ids=frozenset((B,))))
-    ticket = world.command(NoteDelivery(group_id=GROUP, topics={B: "b"}))
+    world.command(DeleteDeliveryState(group_id=GROUP, topic_ids=frozenset((B,))))
+    ticket = world.command(AddDeliveryState(group_id=GROUP, topics={B: "b"}))
     assert world.code(ticket) == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 @pytest.mark.parametrize(
     "command",
     [
-        DropDelivery(group_id=GROUP, topic_ids=frozenset((A,))),
-        NoteDelivery(group_id=GROUP, topics={A: "a"}),
-        FindDelivery(group_id=GROUP),
+        DeleteDeliveryState(group_id=GROUP, topic_ids=frozenset((A,))),
+        AddDeliveryState(group_id=GROUP, topics={A: "a"}),
+        FindDeliveryState(group_id=GROUP),
     ],
 )
 def test_a_consumer_group_has_no_delivery_state(command: Any) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.commands import DeliveryDropped, DropDelivery
+from penstock.groups.commands import DeleteDeliveryState, DeliveryStateDeleted
 from penstock.groups.share.group import ShareGroup
 from tests.simulation.consumer_machine import targets_in_pieces
 
@@ -90,14 +90,16 @@ class Life:
 
     def _drop(self) -> None:
         topics = frozenset(self.world.image.topics)
-        self.world.command(DropDelivery(group_id=GROUP, topic_ids=topics))
+        self.world.command(DeleteDeliveryState(group_id=GROUP, topic_ids=topics))
         if self.rng.random() < 0.7:
             self._dropped()
 
     def _dropped(self) -> None:
         group = self.world.machine.groups.get(GROUP)
         if isinstance(group, ShareGroup):
-            self.world.tell(DeliveryDropped(group_id=GROUP, topic_ids=frozenset(group.state.delivering.deleting)))
+            self.world.tell(
+                DeliveryStateDeleted(group_id=GROUP, topic_ids=frozenset(group.state.delivery_topics.deleting))
+            )
 
     def _restart(self) -> None:
         if self.rng.random() < 0.5:
@@ -139,9 +141,9 @@ class Life:
                 has = {one for one in state.members if number in self.world.assigned(one).get(name, ())}
                 assert has <= readers
                 assert bool(has) == bool(readers), f"{name}-{number} is fetched from by {has} of {readers}"
-        delivering = {name for name, _ in state.delivering.topics.values()}
+        delivering = {name for name, _ in state.delivery_topics.topics.values()}
         assert {name for one in state.members for name in self.world.assigned(one)} <= delivering
-        assert not state.delivering.deleting
+        assert not state.delivery_topics.deleting
 
 
 @pytest.mark.parametrize("number", range(LIVES))

@@ -12,7 +12,7 @@ from tests.simulation.consumer_machine import targets_in_pieces
 from tests.unit.groups.consuming import Consuming
 from tests.unit.groups.share_world import Sharing
 
-SOON_MS = 200
+SHORT_INTERVAL_MS = 200
 PIECES_MAX = 1000
 
 
@@ -35,24 +35,24 @@ def work(group: Consuming) -> int:
 def test_a_large_group_answers_first_and_assigns_soon() -> None:
     group = Consuming()
     joined = group.join("m1", "a", "b")
-    assert (joined.member_epoch, group.named(joined), joined.heartbeat_interval_ms) == (1, {}, SOON_MS)
+    assert (joined.member_epoch, group.named(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
     assert work(group) > 1
     told = group.beat("m1", 1)
     assert group.named(told) == {"a": [0, 1, 2, 3], "b": [0, 1]}
     assert told.member_epoch == 2
-    assert told.heartbeat_interval_ms > SOON_MS
+    assert told.heartbeat_interval_ms > SHORT_INTERVAL_MS
 
 
 @pytest.mark.usefixtures("pieces")
 def test_a_large_share_group_answers_first_and_assigns_soon() -> None:
     world = Sharing({"a": 3, "b": 1})
     joined = world.join("m1", "a", "b")
-    assert (joined.member_epoch, world.told(joined), joined.heartbeat_interval_ms) == (1, {}, SOON_MS)
+    assert (joined.member_epoch, world.told(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
     for _ in range(PIECES_MAX):
         world.advance(1)
     told = world.beat("m1", 1)
     assert (told.member_epoch, world.told(told)) == (2, {"a": [0, 1, 2], "b": [0]})
-    assert told.heartbeat_interval_ms > SOON_MS
+    assert told.heartbeat_interval_ms > SHORT_INTERVAL_MS
 
 
 @pytest.mark.usefixtures("pieces")
@@ -123,7 +123,7 @@ def test_a_group_is_large_by_its_members_its_topics_and_their_partitions() -> No
 
 
 def test_a_group_has_so_many_regular_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumer_group, "EXPRESSIONS_MAX", 2)
+    monkeypatch.setattr(consumer_group, "REGEXES_MAX", 2)
     group = Consuming()
     for number, text in enumerate(("a", "b", "a")):
         group.join(f"m{number}", subscribed_topic_regex=text)
@@ -132,6 +132,9 @@ def test_a_group_has_so_many_regular_expressions(monkeypatch: pytest.MonkeyPatch
     group.beat("m0", -1)
     group.beat("m2", -1)
     group.join("m3", subscribed_topic_regex="a|b")
+    group.beat("m3", group.member("m3").member_epoch, subscribed_topic_regex="a.b")
+    refused = group.refused("m4", 0, {}, **group.full(subscribed_topic_regex="c"))
+    assert refused.code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 def test_members_subscribe_to_so_many_topics_by_name_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,5 +144,7 @@ def test_members_subscribe_to_so_many_topics_by_name_all_together(monkeypatch: p
     group.join("m2", "a")
     refused = group.refused("m3", 0, {}, **group.full("a"))
     assert refused.code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    group.beat("m1", group.member("m1").member_epoch, subscribed_topic_names=["c"])
+    group.beat("m1", group.member("m1").member_epoch, subscribed_topic_names=["a", "c"])
     group.beat("m2", -1)
     group.join("m3", "a")

@@ -40,7 +40,7 @@ def test_offsets_of_a_group_that_is_to_be_deleted_go_in_pieces(coordinator: Grou
         if not counts[-1]:
             break
     assert counts == [TOMBSTONES_AT_ONCE, TOMBSTONES_AT_ONCE, 0]
-    assert len(coordinator.offsets.places(GROUP)) == 100, "these can go with the group itself"
+    assert len(coordinator.offsets.partitions_of(GROUP)) == 100, "these can go with the group itself"
 
 
 def test_offsets_of_a_group_that_is_not_there_are_not_removed(coordinator: GroupCoordinator) -> None:
@@ -51,7 +51,7 @@ def test_offsets_of_a_group_that_is_not_there_are_not_removed(coordinator: Group
 def test_offsets_of_a_deleted_topic_go_in_pieces(coordinator: GroupCoordinator) -> None:
     coordinator.image = image_of()
     counts, now_ms = [_apply(coordinator, coordinator.decide(-1, TopicsChanged(deleted=frozenset({"orders"})), 0))], 0
-    while coordinator.offsets.places(GROUP):
+    while coordinator.offsets.partitions_of(GROUP):
         assert coordinator.wake_at_ms is not None
         now_ms = max(now_ms, coordinator.wake_at_ms)
         counts.append(_apply(coordinator, coordinator.wake(now_ms)))

@@ -59,7 +59,7 @@ def end(log: Log, producer_id: int, commit: bool, *, epoch: int = 0, coordinator
 def committed_records(log: Log, high_watermark: int = ENDLESS, max_bytes: int = 700) -> list[Record]:
     """What a consumer of committed records sees, fetch by fetch: it leaves out what it is told was aborted."""
     found: list[Record] = []
-    offset, limit = log.start_offset, log.stable_end(min(high_watermark, log.end_offset))
+    offset, limit = log.start_offset, log.last_stable_offset(min(high_watermark, log.end_offset))
     while data := bytes(log.read(offset, max_bytes, limit, blocking=True)):
         whole = list(batches(data))
         coming = [(entry.first_offset, entry.producer_id) for entry in log.aborted_between(offset, _end_of(whole))]

@@ -80,7 +80,7 @@ def test_a_list_is_there_after_a_restart() -> None:
 def test_the_newest_is_taken_back() -> None:
     disk = MemoryDisk()
     found = filled(3, disk)
-    found.take_back()
+    found.remove_newest()
     assert list(found.ended_from(0)) == entries(2)
     assert measured(disk)[0].count == 2
     found.add(entries(3)[2])
@@ -192,7 +192,7 @@ def test_damage_that_comes_while_it_is_open_is_an_error_and_no_answer() -> None:
     disk = MemoryDisk()
     found = filled(3, disk)
     disk.files[PATH].write_at(ENTRY_BYTES + 3, b"\xff")
-    with pytest.raises(StorageError, match="damaged in entry 1; the next start makes it anew"):
+    with pytest.raises(StorageError, match="damaged in entry 1; restart the broker to rebuild it"):
         list(found.ended_from(0))
 
 
@@ -217,7 +217,7 @@ def test_a_file_needs_a_sync_when_it_has_changed_or_was_there_before(tmp_path: P
     found.add(entries(1)[0])
     assert found.take_unsynced() is not None
     assert found.take_unsynced() is None
-    found.take_back()
+    found.remove_newest()
     assert found.take_unsynced() is not None
     found.add(entries(1)[0])
     found.sync()

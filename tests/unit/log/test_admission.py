@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.foundation.errors import CorruptMessage, InvalidRecord, PenstockError
-from penstock.log.admission import RejectedRecords, admit, may_open, must_open
+from penstock.log.admission import RejectedRecords, admit, may_decompress, must_decompress
 from penstock.records.batch import assemble, read_client_batch
 from penstock.records.build import Record, build_batch, read_records
 from penstock.records.compression import Codec
@@ -15,26 +15,26 @@ TYPES = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY,
 
 
 def test_an_ordinary_topic_opens_nothing() -> None:
-    assert not may_open(settings())
-    assert not must_open(batch(codec=Codec.GZIP), settings())
+    assert not may_decompress(settings())
+    assert not must_decompress(batch(codec=Codec.GZIP), settings())
 
 
 def test_a_compacted_topic_opens_everything() -> None:
     for topic in (COMPACTED, settings(cleanup_policy="compact,delete")):
-        assert may_open(topic)
-        assert must_open(batch(), topic)
+        assert may_decompress(topic)
+        assert must_decompress(batch(), topic)
 
 
 @pytest.mark.parametrize("wanted", TYPES)
 def test_a_topic_with_a_codec_opens_what_comes_in_another(wanted: str) -> None:
     topic = settings(compression_type=wanted)
-    assert may_open(topic)
+    assert may_decompress(topic)
     for codec in Codec:
-        assert must_open(batch(codec=codec), topic) is (codec is not TYPES[wanted])
+        assert must_decompress(batch(codec=codec), topic) is (codec is not TYPES[wanted])
 
 
 def test_what_is_no_batch_is_not_opened_for_its_codec() -> None:
-    assert not must_open(b"short", settings(compression_type="gzip"))
+    assert not must_decompress(b"short", settings(compression_type="gzip"))
 
 
 def test_records_without_a_key_are_named_and_none_is_taken() -> None:

@@ -345,7 +345,7 @@ def test_a_transaction_that_was_open_at_a_snapshot_does_not_come_back_when_its_m
             disk.store(f"{FOLDER}/{name}", b"power loss")
     reread = log_with(disk, boot="boot-2")
     assert reread.first_open_offset is None
-    assert reread.stable_end(reread.end_offset) == reread.end_offset
+    assert reread.last_stable_offset(reread.end_offset) == reread.end_offset
 
 
 # -- the exchange
@@ -479,9 +479,9 @@ def test_a_transaction_that_truncation_opens_again_is_not_compacted() -> None:
     end_segment(log)
     end(log, 7, True)
     sync(log)
-    assert log.decided_to == 3
+    assert log.durable_stable_offset == 3
     log.truncate(2, NOW_MS)
-    assert log.decided_to == 0
+    assert log.durable_stable_offset == 0
     end(log, 7, False)
     end_segment(log)
     assert planned_without_sync(log) is None

@@ -78,12 +78,12 @@ def test_a_mapped_file_that_a_full_disk_does_not_let_be_cut_stays_as_it_was(tiny
     sent = file.read(0, 2 * MAP_BYTES_MIN, blocking=False)
     fill(tiny)
     with pytest.raises(StorageError, match="No space left"):
-        file.prepare_cut(2 * MAP_BYTES_MIN)
+        file.prepare_truncate(2 * MAP_BYTES_MIN)
     assert file.size == 3 * MAP_BYTES_MIN
     assert tiny.load("log.cut") is None
     file.append(b"")
     tiny.remove("filler")
-    file.prepare_cut(2 * MAP_BYTES_MIN)
+    file.prepare_truncate(2 * MAP_BYTES_MIN)
     fill(tiny)
     file.truncate(2 * MAP_BYTES_MIN)
     assert tiny.load("log") == bytes(sent) == b"x" * (2 * MAP_BYTES_MIN)
@@ -93,11 +93,11 @@ def test_a_copy_that_was_not_needed_after_all_is_removed(tiny: OsDisk) -> None:
     file = tiny.open("log")
     file.append(b"x" * (3 * MAP_BYTES_MIN))
     file.read(0, 2 * MAP_BYTES_MIN, blocking=False)
-    file.prepare_cut(MAP_BYTES_MIN)
+    file.prepare_truncate(MAP_BYTES_MIN)
     file.truncate(2 * MAP_BYTES_MIN)
     assert tiny.load("log") == b"x" * (2 * MAP_BYTES_MIN)
     file.read(0, MAP_BYTES_MIN, blocking=False)
-    file.prepare_cut(MAP_BYTES_MIN)
+    file.prepare_truncate(MAP_BYTES_MIN)
     file.close()
     assert tiny.names("") == ["log"]
 

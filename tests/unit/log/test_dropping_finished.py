@@ -47,7 +47,7 @@ def test_readers_pass_over_what_was_dropped() -> None:
     gone = set(bases(log)[1:3])
     wanted, size = left_without(log, gone), log.size_bytes
     freed: list[int] = []
-    log.drop_finished(gone, NOW_MS, lambda outcome: freed.append(outcome.result()))
+    log.drop_segments(gone, NOW_MS, lambda outcome: freed.append(outcome.result()))
     assert offsets_in(log) == wanted
     assert [log.size_bytes] == [size - each for each in freed]
     (first,) = records_in(log.read(min(gone), 1, ENDLESS))
@@ -58,9 +58,9 @@ def test_readers_pass_over_what_was_dropped() -> None:
 
 def test_where_a_log_begins_and_where_it_grows_stay() -> None:
     log = filled()
-    log.drop_finished({bases(log)[0], bases(log)[-1]}, NOW_MS)
+    log.drop_segments({bases(log)[0], bases(log)[-1]}, NOW_MS)
     assert offsets_in(log) == list(range(20))
-    log.drop_finished(set(bases(log)), NOW_MS)
+    log.drop_segments(set(bases(log)), NOW_MS)
     assert len(log.segments) == 2
 
 
@@ -71,7 +71,7 @@ def test_what_was_dropped_is_no_damage_to_the_next_start(boot: str) -> None:
     sync(log)
     gone = set(bases(log)[1:-1:2])
     wanted = left_without(log, gone)
-    log.drop_finished(gone, NOW_MS)
+    log.drop_segments(gone, NOW_MS)
     log.abandon()
     again = reopened(disk, boot)
     assert offsets_in(again) == wanted
@@ -85,7 +85,7 @@ def test_what_a_producer_has_sent_is_known_though_it_was_dropped() -> None:
         log.append(sent(7, number, b"%0150d" % number), 0, NOW_MS)
     log.roll(NOW_MS)
     append(log, b"x")
-    log.drop_finished(set(bases(log)), NOW_MS)
+    log.drop_segments(set(bases(log)), NOW_MS)
     log.abandon()
     again = open_at(disk, segment_bytes=1024)
     assert again.append(sent(7, 19, b"%0150d" % 19), 0, NOW_MS).repeated
@@ -103,7 +103,7 @@ def test_what_was_aborted_does_not_come_to_life() -> None:
     append(log, b"last")
     before = committed_values(log)
     ended_in = [segment.base_offset for segment in log.segments if segment.aborted.count]
-    log.drop_finished(set(bases(log)), NOW_MS)
+    log.drop_segments(set(bases(log)), NOW_MS)
     assert set(ended_in) <= set(bases(log))
     assert b"aborted" * 20 not in committed_values(log)
     assert set(committed_values(log)) <= set(before)
@@ -120,7 +120,7 @@ def test_a_crash_in_the_middle_leaves_some_of_it_and_no_damage(die_after: int, s
     kept = left_without(log, gone)
     disk.die_after(die_after)
     try:
-        log.drop_finished(gone, NOW_MS)
+        log.drop_segments(gone, NOW_MS)
     except Killed:
         pass
     else:
@@ -147,7 +147,7 @@ def test_what_producers_have_sent_is_known_though_the_log_is_cut_after_a_drop() 
         append(log, b"x")
     for name in [name for name in disk.files if name.endswith(".producers")]:
         disk.remove(name)  # as if the disk had been too full for them
-    log.drop_finished(set(bases(log)), NOW_MS)
+    log.drop_segments(set(bases(log)), NOW_MS)
     log.snapshot_producers(even_if_unchanged=True)
     log.truncate(21, NOW_MS)
     assert log.append(sent(7, 19, b"%0150d" % 19), 0, NOW_MS).repeated
@@ -164,7 +164,7 @@ def test_epochs_are_read_anew_if_power_loss_brings_back_what_was_trimmed_behind_
         log.roll(NOW_MS)
     append(log, b"last", epoch=5)
     sync(log)
-    log.drop_finished({2}, NOW_MS)
+    log.drop_segments({2}, NOW_MS)
     log.trim(3)
     assert bases(log) == [0, 4, 6, 8], "the first segment has nothing from offset 3 on: this tests nothing"
     sync(log)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from penstock.log.epochs import Epochs
+from penstock.log.epochs import LeaderEpochCache
 
 from .making import NOW_MS, append, open_at
 
@@ -13,35 +13,35 @@ UNKNOWN = (-1, -1)
 
 
 def test_an_epoch_begins_where_its_first_batch_stands() -> None:
-    epochs = Epochs()
-    assert epochs.note(3, 10)
-    assert epochs.note(5, 20)
+    epochs = LeaderEpochCache()
+    assert epochs.assign(3, 10)
+    assert epochs.assign(5, 20)
     assert epochs.entries == [(3, 10), (5, 20)]
     assert epochs.latest == 5
 
 
 def test_later_batches_of_an_epoch_change_nothing() -> None:
-    epochs = Epochs([(3, 10)])
-    assert not epochs.note(3, 15)
-    assert not epochs.note(2, 15)
+    epochs = LeaderEpochCache([(3, 10)])
+    assert not epochs.assign(3, 15)
+    assert not epochs.assign(2, 15)
     assert epochs.entries == [(3, 10)]
 
 
 def test_an_epoch_that_wrote_nothing_gives_way_to_the_next() -> None:
-    epochs = Epochs([(1, 0), (2, 10)])
-    epochs.note(4, 10)
+    epochs = LeaderEpochCache([(1, 0), (2, 10)])
+    epochs.assign(4, 10)
     assert epochs.entries == [(1, 0), (4, 10)]
-    epochs.note(6, 5)
+    epochs.assign(6, 5)
     assert epochs.entries == [(1, 0), (6, 5)]
 
 
 def test_an_epoch_that_wrote_nothing_gives_way_to_an_older_one_whose_batch_is_there() -> None:
     """A leader wrote nothing, then followed another one that has a batch from before."""
-    epochs = Epochs([(7, 10), (10, 19)])
-    assert epochs.note(8, 19)
+    epochs = LeaderEpochCache([(7, 10), (10, 19)])
+    assert epochs.assign(8, 19)
     assert epochs.entries == [(7, 10), (8, 19)]
-    assert epochs.note(13, 21)
-    assert epochs.end_of(8, log_end=30) == (8, 21)
+    assert epochs.assign(13, 21)
+    assert epochs.end_offset_for(8, log_end=30) == (8, 21)
 
 
 def test_a_follower_knows_the_epochs_of_its_batches_though_it_has_led_without_writing() -> None:
@@ -69,18 +69,18 @@ def test_a_follower_knows_the_epochs_of_its_batches_though_it_has_led_without_wr
     ],
 )
 def test_an_epoch_ends_where_the_next_one_begins(asked: int, answer: tuple[int, int]) -> None:
-    assert Epochs([(6, 10), (9, 20)]).end_of(asked, log_end=35) == answer
+    assert LeaderEpochCache([(6, 10), (9, 20)]).end_offset_for(asked, log_end=35) == answer
 
 
 def test_nothing_is_known_of_any_epoch_in_an_empty_log() -> None:
-    assert Epochs().end_of(0, log_end=0) == UNKNOWN
-    assert Epochs().latest == -1
-    assert Epochs().at(0) == -1
+    assert LeaderEpochCache().end_offset_for(0, log_end=0) == UNKNOWN
+    assert LeaderEpochCache().latest == -1
+    assert LeaderEpochCache().at(0) == -1
 
 
 @pytest.mark.parametrize(("offset", "epoch"), [(9, -1), (10, 6), (19, 6), (20, 9), (1000, 9)])
 def test_an_offset_has_the_epoch_that_began_last_before_it(offset: int, epoch: int) -> None:
-    assert Epochs([(6, 10), (9, 20)]).at(offset) == epoch
+    assert LeaderEpochCache([(6, 10), (9, 20)]).at(offset) == epoch
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def test_an_offset_has_the_epoch_that_began_last_before_it(offset: int, epoch: i
     ],
 )
 def test_a_log_that_ends_earlier_forgets_the_epochs_after_its_end(end: int, kept: list[tuple[int, int]]) -> None:
-    epochs = Epochs([(1, 0), (2, 10), (3, 20)])
-    assert epochs.cut_end(end) is (len(kept) < 3)
+    epochs = LeaderEpochCache([(1, 0), (2, 10), (3, 20)])
+    assert epochs.truncate_from_end(end) is (len(kept) < 3)
     assert epochs.entries == kept
 
 
@@ -111,21 +111,21 @@ def test_a_log_that_ends_earlier_forgets_the_epochs_after_its_end(end: int, kept
     ],
 )
 def test_a_log_that_starts_later_begins_in_the_epoch_it_starts_in(start: int, kept: list[tuple[int, int]]) -> None:
-    epochs = Epochs([(1, 5), (2, 10), (3, 20)])
-    assert epochs.cut_start(start) is (kept != [(1, 5), (2, 10), (3, 20)])
+    epochs = LeaderEpochCache([(1, 5), (2, 10), (3, 20)])
+    assert epochs.truncate_from_start(start) is (kept != [(1, 5), (2, 10), (3, 20)])
     assert epochs.entries == kept
 
 
 def test_epochs_are_read_back() -> None:
-    epochs = Epochs([(1, 5), (2**31 - 1, 2**62)])
-    assert Epochs.load(epochs.dump()).entries == epochs.entries
-    assert Epochs.load(Epochs().dump()).entries == []
+    epochs = LeaderEpochCache([(1, 5), (2**31 - 1, 2**62)])
+    assert LeaderEpochCache.load(epochs.dump()).entries == epochs.entries
+    assert LeaderEpochCache.load(LeaderEpochCache().dump()).entries == []
 
 
 @pytest.mark.parametrize("data", [b"", b"\0" * 40, b"[[1, 2], [3", b"[1, 2]", b"[[1]]", b"7", b'{"1": 2}', b"\xff"])
 def test_epochs_that_are_damaged_are_not_taken_for_none(data: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        Epochs.load(data)
+        LeaderEpochCache.load(data)
 
 
 @given(
@@ -136,20 +136,20 @@ def test_epochs_that_are_damaged_are_not_taken_for_none(data: bytes) -> None:
 @examples(max_examples=100, deadline=None)
 def test_epochs_say_what_every_batch_in_the_log_says(steps: list[tuple[int, int]], start: int, end: int) -> None:
     """Against a log in which each offset knows its own epoch."""
-    epochs, model, epoch = Epochs(), [], 0
+    epochs, model, epoch = LeaderEpochCache(), [], 0
     for more, count in steps:
         epoch += more
-        epochs.note(epoch, len(model))
+        epochs.assign(epoch, len(model))
         model += [epoch] * count
     end = min(end, len(model))
     start = min(start, end)
-    epochs.cut_end(end)
-    epochs.cut_start(start)
+    epochs.truncate_from_end(end)
+    epochs.truncate_from_start(start)
     for offset in range(start, end):
         assert epochs.at(offset) == model[offset]
     for asked in set(model[start:end]):
         last = max(offset for offset in range(start, end) if model[offset] == asked)
-        assert epochs.end_of(asked, end) == (asked, last + 1)
+        assert epochs.end_offset_for(asked, end) == (asked, last + 1)
     entries = epochs.entries
     assert entries == sorted(entries)
     assert len({begin for _, begin in entries}) == len(entries)

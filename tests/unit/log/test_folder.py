@@ -119,9 +119,9 @@ def test_what_is_left_of_a_removed_log_is_known_for_it_when_power_is_lost(seed: 
         folder.remove([ORDERS])
     disk.lose_power()
     again = LogFolder(disk)
-    assert not again.is_left(OTHERS)
+    assert not again.is_leftover(OTHERS)
     found = disk.names(ORDERS)
-    assert again.is_left(ORDERS) if found and found != whole else not again.is_lost(ORDERS)
+    assert again.is_leftover(ORDERS) if found and found != whole else not again.is_lost(ORDERS)
 
 
 def test_logs_that_nobody_knows_are_strays(disk: OsDisk) -> None:

@@ -124,7 +124,7 @@ def test_a_sync_that_began_before_segments_were_dropped_does_not_deny_the_gap(se
     log.io = IoQueue(threads.run)
     append(log, b"more")
     sync_soon(log)
-    log.drop_finished({segment.base_offset for segment in log.segments[1:-1]}, NOW_MS)
+    log.drop_segments({segment.base_offset for segment in log.segments[1:-1]}, NOW_MS)
     threads.run_all()
     assert log.checkpoint.has_holes
     disk.sync_folder("")

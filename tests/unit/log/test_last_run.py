@@ -32,7 +32,7 @@ def test_a_machine_that_stops_under_a_process_is_noticed(
         before.end()
     after = LastRun(OsDisk(tmp_path), boot_id)
     assert after.lost_power is lost_power
-    after.told()
+    after.mark_loss_reported()
     assert not LastRun(OsDisk(tmp_path), boot_id).lost_power, "the cluster knows, and it is over"
 
 
@@ -47,7 +47,7 @@ def test_lost_power_is_not_forgotten_before_the_cluster_was_told(tmp_path: Path,
             before.end()
     after = LastRun(OsDisk(tmp_path), boot_id)
     assert after.lost_power
-    after.told()
+    after.mark_loss_reported()
     after.end()
     assert not LastRun(OsDisk(tmp_path), "boot-4").lost_power
 

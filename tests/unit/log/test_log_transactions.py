@@ -139,7 +139,7 @@ def test_a_sequence_that_comes_again_with_other_records_is_no_repetition() -> No
     log = open_at()
     write(log, 7, 0, b"forgotten")
     end(log, 7, False)
-    with pytest.raises(OutOfOrderSequence, match="sequence 0 again, with other records than those at offset 0"):
+    with pytest.raises(OutOfOrderSequence, match="reused sequence 0 for other records than those at offset 0"):
         write(log, 7, 0, b"another", timestamp_ms=NOW_MS + 10)
     assert write(log, 7, 0, b"forgotten").repeated
     assert not write(log, 7, 1, b"next", timestamp_ms=NOW_MS + 10).repeated
@@ -181,15 +181,15 @@ def test_an_older_coordinator_writes_no_marker() -> None:
 def test_nothing_from_the_first_open_transaction_on_is_stable() -> None:
     log = open_at()
     append(log, b"a")
-    assert (log.first_open_offset, log.stable_end(1)) == (None, 1)
+    assert (log.first_open_offset, log.last_stable_offset(1)) == (None, 1)
     write(log, 7, 0, b"b")
     append(log, b"c")
     write(log, 8, 0, b"d")
-    assert (log.first_open_offset, log.stable_end(4)) == (1, 1)
+    assert (log.first_open_offset, log.last_stable_offset(4)) == (1, 1)
     end(log, 7, True)
-    assert (log.first_open_offset, log.stable_end(5)) == (3, 3)
+    assert (log.first_open_offset, log.last_stable_offset(5)) == (3, 3)
     end(log, 8, False)
-    assert (log.first_open_offset, log.stable_end(6)) == (None, 6)
+    assert (log.first_open_offset, log.last_stable_offset(6)) == (None, 6)
 
 
 def test_a_transaction_ends_when_its_marker_is_committed() -> None:
@@ -198,16 +198,16 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     append(log, b"b")
     assert end(log, 7, True) == 2
     assert log.first_open_offset is None
-    assert [log.stable_end(watermark) for watermark in (0, 1, 2)] == [0, 0, 0]
-    assert log.stable_end(3) == 3
+    assert [log.last_stable_offset(watermark) for watermark in (0, 1, 2)] == [0, 0, 0]
+    assert log.last_stable_offset(3) == 3
 
 
 def test_what_lies_behind_the_high_watermark_holds_back_no_one() -> None:
     log = open_at()
     append(log, b"a")
     write(log, 7, 0, b"b")
-    assert log.stable_end(1) == 1
-    assert log.stable_end(0) == 0
+    assert log.last_stable_offset(1) == 1
+    assert log.last_stable_offset(0) == 0
 
 
 def test_what_retention_took_of_an_open_transaction_holds_back_no_one() -> None:
@@ -217,10 +217,10 @@ def test_what_retention_took_of_an_open_transaction_holds_back_no_one() -> None:
         append(log, b"y" * 600)
     log.trim(3)
     assert log.first_open_offset == 0
-    assert log.stable_end(log.end_offset) == 3
+    assert log.last_stable_offset(log.end_offset) == 3
     write(log, 7, 1, b"z")
     marker = end(log, 7, False)
-    assert log.stable_end(log.end_offset) == log.end_offset
+    assert log.last_stable_offset(log.end_offset) == log.end_offset
     assert log.aborted_between(3, log.end_offset) == [AbortedTransaction(7, 0, marker, marker + 1)]
     assert committed_values(log) == [b"y" * 600] * 2
 
@@ -233,7 +233,7 @@ def test_retention_takes_segments_of_open_transactions_too() -> None:
     retention.enforce(log, NOW_MS, log.end_offset)
     assert log.start_offset == 3
     assert log.is_in_transaction(7, 0)
-    assert log.stable_end(4) == 3
+    assert log.last_stable_offset(4) == 3
 
 
 def test_thousands_of_open_transactions_are_kept_in_order() -> None:
@@ -245,7 +245,7 @@ def test_thousands_of_open_transactions_are_kept_in_order() -> None:
     assert log.first_open_offset == 1
     for producer_id in range(1, 3000, 2):
         end(log, producer_id, False)
-    assert log.stable_end(log.end_offset) == log.end_offset
+    assert log.last_stable_offset(log.end_offset) == log.end_offset
     assert len(log.aborted_between(0, log.end_offset)) == 1500
 
 
@@ -358,7 +358,7 @@ def test_records_are_found_by_time_only_below_the_last_stable_offset() -> None:
     log = open_at()
     append(log, b"a", timestamp_ms=NOW_MS)
     write(log, 7, 0, b"b", timestamp_ms=NOW_MS + 10)
-    stable = log.stable_end(log.end_offset)
+    stable = log.last_stable_offset(log.end_offset)
     assert find_time(log, NOW_MS, stable) == (NOW_MS, 0)
     assert find_time(log, NOW_MS + 5, stable) is None
     assert find_time(log, NOW_MS + 5, log.end_offset) == (NOW_MS + 10, 1)
@@ -379,7 +379,7 @@ def test_on_a_full_disk_a_transaction_is_not_aborted_by_halves() -> None:
         except StorageError:
             assert log.is_in_transaction(7, 0)
             assert log.aborted_between(0, log.end_offset) == []
-            assert (log.end_offset, log.stable_end(1), log.segments[0].aborted.count) == (1, 0, 0)
+            assert (log.end_offset, log.last_stable_offset(1), log.segments[0].aborted.count) == (1, 0, 0)
             disk.free_bytes = 1000
             end(log, 7, True)
             assert committed_values(log) == [b"a"]
@@ -426,7 +426,7 @@ def test_whatever_happens_readers_see_what_was_committed(
             open_.pop(producer, None)
             records = [(at, v, what if state == f"open {producer}" else state) for at, v, state in records]
     stable = min(open_.values(), default=log.end_offset)
-    assert log.stable_end(log.end_offset) == stable
+    assert log.last_stable_offset(log.end_offset) == stable
     seen = [value for offset, value, state in records if offset < stable and state in ("plain", "commit")]
     assert committed_values(log, max_bytes=max_bytes) == seen
     aborted = log.aborted_between(0, stable)

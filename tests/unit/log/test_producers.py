@@ -99,7 +99,7 @@ def test_nothing_takes_the_place_of_a_first_batch_that_was_refused_for_now() -> 
     state.refuse(header(1), FULL)
     state.refuse(header(0), FULL)
     state.refuse(header(2), FULL)
-    with pytest.raises(StorageError, match="sent sequence 3; 0 was refused before it"):
+    with pytest.raises(StorageError, match="sent sequence 3; 0 was rejected before it"):
         state.check(header(3))
     take(state, header(0), 10)
     take(state, header(1), 11)
@@ -111,7 +111,7 @@ def test_what_follows_a_batch_that_was_refused_for_now_is_refused_for_the_same_r
     take(state, header(0), 10)
     state.refuse(header(1), FULL)
     for sequence in (2, 3):
-        with pytest.raises(StorageError, match=f"sent sequence {sequence}; 1 was refused before it"):
+        with pytest.raises(StorageError, match=f"sent sequence {sequence}; 1 was rejected before it"):
             state.check(header(sequence))
     assert take(state, header(0), 10) is not None, "one that was taken before is known as such"
     take(state, header(1), 11)
@@ -124,7 +124,7 @@ def test_what_was_refused_and_taken_later_does_not_stand_for_what_is_refused_nex
     state = with_sequences(0)
     for sequence in (1, 2, 3):
         state.refuse(header(sequence), FULL)
-        with pytest.raises(StorageError, match=f"{sequence} was refused before it"):
+        with pytest.raises(StorageError, match=f"{sequence} was rejected before it"):
             state.check(header(sequence + 1))
         take(state, header(sequence), 200 + sequence)
 
@@ -280,7 +280,7 @@ def test_a_batch_of_a_transaction_that_is_sent_again_is_recognised_even_when_tha
 def test_a_plain_batch_in_the_middle_of_a_transaction_is_refused() -> None:
     state = Producers()
     begun(state, 0, 10)
-    with pytest.raises(InvalidTxnState, match="plain batch in the middle of its transaction") as refused:
+    with pytest.raises(InvalidTxnState, match="non-transactional batch while its transaction is open") as refused:
         state.check(header(1))
     assert refused.value.code == ErrorCode.INVALID_TXN_STATE
     with pytest.raises(InvalidTxnState):
@@ -352,7 +352,7 @@ def test_an_older_coordinator_ends_nothing() -> None:
     ended(state, 11, coordinator=5)
     assert state.by_id[7].coordinator_epoch == 5
     begun(state, 1, 12)
-    with pytest.raises(TransactionCoordinatorFenced, match="has epoch 4, a newer one with 5") as refused:
+    with pytest.raises(TransactionCoordinatorFenced, match="has epoch 4, but one with the newer epoch 5") as refused:
         state.check_marker(ProducerKey(7, 0), 4)
     assert refused.value.code == ErrorCode.TRANSACTION_COORDINATOR_FENCED
     state.check_marker(ProducerKey(7, 0), 5)
@@ -406,8 +406,8 @@ def test_an_emptied_control_batch_tells_an_epoch_and_nothing_else() -> None:
 
 def test_producers_that_are_silent_for_long_are_forgotten() -> None:
     state = Producers()
-    for producer_id, heard_ms in ((1, 100), (2, 200), (3, 300)):
-        take(state, header(0, producer_id=producer_id), 0, now_ms=heard_ms)
+    for producer_id, last_seen_ms in ((1, 100), (2, 200), (3, 300)):
+        take(state, header(0, producer_id=producer_id), 0, now_ms=last_seen_ms)
     changes = state.changes
     assert state.expire(before_ms=200) == 1
     assert sorted(state.by_id) == [2, 3]
@@ -452,7 +452,7 @@ def test_with_as_many_open_transactions_as_are_allowed_no_one_new_is_taken() -> 
     state = Producers(limit=2)
     begun(state, 0, 10, producer_id=1)
     begun(state, 0, 11, producer_id=2)
-    with pytest.raises(StorageError, match="2 transactions are open here"):
+    with pytest.raises(StorageError, match="has 2 open transactions"):
         state.check(header(0, producer_id=3))
     with pytest.raises(StorageError):
         state.check_own(own(3, 0))
@@ -492,7 +492,7 @@ def test_eviction_looks_at_a_bounded_number_of_producers() -> None:
             return super().__getitem__(known)
 
     state = Producers(limit=50_000)
-    state.by_id = Counted({known: Producer(epoch=0, heard_ms=known) for known in range(50_000)})
+    state.by_id = Counted({known: Producer(epoch=0, last_seen_ms=known) for known in range(50_000)})
     state.apply(header(0, producer_id=50_001), 0, NOW_MS, NOW_MS)
     assert 0 < state.by_id.looked_at <= 3 * EVICTION_SCAN
     assert 0 not in state.by_id
@@ -532,7 +532,7 @@ def test_all_transactions_are_forgotten_at_once() -> None:
     begun(state, 0, 11, producer_id=2)
     ended(state, 12, producer_id=1)
     state.forget_transactions()
-    assert state.open.are_decided
+    assert state.open.is_empty
     assert not state.is_in_transaction(2, 0)
     assert sorted(state.by_id) == [1, 2]
 
@@ -566,10 +566,10 @@ def state_of(steps: list[tuple[int, int, int, int]]) -> Producers:
 def plain(state: Producers | None) -> tuple[list[object], list[object]]:
     assert state is not None
     found = [
-        (known, p.epoch, p.heard_ms, p.coordinator_epoch, p.first_offset, list(p.batches))
+        (known, p.epoch, p.last_seen_ms, p.coordinator_epoch, p.first_offset, list(p.batches))
         for known, p in state.by_id.items()
     ]
-    undecided: list[object] = [state.open.first_undecided(watermark) for watermark in range(0, 410, 10)]
+    undecided: list[object] = [state.open.first_unstable_offset(watermark) for watermark in range(0, 410, 10)]
     return list(found), undecided
 
 
@@ -589,7 +589,7 @@ def test_a_frozen_state_does_not_change_any_more() -> None:
     """It is encoded on a thread, while the log goes on."""
     state = with_sequences(0, 1)
     begun(state, 0, 10, producer_id=8)
-    written, frozen = state.snapshot(), state.freeze()
+    written, frozen = state.snapshot(), state.take_snapshot()
     take(state, header(2), 20)
     take(state, header(0, producer_id=9), 21)
     ended(state, 22, producer_id=8)
@@ -618,6 +618,6 @@ def test_a_snapshot_of_before_there_were_transactions_is_read() -> None:
     state = Producers.restore(struct.pack(">4sI", b"PSP2", zlib.crc32(body)) + body)
     assert state is not None
     known = state.by_id[7]
-    assert (known.epoch, known.heard_ms, known.first_offset, known.coordinator_epoch) == (3, NOW_MS, -1, -1)
+    assert (known.epoch, known.last_seen_ms, known.first_offset, known.coordinator_epoch) == (3, NOW_MS, -1, -1)
     assert list(known.batches) == [SentBatch(0, 1, 10, 11, NOW_MS), SentBatch(2, 2, 12, 12, NOW_MS)]
-    assert state.open.are_decided
+    assert state.open.is_empty

@@ -236,7 +236,7 @@ def test_every_way_to_tear_a_batch_that_the_checkpoint_vouches_for_is_damage(dis
     whole = path.read_bytes()
     for missing in range(1, RECORD_BYTES + 1):
         path.write_bytes(whole[:-missing])
-        with pytest.raises(DamagedLog, match="vouche"):
+        with pytest.raises(DamagedLog, match="checkpoint covers"):
             recovered(disk)
         assert path.stat().st_size == len(whole) - missing
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from penstock.log.disk import OsDisk
-from penstock.log.epochs import Epochs
+from penstock.log.epochs import LeaderEpochCache
 
 from .making import BOOT, FOLDER, NOW_MS, append, batch, sent, sync
 from .recovering import OTHER_BOOT, filled, killed, last_segment, recovered, write
@@ -27,7 +27,7 @@ def test_a_list_of_epochs_that_is_older_than_the_log_is_not_believed(
     disk: OsDisk, folder: Path, boot: str, older: list[tuple[int, int]]
 ) -> None:
     filled(disk).close()
-    (folder / "epochs").write_bytes(Epochs(older).dump())
+    (folder / "epochs").write_bytes(LeaderEpochCache(older).dump())
     found = recovered(disk, boot).log.epochs
     assert found.at(11) == 2
     assert found.at(0) == 0

@@ -77,7 +77,7 @@ def test_what_is_there_already_is_not_taken_again() -> None:
     leader, follower = open_at(), open_at()
     append(leader, b"one")
     copy(leader, follower)
-    with pytest.raises(StorageError, match="ends at 1, its leader sent offset 0"):
+    with pytest.raises(StorageError, match="ends at offset 1, but the leader sent offset 0"):
         follower.append_replica(leader.read(0, 1 << 20, ENDLESS, blocking=True), NOW_MS)
 
 
@@ -148,7 +148,7 @@ def reconcile(leader: Log, following: Following) -> None:
         )
         divergence = epoch_divergence(leader, wanted)
         if divergence is not None:
-            following.cut(following.diverged_at(divergence.epoch, divergence.end_offset), NOW_MS)
+            following.truncate(following.diverged_at(divergence.epoch, divergence.end_offset), NOW_MS)
         elif offset < leader.end_offset:
             data = leader.read(offset, 300, leader.end_offset, blocking=True)
             following.take(data, leader.end_offset, leader.start_offset, NOW_MS)
@@ -202,5 +202,5 @@ def test_what_the_leader_has_trimmed_goes() -> None:
     copy(leader, following.log)
     following.take(b"", 3, 2, NOW_MS)
     assert following.log.start_offset == 2
-    following.start_over(9, NOW_MS)
+    following.restart_at(9, NOW_MS)
     assert (following.position.offset, following.high_watermark) == (9, 9)

@@ -10,19 +10,21 @@ from hypothesis import strategies as st
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import Disk
 from penstock.log.memory import MemoryDisk
-from penstock.log.segment import Place, Segment, segment_name
+from penstock.log.segment import BatchPosition, Segment, segment_name
 
 from .making import FOLDER, NOW_MS, batch
 
 
-def put(segment: Segment, base: int, *values: bytes, timestamp_ms: int = NOW_MS, interval: int = 200) -> Place:
+def put(
+    segment: Segment, base: int, *values: bytes, timestamp_ms: int = NOW_MS, interval: int = 200
+) -> BatchPosition:
     data = batch(*values, timestamp_ms=timestamp_ms, base_offset=base)
     position, last = segment.size, base + len(values) - 1
     segment.append(data, base, last, timestamp_ms, interval)
-    return Place(position, len(data), base, last)
+    return BatchPosition(position, len(data), base, last)
 
 
-def filled(disk: Disk, base: int = 1000, count: int = 50, interval: int = 200) -> tuple[Segment, list[Place]]:
+def filled(disk: Disk, base: int = 1000, count: int = 50, interval: int = 200) -> tuple[Segment, list[BatchPosition]]:
     """Batches of one to three records with gaps between some, as after compaction."""
     segment, places, offset = Segment(disk, FOLDER, base), [], base
     for number in range(count):
@@ -32,7 +34,7 @@ def filled(disk: Disk, base: int = 1000, count: int = 50, interval: int = 200) -
     return segment, places
 
 
-def check(segment: Segment, places: list[Place]) -> None:
+def check(segment: Segment, places: list[BatchPosition]) -> None:
     for offset in range(places[0].base_offset - 2, places[-1].last_offset + 3):
         number = bisect_left(places, offset, key=lambda place: place.last_offset)
         assert segment.locate(offset) == (places[number] if number < len(places) else None)

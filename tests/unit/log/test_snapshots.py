@@ -36,7 +36,7 @@ def segment_with(disk: MemoryDisk | FullDisk, base: int, *sequences: int) -> Seg
 def test_the_newest_snapshot_and_those_at_segments_are_kept() -> None:
     snapshots = Snapshots(MemoryDisk(), FOLDER)
     for offset in (10, 20, 30, 40, 50):
-        assert snapshots.save(offset, state(0).freeze())
+        assert snapshots.save(offset, state(0).take_snapshot())
     snapshots.prune([20, 35, 40])
     assert snapshots.offsets() == [20, 40, 50]
     snapshots.prune([])
@@ -46,7 +46,7 @@ def test_the_newest_snapshot_and_those_at_segments_are_kept() -> None:
 def test_a_full_disk_takes_no_snapshot() -> None:
     disk = FullDisk(MemoryDisk(), 0)
     snapshots = Snapshots(disk, FOLDER)
-    assert not snapshots.save(10, state(0).freeze())
+    assert not snapshots.save(10, state(0).take_snapshot())
     assert snapshots.offsets() == []
 
 
@@ -54,7 +54,7 @@ def test_the_state_is_the_last_snapshot_and_the_batches_after_it() -> None:
     disk = MemoryDisk()
     snapshots = Snapshots(disk, FOLDER)
     segments = [segment_with(disk, 0, 0, 1, 2), segment_with(disk, 3, 3, 4)]
-    snapshots.save(2, state(0, 1).freeze())
+    snapshots.save(2, state(0, 1).take_snapshot())
     assert known(snapshots.restore(segments, 5, NOW_MS)) == [0, 1, 2, 3, 4]
 
 
@@ -69,7 +69,7 @@ def test_without_a_snapshot_all_batches_are_read() -> None:
 def test_a_snapshot_outlives_the_segments_before_it() -> None:
     disk = MemoryDisk()
     snapshots = Snapshots(disk, FOLDER)
-    snapshots.save(3, state(0, 1, 2).freeze())
+    snapshots.save(3, state(0, 1, 2).take_snapshot())
     assert known(snapshots.restore([segment_with(disk, 3, 3, 4)], 5, NOW_MS)) == [0, 1, 2, 3, 4]
 
 
@@ -77,8 +77,8 @@ def test_snapshots_after_the_end_are_removed_and_not_believed() -> None:
     disk = MemoryDisk()
     snapshots = Snapshots(disk, FOLDER)
     segments = [segment_with(disk, 0, 0, 1, 2)]
-    snapshots.save(2, state(0, 1).freeze())
-    snapshots.save(9, state(0, 1, 2, 3, 4, 5, 6, 7, 8).freeze())
+    snapshots.save(2, state(0, 1).take_snapshot())
+    snapshots.save(9, state(0, 1, 2, 3, 4, 5, 6, 7, 8).take_snapshot())
     assert known(snapshots.restore(segments, 3, NOW_MS)) == [0, 1, 2]
     assert snapshots.offsets() == [2]
 
@@ -88,8 +88,8 @@ def test_a_damaged_snapshot_gives_way_to_the_one_before(damage: bytes) -> None:
     disk = MemoryDisk()
     snapshots = Snapshots(disk, FOLDER)
     segments = [segment_with(disk, 0, 0, 1, 2, 3)]
-    snapshots.save(1, state(0).freeze())
-    snapshots.save(3, state(0, 1, 2).freeze())
+    snapshots.save(1, state(0).take_snapshot())
+    snapshots.save(3, state(0, 1, 2).take_snapshot())
     disk.store(f"{FOLDER}/{3:020d}.producers", damage)
     assert known(snapshots.restore(segments, 4, NOW_MS)) == [0, 1, 2, 3]
     assert snapshots.offsets() == [1]
@@ -104,7 +104,7 @@ def test_a_log_of_producers_without_ids_has_no_state() -> None:
 def test_older_snapshots_are_removed_on_demand() -> None:
     snapshots = Snapshots(MemoryDisk(), FOLDER)
     for offset in (10, 20, 30):
-        snapshots.save(offset, state(0).freeze())
+        snapshots.save(offset, state(0).take_snapshot())
     assert snapshots.has_before(11)
     assert not snapshots.has_before(10)
     snapshots.remove_before(20)
@@ -180,7 +180,7 @@ def test_what_is_not_known_is_found_though_the_newest_snapshot_is_younger(known_
     disk = MemoryDisk()
     snapshots = Snapshots(disk, FOLDER)
     segments = transactions_in(disk)
-    snapshots.save(9, whole.freeze())
+    snapshots.save(9, whole.take_snapshot())
     for entry in ABORTED:
         if entry.last_offset < known_to:
             segments[entry.last_offset >= 5].aborted.add(entry)
@@ -198,6 +198,6 @@ def test_transactions_of_a_snapshot_from_before_the_log_are_not_believed() -> No
     before.apply(header, 0, NOW_MS, NOW_MS)
     segments = [Segment(disk, FOLDER, 4)]
     for offset, first in ((4, 0), (3, None)):
-        snapshots.save(offset, before.freeze())
+        snapshots.save(offset, before.take_snapshot())
         assert snapshots.restore(segments, 4, NOW_MS).open.first_offset == first
         snapshots.remove_before(9)

@@ -225,7 +225,7 @@ def test_a_truncation_that_the_disk_breaks_off_leaves_a_log_that_is_not_to_be_us
         raise StorageError("input/output error")
 
     monkeypatch.setattr(log.disk, "sync_folder", fail)
-    with pytest.raises(TornLog, match="could not be cut to offset 3: input/output error"):
+    with pytest.raises(TornLog, match="could not be truncated to offset 3: input/output error"):
         log.truncate(3, NOW_MS)
 
 

@@ -7,14 +7,14 @@ from hypothesis import strategies as st
 
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
-from penstock.log.times import Found, find_time, latest_timestamp
+from penstock.log.times import TimestampAndOffset, find_time, latest_timestamp
 from penstock.records.build import Record, build_batch
 
 from .compacting import compact, compacted_log, end_segment, put
 from .making import ENDLESS, NOW_MS, append, open_at
 
 
-def find_latest_record(log: Log, limit: int) -> Found | None:
+def find_latest_record(log: Log, limit: int) -> TimestampAndOffset | None:
     """The record with the latest time; the first, if several have it."""
     latest = latest_timestamp(log)
     return find_time(log, latest, limit) if latest >= 0 else None

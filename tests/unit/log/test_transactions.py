@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from penstock.log.transactions import AbortedTransaction, Cleaning, OpenTransactions
+from penstock.log.transactions import AbortedTransaction, CleanedTransactions, OpenTransactions
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
 
@@ -20,15 +20,15 @@ COMMIT, ABORT = Marker(True, 0), Marker(False, 0)
 
 def test_the_oldest_open_transaction_holds_back_readers() -> None:
     found = OpenTransactions()
-    assert (found.first_offset, found.first_undecided(100)) == (None, None)
+    assert (found.first_offset, found.first_unstable_offset(100)) == (None, None)
     for first in (10, 20, 30):
         found.begin(first)
     found.end(20, 40)
-    assert (found.first_offset, found.first_undecided(100), len(found)) == (10, 10, 2)
+    assert (found.first_offset, found.first_unstable_offset(100), len(found)) == (10, 10, 2)
     found.end(10, 50)
-    assert (found.first_offset, found.first_undecided(100), len(found)) == (30, 30, 1)
+    assert (found.first_offset, found.first_unstable_offset(100), len(found)) == (30, 30, 1)
     found.end(30, 60)
-    assert (found.first_offset, found.first_undecided(100), len(found)) == (None, None, 0)
+    assert (found.first_offset, found.first_unstable_offset(100), len(found)) == (None, None, 0)
 
 
 def test_a_transaction_is_decided_when_its_marker_is_below_the_high_watermark() -> None:
@@ -36,11 +36,11 @@ def test_a_transaction_is_decided_when_its_marker_is_below_the_high_watermark() 
     found.begin(10)
     found.end(10, 20)
     assert found.first_offset is None
-    assert not found.are_decided
-    assert found.first_undecided(10) == 10
-    assert found.first_undecided(20) == 10, "the marker itself is at 20"
-    assert found.first_undecided(21) is None
-    assert found.are_decided
+    assert not found.is_empty
+    assert found.first_unstable_offset(10) == 10
+    assert found.first_unstable_offset(20) == 10, "the marker itself is at 20"
+    assert found.first_unstable_offset(21) is None
+    assert found.is_empty
 
 
 def test_an_older_one_whose_marker_is_late_outlasts_a_younger_one_that_is_open() -> None:
@@ -48,16 +48,16 @@ def test_an_older_one_whose_marker_is_late_outlasts_a_younger_one_that_is_open()
     found.begin(10)
     found.begin(15)
     found.end(10, 20)
-    assert found.first_undecided(20) == 10
-    assert found.first_undecided(21) == 15
+    assert found.first_unstable_offset(20) == 10
+    assert found.first_unstable_offset(21) == 15
 
 
 def test_the_oldest_but_one_is_found() -> None:
     found = OpenTransactions()
     found.begin(10)
-    assert found.first_but(10) is None
+    assert found.first_except(10) is None
     found.begin(20)
-    assert (found.first_but(10), found.first_but(20)) == (20, 10)
+    assert (found.first_except(10), found.first_except(20)) == (20, 10)
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=60), st.lists(st.integers(0, 60)))
@@ -77,7 +77,7 @@ def test_any_order_of_beginnings_and_ends_agrees_with_a_list(
         if watermarks:
             high_watermark = min(offset + 1, max(high_watermark, watermarks.pop()))
         undecided = [*open_.values(), *(first for first, last in ended if last >= high_watermark)]
-        assert found.first_undecided(high_watermark) == min(undecided, default=None)
+        assert found.first_unstable_offset(high_watermark) == min(undecided, default=None)
         assert found.first_offset == min(open_.values(), default=None)
 
 
@@ -92,9 +92,9 @@ def marker(offset: int, producer_id: int = 7) -> BatchHeader:
     return read_header(marker_of(producer_id))._replace(base_offset=offset)
 
 
-def cleaning(aborted: Iterable[AbortedTransaction] = ()) -> Cleaning:
-    found = Cleaning()
-    found.expect(aborted)
+def cleaning(aborted: Iterable[AbortedTransaction] = ()) -> CleanedTransactions:
+    found = CleanedTransactions()
+    found.add_aborted(aborted)
     return found
 
 
@@ -120,7 +120,7 @@ def test_a_transaction_that_is_expected_twice_is_there_once() -> None:
     aborted = AbortedTransaction(7, 10, 20, 21)
     found = cleaning([aborted, AbortedTransaction(7, 30, 40, 41)])
     assert found.is_aborted(data(10))
-    found.expect([aborted])
+    found.add_aborted([aborted])
     assert found.is_aborted(data(15))
     assert found.end(marker(20), ABORT) == (True, aborted)
     assert not found.is_aborted(data(25))

@@ -47,7 +47,7 @@ def facts(log: Log) -> tuple[object, ...]:
     }
     return (
         log.first_open_offset,
-        log.stable_end(log.end_offset),
+        log.last_stable_offset(log.end_offset),
         log.aborted_between(0, log.end_offset),
         log.newest_abort,
         log.has_transactions,
@@ -90,7 +90,7 @@ def test_a_log_in_which_all_is_decided_and_committed_counts_as_plain() -> None:
     log = open_at(disk)
     write(log, 7, 0, b"a")
     end(log, 7, True)
-    log.stable_end(log.end_offset)
+    log.last_stable_offset(log.end_offset)
     log.close()
     assert not open_at(disk).has_transactions
 
@@ -259,7 +259,7 @@ def test_a_transaction_that_may_have_ended_in_what_is_gone_is_not_open_for_ever(
     again = open_at(disk, boot=OTHER_BOOT, **SMALL)
     assert again.producers.by_id[7].epoch == 0
     assert again.first_open_offset is None
-    assert again.stable_end(again.end_offset) == again.end_offset
+    assert again.last_stable_offset(again.end_offset) == again.end_offset
 
 
 def test_an_open_transaction_outlives_the_segment_it_began_in(tmp_path: Path) -> None:
@@ -271,7 +271,7 @@ def test_an_open_transaction_outlives_the_segment_it_began_in(tmp_path: Path) ->
     log.abandon()
     again = open_at(OsDisk(tmp_path), **SMALL)
     assert again.is_in_transaction(7, 0)
-    assert again.stable_end(again.end_offset) == 3
+    assert again.last_stable_offset(again.end_offset) == 3
 
 
 # -- truncation
@@ -296,7 +296,7 @@ def test_truncation_takes_back_beginnings() -> None:
     write(log, 7, 0, b"b")
     log.truncate(1, NOW_MS)
     assert log.first_open_offset is None
-    assert log.stable_end(1) == 1
+    assert log.last_stable_offset(1) == 1
     write(log, 7, 0, b"c")
     end(log, 7, True)
     assert committed_values(log) == [b"a", b"c"]
@@ -336,8 +336,8 @@ def test_a_truncation_above_the_high_watermark_does_not_decide_what_is_not_commi
     append(log, b"b")
     log.truncate(log.segments[-1].base_offset, NOW_MS)
     assert log.end_offset == marker + 1
-    assert log.stable_end(marker) == 0
-    assert log.stable_end(marker + 1) == marker + 1
+    assert log.last_stable_offset(marker) == 0
+    assert log.last_stable_offset(marker + 1) == marker + 1
 
 
 @pytest.mark.parametrize("power", [False, True])

@@ -6,7 +6,7 @@ import pytest
 
 from penstock.foundation.address import Address
 from penstock.foundation.machine import reachable_host
-from penstock.network.advertised_address import advertised
+from penstock.network.advertised_address import advertised_address
 
 HERE = reachable_host()
 
@@ -29,7 +29,7 @@ def test_clients_are_told_an_address_that_they_can_connect_to(
     listen: str, advertise: str | None, expected: str, warnings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        found = advertised(Address.parse(advertise) if advertise else None, Address.parse(listen))
+        found = advertised_address(Address.parse(advertise) if advertise else None, Address.parse(listen))
     assert str(found) == expected
     assert [record.message.split()[0] for record in caplog.records] == warnings
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.network.budget import Loan, ReceiveBudget
+from penstock.network.budget import ReceiveBudget, Reservation
 
 
 class Line:
@@ -21,7 +21,7 @@ class Line:
 def test_only_bytes_that_arrived_count() -> None:
     budget, line = ReceiveBudget(100), Line()
     loans = [budget.open(line.note(name)) for name in "abc"]
-    assert all(loan.charge(30) for loan in loans)
+    assert all(reservation.charge(30) for reservation in loans)
     assert budget.held_bytes == 90
     assert not loans[2].charge(30), "it would exceed the limit"
     loans[1].close()
@@ -47,7 +47,7 @@ def test_the_oldest_request_always_goes_on() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60)), max_size=100))
 def test_some_request_can_always_go_on_and_nothing_is_left_in_the_end(steps: list[tuple[int, int]]) -> None:
-    budget, waiting, loans = ReceiveBudget(100), set[int](), dict[int, Loan]()
+    budget, waiting, loans = ReceiveBudget(100), set[int](), dict[int, Reservation]()
     for name, count in steps:
         if name not in loans:
             loans[name] = budget.open(lambda name=name: waiting.discard(name))
@@ -57,6 +57,6 @@ def test_some_request_can_always_go_on_and_nothing_is_left_in_the_end(steps: lis
         elif name not in waiting:
             loans.pop(name).close()
         assert not loans or waiting != set(loans), "nobody makes progress"
-    for loan in loans.values():
-        loan.close()
+    for reservation in loans.values():
+        reservation.close()
     assert budget.held_bytes == 0

@@ -9,9 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.exposition import PACE, SAMPLES_MAX, LargeGauge, text_pieces
+from penstock.network.exposition import ITEMS_PER_SLICE, SAMPLES_MAX, LargeGauge, text_pieces
 from penstock.network.metrics import Metrics
-from penstock.replication.isr_maintenance import IsrKeeper
+from penstock.replication.isr_maintenance import IsrMaintenance
 from penstock.replication.throttle import Throttle
 from tests.unit.replication.worlds import NODE, World, world_at
 
@@ -64,12 +64,14 @@ def test_samples_are_made_as_they_are_written() -> None:
 
 
 def metrics_of(world: World) -> Metrics:
-    keeper = IsrKeeper(partitions=world.partitions, metadata=world.metadata, store=world.store, clock=world.clock)
+    maintenance = IsrMaintenance(
+        partitions=world.partitions, metadata=world.metadata, store=world.store, clock=world.clock
+    )
     cluster = ClusterMetrics(
         node_id=NODE,
         image=lambda: world.metadata.image,
         partitions=world.partitions,
-        isr_keeper=keeper,
+        isr_maintenance=maintenance,
         sent=Throttle(lambda: 0),
         fetched=Throttle(lambda: 0),
     )
@@ -88,7 +90,7 @@ async def test_ten_thousand_topics_are_collected_and_written_a_few_at_a_time(tmp
         for number in range(1, TOPICS):
             del partitions.by_name[f"topic-{number}"], partitions.by_id[number.to_bytes(8, "big")]
     assert max(piece.count(b"\n") for piece in pieces) <= max(SAMPLES_MAX, 3)
-    assert pieces.count(b"") >= 3 * (TOPICS // PACE), "what has no lines is looked at in steps, too"
+    assert pieces.count(b"") >= 3 * (TOPICS // ITEMS_PER_SLICE), "what has no lines is looked at in steps, too"
     samples = {family.name: family.samples for family in text_string_to_metric_families(text)}
     for name in ("penstock_log_bytes", "penstock_log_end_offset", "penstock_log_segments"):
         assert len({sample.labels["topic"] for sample in samples[name]}) == TOPICS

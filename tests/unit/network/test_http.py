@@ -8,8 +8,8 @@ import pytest
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
 from penstock.network import http, large_body, large_request
-from penstock.network.http import LARGE_BYTES, PIPELINED_MAX
-from penstock.network.http_endpoints import Site
+from penstock.network.http import LARGE_BYTES, PIPELINED_MAX, HttpConnection
+from penstock.network.http_endpoints import HttpEndpoints
 from penstock.network.http_listener import HttpListener
 from penstock.network.http_reader import BODY_BYTES_MAX, HEADER_BYTES_MAX
 
@@ -49,7 +49,7 @@ async def serving(
     answer: Answer | HttpListener,
 ) -> AsyncIterator[Callable[[], "contextlib.AbstractAsyncContextManager[Client]"]]:
     listener = answer if isinstance(answer, HttpListener) else HttpListener(answer)
-    server = await asyncio.get_running_loop().create_server(listener, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(listener), "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
 
     @contextlib.asynccontextmanager
@@ -97,7 +97,7 @@ async def test_pipelined_requests_are_answered_in_their_order_even_if_the_first_
 
 
 async def test_pipelined_requests_are_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TURN_S", 0.0)
+    monkeypatch.setattr(http, "SLICE_S", 0.0)
     answered = 0
     in_one_turn: list[int] = []
 
@@ -123,15 +123,15 @@ async def test_pipelined_requests_are_answered_in_turns(monkeypatch: pytest.Monk
 
 
 async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "TURN_S", 0.0)
-    gate, asked = asyncio.Event(), list[str]()
+    monkeypatch.setattr(http, "SLICE_S", 0.0)
+    gate, pending = asyncio.Event(), list[str]()
 
     async def wait(request: HttpRequest) -> HttpResponse:
         await gate.wait()
         return echo(request)
 
     def answer(request: HttpRequest) -> HttpResponse:
-        asked.append(request.path)
+        pending.append(request.path)
         return wait(request) if request.path.endswith("0") else echo(request)
 
     body = bytes(1000)
@@ -144,13 +144,13 @@ async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeyp
         gate.set()
         for number in range(400):
             assert await client.answer() == (200, b"POST /%d? %s" % (number, body))
-    assert [path for path in asked if path != "/x"] == [f"/{number}" for number in range(400)]
+    assert [path for path in pending if path != "/x"] == [f"/{number}" for number in range(400)]
 
 
 async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "TURN_S", 0.0)
+    monkeypatch.setattr(http, "SLICE_S", 0.0)
     size = 3 * LARGE_BYTES
     listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=size)
     post = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size
@@ -164,10 +164,10 @@ async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
 
 
 async def test_what_follows_a_request_that_closes_is_not_answered_however_much_it_is() -> None:
-    asked = list[str]()
+    pending = list[str]()
 
     def answer(request: HttpRequest) -> HttpResponse:
-        asked.append(request.path)
+        pending.append(request.path)
         return echo(request)
 
     async with serving(answer) as connected, connected() as client:
@@ -175,7 +175,7 @@ async def test_what_follows_a_request_that_closes_is_not_answered_however_much_i
         assert (await client.head())[0] == 200
         with contextlib.suppress(ConnectionError):
             await client.rest()
-    assert asked == ["/1"]
+    assert pending == ["/1"]
 
 
 async def test_a_client_that_runs_ahead_of_its_answers_is_not_read_from() -> None:
@@ -432,15 +432,15 @@ async def test_large_bodies_wait_for_each_other() -> None:
             client.send(bytes(size - 1))
         await _until(lambda: budget.is_contended and budget.held_bytes > size)
         third.send(head)
-        asked = asyncio.ensure_future(third.head())
+        pending = asyncio.ensure_future(third.head())
         async with connected() as small:  # which need not wait
             small.send(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi")
             assert await small.answer() == (200, b"2")
-        assert not asked.done()
+        assert not pending.done()
         for client in (first, second):
             client.send(b"x")
             assert await client.answer() == (200, b"%d" % size)
-        assert await asked == (100, {})
+        assert await pending == (100, {})
         third.send(bytes(size))
         assert await third.answer() == (200, b"%d" % size)
 
@@ -538,7 +538,7 @@ async def test_whoever_comes_beyond_the_bound_is_told_so_and_let_go() -> None:
             third.send(b"POST / HTTP/1.1\r\nContent-Length: 4\r\n\r\nbody" * 2)
             status, headers = await third.head()
             assert (status, headers["connection"], headers["retry-after"]) == (503, "close", "1")
-            assert b"this broker has 2 HTTP connections" in await third.rest()
+            assert b"maximum of 2 HTTP connections" in await third.rest()
         assert reasons == ["too_many_http"]
         one.writer.transport.abort()
         while len(listener.connections) > 1:  # noqa: ASYNC110
@@ -561,7 +561,7 @@ async def test_beyond_even_those_who_are_told_nobody_is_answered(monkeypatch: py
 
 
 async def test_whoever_watches_over_a_broker_is_answered_even_if_there_are_too_many() -> None:
-    site = Site(is_ready=lambda: True, metrics=lambda: iter([b"numbers"]))
+    site = HttpEndpoints(is_ready=lambda: True, metrics=lambda: iter([b"numbers"]))
     listener = HttpListener(site.answer, connections_max=1, answer_surplus=site.answer_surplus)
     async with serving(listener) as connected, connected() as first:
         first.send(b"GET /healthz HTTP/1.1\r\n\r\n")
@@ -585,7 +585,7 @@ async def test_a_listener_that_stops_answers_what_is_under_way_and_lets_the_othe
     listener = HttpListener(wait)
     async with serving(listener) as connected, connected() as idle, connected() as busy:
         busy.send(b"GET /1 HTTP/1.1\r\n\r\n")
-        while len(listener.connections) < 2 or not any(each._asked for each in listener.connections):  # noqa: ASYNC110
+        while len(listener.connections) < 2 or not any(each._current for each in listener.connections):  # noqa: ASYNC110
             await asyncio.sleep(0)
         stopping = asyncio.ensure_future(listener.drain(PATIENCE_S))
         assert await idle.rest() == b""

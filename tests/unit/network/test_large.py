@@ -6,7 +6,7 @@ import pytest
 
 from penstock.cluster.image import ClusterImage
 from penstock.network.kafka import KafkaListener
-from penstock.network.large_request import BUFFERS_MAX, RATE_MIN, RATE_S, RECEIVE_BYTES, Buffers, LargeRequest
+from penstock.network.large_request import BUFFERS_MAX, RATE_MIN, RATE_S, RECEIVE_BYTES, BufferPool, LargeRequest
 
 
 class Settings(dict[str, int]):
@@ -36,9 +36,9 @@ def fill(large: LargeRequest, data: bytes, step: int) -> memoryview:
     """Receive `data` in steps; the whole request."""
     at = 0
     while True:
-        room = large.room()
-        count = min(step, len(room), len(data) - at)
-        room[:count] = data[at : at + count]
+        next_buffer = large.next_buffer()
+        count = min(step, len(next_buffer), len(data) - at)
+        next_buffer[:count] = data[at : at + count]
         at += count
         large.add(count)
         whole = large.frame
@@ -57,7 +57,7 @@ def test_a_request_is_completed_where_it_began(listener: KafkaListener) -> None:
     assert whole == frame
     assert whole.obj is shared.obj
     listener.release(large)
-    large.loan.close()
+    large.reservation.close()
     assert listener.budget.held_bytes == 0
 
 
@@ -91,21 +91,21 @@ def test_buffers_are_used_again_and_their_number_is_bounded(listener: KafkaListe
         assert id(again.borrowed.obj) in before
 
 
-def taken(buffers: Buffers, count: int) -> list[memoryview]:
+def taken(buffers: BufferPool, count: int) -> list[memoryview]:
     found = [buffers.take() for _ in range(count)]
     return [buffer for buffer in found if buffer is not None]
 
 
 def test_buffers_that_nobody_needs_are_let_go() -> None:
-    buffers = Buffers()
+    buffers = BufferPool()
     first = taken(buffers, 8)
     for buffer in first:
-        buffers.give(buffer)
+        buffers.put_back(buffer)
     buffers.shrink()  # all were needed since the last time
     again = taken(buffers, 3)
     assert {id(buffer) for buffer in again} <= {id(buffer) for buffer in first}
     for buffer in again:
-        buffers.give(buffer)
+        buffers.put_back(buffer)
     buffers.shrink()  # five were not
     found = taken(buffers, BUFFERS_MAX + 5)
     assert sum(any(buffer is one for one in first) for buffer in found) == 3
@@ -116,7 +116,7 @@ def test_a_request_larger_than_any_buffer_has_memory_of_its_own(listener: KafkaL
     size = 5 * RECEIVE_BYTES + 12345
     frame = bytes(size - 1) + b"\x01"
     large = listener.receive_large(size, memoryview(frame), 0, 10, _nothing)
-    assert len(large.room()) == RECEIVE_BYTES, "one read does not take more"
+    assert len(large.next_buffer()) == RECEIVE_BYTES, "one read does not take more"
     assert fill(large, frame[10:], 1 << 20) == frame
     assert large.borrowed is None
 

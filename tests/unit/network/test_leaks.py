@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.registry import APIS
-from penstock.network.large_request import REST_BYTES_MAX
+from penstock.network.large_request import PARTIAL_BYTES_MAX
 from penstock.node import Address, Node, NodeSettings
 from penstock.wire.frames import request_frame
 from penstock.wire.keys import ApiKey
@@ -18,7 +18,7 @@ from penstock.wire.messages.produce import (
 
 
 def large_request() -> bytes:
-    data = PartitionProduceData(index=0, records=bytes(4 * REST_BYTES_MAX))
+    data = PartitionProduceData(index=0, records=bytes(4 * PARTIAL_BYTES_MAX))
     request = ProduceRequest(
         acks=1, timeout_ms=1000, topic_data=[TopicProduceData(name="orders", partition_data=[data])]
     )

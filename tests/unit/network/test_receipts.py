@@ -12,6 +12,7 @@ import uvloop
 
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.network import http
+from penstock.network.http import HttpConnection
 from penstock.network.http_listener import HttpListener
 
 PATIENCE_S = 90
@@ -64,7 +65,7 @@ class Shop:
 @asynccontextmanager
 async def opened() -> AsyncIterator[Shop]:
     shop = Shop()
-    server = await asyncio.get_running_loop().create_server(shop.listener, "127.0.0.1", 0)
+    server = await asyncio.get_running_loop().create_server(lambda: HttpConnection(shop.listener), "127.0.0.1", 0)
     shop.port = server.sockets[0].getsockname()[1]
     try:
         yield shop
@@ -119,7 +120,7 @@ def test_who_hangs_up_before_it_is_answered_at_once_gives_it_back(run: Run) -> N
 
 def test_what_was_written_to_a_client_that_had_hung_up_comes_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """As over a network, where it takes a while until the broker's kernel hears of it."""
-    monkeypatch.setattr(http, "has_hung_up", lambda transport: False)
+    monkeypatch.setattr(http, "has_disconnected", lambda transport: False)
 
     async def main() -> None:
         async with opened() as shop:

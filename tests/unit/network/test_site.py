@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from penstock.foundation.http import HttpRequest, HttpResponse
 from penstock.foundation.time_slices import TimeSlices
-from penstock.network.http_endpoints import Site
+from penstock.network.http_endpoints import HttpEndpoints
 
 SCRAPE = HttpRequest(b"GET", "/metrics", "", {}, b"")
 
@@ -22,13 +22,13 @@ class Numbers:
         yield from (b"scrape ", *[b""] * 100, b"%d" % self.begun)
 
 
-def site_of(numbers: Numbers) -> Site:
-    site = Site(is_ready=lambda: True, metrics=numbers)
+def site_of(numbers: Numbers) -> HttpEndpoints:
+    site = HttpEndpoints(is_ready=lambda: True, metrics=numbers)
     site.slices = TimeSlices(map(float, itertools.count()).__next__)  # every slice is over after one step
     return site
 
 
-async def scrape(site: Site) -> HttpResponse:
+async def scrape(site: HttpEndpoints) -> HttpResponse:
     found = site.answer(SCRAPE)
     assert not isinstance(found, HttpResponse)
     return await found

@@ -319,5 +319,5 @@ def test_who_gives_back_to_a_group_that_is_not_there_had_nothing() -> None:
 
 
 def test_a_command_that_is_not_known_is_refused() -> None:
-    with pytest.raises(InvalidRequest, match="takes no str"):
+    with pytest.raises(InvalidRequest, match="str is not a command"):
         Place().do("deliver!")

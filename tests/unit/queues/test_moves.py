@@ -19,7 +19,7 @@ from penstock.queues.commands import (
 )
 from penstock.queues.draft import destination_of
 from penstock.queues.errors import AlreadyFinished
-from penstock.queues.machine import AGAIN_MS
+from penstock.queues.machine import RETRY_MS
 from penstock.queues.records import EPOCH_MAX, DeliveryRange, Route, route_record
 from penstock.queues.settings import DeadLetter, DeliverySettings
 
@@ -218,8 +218,8 @@ def test_a_producer_is_asked_for_until_there_is_one() -> None:
     assert place.effects == [NeedProducer()]
     place.wake()
     assert place.effects == [NeedProducer()]
-    assert place.machine.wake_at_ms == START_MS + AGAIN_MS
-    place.later(AGAIN_MS)
+    assert place.machine.wake_at_ms == START_MS + RETRY_MS
+    place.later(RETRY_MS)
     place.wake()
     assert place.effects == [NeedProducer()] * 2
     place.do(SetProducer(5))
@@ -292,7 +292,7 @@ def test_when_the_epochs_are_used_up_there_is_another_producer() -> None:
     (copy_effect,) = place.carries()
     assert copy_effect.producer.epoch == EPOCH_MAX
     place.do(copy_effect.failed(0))
-    place.later(AGAIN_MS)
+    place.later(RETRY_MS)
     place.wake()
     assert place.effects == [NeedProducer()]
     place.do(SetProducer(PRODUCER_ID + 1))

@@ -9,8 +9,8 @@ from typing import Any
 
 from penstock.cluster import keys
 from penstock.cluster.administration import add_companion, drop_companion
-from penstock.cluster.image import Place
 from penstock.coordination.store import Put
+from penstock.foundation.ids import TopicIdPartition
 from penstock.queues.commands import SetPosition
 from penstock.queues.machine import QueueMachine
 from penstock.replication.companions import CompanionRuntimes
@@ -24,7 +24,7 @@ class Office:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.events: list[tuple[str, Place]] = []
+        self.events: list[tuple[str, TopicIdPartition]] = []
         self.runtimes = CompanionRuntimes(
             make=lambda partition: QueueMachine(),
             partitions=world.partitions,
@@ -39,15 +39,15 @@ class Office:
         self.runtimes.apply(world.metadata.image)
 
     async def settle(self) -> None:
-        await self.runtimes.settle()
+        await self.runtimes.wait_loaded()
         await asyncio.sleep(0)
 
-    def runtime(self, place: Place) -> StateRuntime:
+    def runtime(self, place: TopicIdPartition) -> StateRuntime:
         found = self.runtimes.find(place)
         assert found is not None
         return found
 
-    async def lead(self, place: Place, node: int) -> None:
+    async def lead(self, place: TopicIdPartition, node: int) -> None:
         """Have a broker lead a partition that both have."""
         state = self.world.metadata.image.state(place)
         assert state is not None
@@ -73,7 +73,7 @@ def positions(runtime: StateRuntime) -> dict[str, int]:
 async def test_a_machine_is_there_as_long_as_its_companion_is(tmp_path: Path) -> None:
     async with office_at(tmp_path) as office:
         topic_id = await office.world.create("orders", 2)
-        places = [Place(topic_id, number) for number in range(2)]
+        places = [TopicIdPartition(topic_id, number) for number in range(2)]
         assert office.runtimes.all == []
         await add_companion(office.world.metadata, topic_id)
         await office.settle()
@@ -94,10 +94,10 @@ async def test_what_was_decided_is_read_back_by_the_next_process(tmp_path: Path)
         topic_id = await office.world.create("orders")
         await add_companion(office.world.metadata, topic_id)
         await office.settle()
-        office.runtime(Place(topic_id, 0)).tell(SetPosition("jobs", 7))
+        office.runtime(TopicIdPartition(topic_id, 0)).post(SetPosition("jobs", 7))
     async with office_at(tmp_path) as office:
         await office.settle()
-        assert positions(office.runtime(Place(topic_id, 0))) == {"jobs": 7}
+        assert positions(office.runtime(TopicIdPartition(topic_id, 0))) == {"jobs": 7}
 
 
 async def test_a_machine_that_stands_by_decides_when_its_broker_leads_again(tmp_path: Path) -> None:
@@ -105,12 +105,12 @@ async def test_a_machine_that_stands_by_decides_when_its_broker_leads_again(tmp_
         topic_id = await office.world.create("orders")
         await add_companion(office.world.metadata, topic_id)
         await office.settle()
-        place = Place(topic_id, 0)
-        office.runtime(place).tell(SetPosition("jobs", 7))
+        place = TopicIdPartition(topic_id, 0)
+        office.runtime(place).post(SetPosition("jobs", 7))
         before = office.runtime(place)
         await office.lead(place, 2)
         assert office.runtimes.find(place) is None
-        standing = office.runtimes.standing[place]
+        standing = office.runtimes.standbys[place]
         assert standing is not before
         while positions(standing) != {"jobs": 7}:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
@@ -127,12 +127,12 @@ async def test_a_log_that_nobody_compacts_is_said_anew(tmp_path: Path) -> None:
         topic_id = await office.world.create("orders", storage="memory")
         await add_companion(office.world.metadata, topic_id)
         await office.settle()
-        runtime = office.runtime(Place(topic_id, 0))
+        runtime = office.runtime(TopicIdPartition(topic_id, 0))
         for end in range(100):
-            runtime.tell(SetPosition("jobs", end))
-            runtime.tell(SetPosition("more", 2 * end))
+            runtime.post(SetPosition("jobs", end))
+            runtime.post(SetPosition("more", 2 * end))
         machine: Any = runtime.machine
-        runtime.sum_up(machine.summary())
+        runtime.append_snapshot(machine.summary())
         log = runtime.partition.log
         assert log.start_offset == log.end_offset - 2
         again = StateRuntime(

@@ -136,7 +136,7 @@ async def test_a_failed_fsync_takes_the_partition_offline_and_answers_nobody_wit
         one.append(batch(b"x"), NOW_MS)
         await committed(world, 1)  # woken, to be told that it is not
         assert not one.is_online
-        assert "a flush failed" in one.offline_reason
+        assert "fsync failed" in one.offline_reason
         assert one.high_watermark == 0
         with pytest.raises(StorageError, match="orders-0 is offline"):
             one.append(batch(b"y"), NOW_MS)

@@ -330,7 +330,7 @@ def test_a_follower_that_is_elected_while_its_log_is_truncated_leads_afterwards(
     assert following is not None
     replica.log.append(batch(b"a"), 1, NOW_MS)
     replica.log.append(batch(b"b"), 1, NOW_MS)
-    replica.change_log(lambda: following.cut(1, NOW_MS), lambda outcome: None)
+    replica.change_log(lambda: following.truncate(1, NOW_MS), lambda outcome: None)
     assert not replica.is_online
     broker.partitions.apply(image(replace(followed, partitions={0: state(ME, ME, OTHER, epoch=2)})))
     assert broker.led() == []

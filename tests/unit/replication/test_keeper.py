@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 
 from penstock.cluster import keys
-from penstock.cluster.image import Place
 from penstock.coordination.store import Op, Put
+from penstock.foundation.ids import TopicIdPartition
 from penstock.replication.isr_changes import IsrChange, due_change
-from penstock.replication.isr_maintenance import GROUP, IsrKeeper
+from penstock.replication.isr_maintenance import GROUP_SIZE, IsrMaintenance
 from penstock.replication.leadership import Leadership, ProposedIsr
 from penstock.replication.partition import Partition
 from tests.unit.replication.worlds import NODE, World, world_at
@@ -27,16 +27,16 @@ async def replicated(world: World) -> list[Partition]:
     for name in TOPICS:
         await world.create(name, COUNT)
     for partition in world.partitions:
-        state = world.metadata.image.state(partition.place)
+        state = world.metadata.image.state(partition.tp)
         assert state is not None
         both = replace(state, replicas=(NODE, OFFLINE), isr=(NODE, OFFLINE))
-        await world.store.transact([Put(keys.partition(*partition.place), both.dump(), state.version)])
+        await world.store.transact([Put(keys.partition(*partition.tp), both.dump(), state.version)])
     await world.rest()
     return list(world.partitions)
 
 
-def keeper_of(world: World) -> IsrKeeper:
-    return IsrKeeper(partitions=world.partitions, metadata=world.metadata, store=world.store, clock=world.clock)
+def keeper_of(world: World) -> IsrMaintenance:
+    return IsrMaintenance(partitions=world.partitions, metadata=world.metadata, store=world.store, clock=world.clock)
 
 
 def count_transactions(world: World, monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
@@ -56,8 +56,8 @@ def isrs(world: World) -> set[tuple[int, ...]]:
     return {state.isr for place in places(world) if (state := image.state(place)) is not None}
 
 
-def places(world: World) -> list[Place]:
-    return [partition.place for partition in world.partitions]
+def places(world: World) -> list[TopicIdPartition]:
+    return [partition.tp for partition in world.partitions]
 
 
 async def test_many_isrs_are_changed_in_few_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ async def test_many_isrs_are_changed_in_few_transactions(tmp_path: Path, monkeyp
         await keeper.tick()
         await keeper.close()
         assert isrs(world) == {(NODE,)}
-        assert transactions() == -(-len(partitions) // GROUP)
+        assert transactions() == -(-len(partitions) // GROUP_SIZE)
         assert (keeper.shrinks, keeper.grows) == (len(partitions), 0)
 
 
@@ -83,9 +83,9 @@ async def test_one_outdated_change_keeps_no_other_from_being_written(tmp_path: P
         due = [change for one in partitions if (change := due_change(one, now_ms, eligible)) is not None][:5]
         late = due[2]
         due[2] = late._replace(proposed=replace(late.proposed, version=late.proposed.version - 1))
-        await keeper._ask(due)
+        await keeper._write_all(due)
         image = world.metadata.image
-        found = [state.isr for change in due if (state := image.state(change.partition.place)) is not None]
+        found = [state.isr for change in due if (state := image.state(change.partition.tp)) is not None]
         assert found == [(NODE,)] * 5
         assert keeper.shrinks == 5
 
@@ -117,17 +117,18 @@ async def test_partitions_whose_logs_are_offline_are_left_to_others(
             await keeper.tick()
             await keeper.close()
         assert isrs(world) == {(OFFLINE,)}
-        assert transactions() == -(-len(partitions) // GROUP)
+        assert transactions() == -(-len(partitions) // GROUP_SIZE)
 
 
 async def test_an_isr_is_left_alone_if_another_leader_was_elected_before_the_change_began(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         await world.create("orders")
         partition = world.partition("orders")
-        before = world.metadata.image.state(partition.place)
+        before = world.metadata.image.state(partition.tp)
         assert before is not None
         keeper = keeper_of(world)
         lost = cast(Leadership, object())
-        await keeper._ask([IsrChange(partition, lost, ProposedIsr(isr=(NODE,), version=before.version, joining={}))])
-        assert world.metadata.image.state(partition.place) is before
+        proposed = ProposedIsr(isr=(NODE,), version=before.version, joining={})
+        await keeper._write_all([IsrChange(partition, lost, proposed)])
+        assert world.metadata.image.state(partition.tp) is before
         assert keeper.shrinks == keeper.grows == 0

@@ -1,7 +1,7 @@
 """A partition that its leader has refused is not asked for at once, and not much later either."""
 
 from penstock.foundation.codes import ErrorCode
-from penstock.replication.fetch_link import REST_MAX_MS, REST_MIN_MS, Link
+from penstock.replication.fetch_link import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FetchLink
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
 
 from ..log.making import NOW_MS
@@ -25,7 +25,7 @@ def refusal(number: int) -> FetchResponse:
     )
 
 
-def asked(link: Link, now_ms: int) -> tuple[set[int], int]:
+def asked(link: FetchLink, now_ms: int) -> tuple[set[int], int]:
     """The partitions that are asked for, and how long the leader may wait for them to grow."""
     found = link.request(broker_epoch=7, max_wait_ms=WAIT_MS, max_bytes=1 << 20, now_ms=now_ms)
     assert found is not None
@@ -33,24 +33,24 @@ def asked(link: Link, now_ms: int) -> tuple[set[int], int]:
 
 
 def test_while_a_partition_rests_the_leader_is_not_asked_to_wait_longer_than_that() -> None:
-    link = Link(NODE, uses_sessions=False)
+    link = FetchLink(NODE, uses_sessions=False)
     link.put(follower(0, ""))
     link.put(follower(1, ""))
     assert asked(link, NOW_MS) == ({0, 1}, WAIT_MS)
-    link.take(refusal(1), NOW_MS)
-    assert asked(link, NOW_MS) == ({0}, REST_MIN_MS)
-    assert asked(link, NOW_MS + REST_MIN_MS - 1) == ({0}, 1)
-    assert asked(link, NOW_MS + REST_MIN_MS) == ({0, 1}, WAIT_MS)
+    link.apply(refusal(1), NOW_MS)
+    assert asked(link, NOW_MS) == ({0}, BACKOFF_MIN_MS)
+    assert asked(link, NOW_MS + BACKOFF_MIN_MS - 1) == ({0}, 1)
+    assert asked(link, NOW_MS + BACKOFF_MIN_MS) == ({0, 1}, WAIT_MS)
 
 
 def test_a_partition_that_is_refused_again_and_again_rests_longer_each_time() -> None:
-    link = Link(NODE, uses_sessions=False)
+    link = FetchLink(NODE, uses_sessions=False)
     link.put(follower(0, ""))
     link.put(follower(1, ""))
     now_ms, rests_ms = NOW_MS, []
     for _ in range(8):
         assert asked(link, now_ms)[0] == {0, 1}
-        link.take(refusal(1), now_ms)
+        link.apply(refusal(1), now_ms)
         rests_ms.append(asked(link, now_ms)[1])
         now_ms += rests_ms[-1]
-    assert rests_ms == [10, 20, 40, 80, 160, REST_MAX_MS, REST_MAX_MS, REST_MAX_MS]
+    assert rests_ms == [10, 20, 40, 80, 160, BACKOFF_MAX_MS, BACKOFF_MAX_MS, BACKOFF_MAX_MS]

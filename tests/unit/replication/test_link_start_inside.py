@@ -6,7 +6,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.log.log import Log
-from penstock.replication.fetch_link import Link
+from penstock.replication.fetch_link import FetchLink
 from penstock.replication.follower import Following
 from penstock.replication.partition import Partition
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -25,7 +25,7 @@ def trimmed_leader() -> Log:
     return leader
 
 
-def serve(link: Link, partition: Partition, leader: Log) -> None:
+def serve(link: FetchLink, partition: Partition, leader: Log) -> None:
     """The leader's answer to the next request."""
     request = link.request(broker_epoch=7, max_wait_ms=0, max_bytes=1 << 20, now_ms=NOW_MS)
     assert request is not None
@@ -40,11 +40,11 @@ def serve(link: Link, partition: Partition, leader: Log) -> None:
         records=leader.read(offset, 1 << 20, ENDLESS, blocking=True) if is_there else None,
     )
     topic = FetchableTopicResponse(topic="", topic_id=TOPIC_ID, partitions=[data])
-    link.take(FetchResponse(throttle_time_ms=0, session_id=0, responses=[topic]), NOW_MS)
+    link.apply(FetchResponse(throttle_time_ms=0, session_id=0, responses=[topic]), NOW_MS)
 
 
 def test_a_follower_without_data_catches_up_with_a_log_trimmed_in_the_middle_of_a_batch() -> None:
-    leader, link, partition = trimmed_leader(), Link(NODE, uses_sessions=False), follower(0, "")
+    leader, link, partition = trimmed_leader(), FetchLink(NODE, uses_sessions=False), follower(0, "")
     link.put(partition)
     for _ in range(3):
         serve(link, partition, leader)
@@ -54,7 +54,7 @@ def test_a_follower_without_data_catches_up_with_a_log_trimmed_in_the_middle_of_
 
 
 def test_a_follower_whose_batches_were_all_trimmed_catches_up_though_they_end_in_the_middle_of_a_batch() -> None:
-    leader, link, partition = trimmed_leader(), Link(NODE, uses_sessions=False), follower(0, "")
+    leader, link, partition = trimmed_leader(), FetchLink(NODE, uses_sessions=False), follower(0, "")
     append(partition.log, b"a")
     append(partition.log, b"from an older leader, and never committed")
     link.put(partition)
@@ -71,18 +71,18 @@ def test_a_batch_that_a_follower_has_in_part_is_refused_while_the_leader_has_mor
     append(log, b"a")
     append(log, b"x", b"y")
     following = Following(log, 0)
-    assert not following.begins_inside(leader.read(2, 1 << 20, ENDLESS, blocking=True), leader.start_offset)
+    assert not following.starts_inside_batch(leader.read(2, 1 << 20, ENDLESS, blocking=True), leader.start_offset)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_the_log_can_be_opened_if_power_is_lost_meanwhile(seed: int) -> None:
     leader, disk = trimmed_leader(), FakeDisk(Random(seed))
     following = Following(open_at(disk), 0)
-    following.start_over(2, NOW_MS)
+    following.restart_at(2, NOW_MS)
     following.log.sync()
     records = leader.read(2, 1 << 20, ENDLESS, blocking=True)
-    assert following.begins_inside(records, 2)
-    following.start_inside(records, 5, 2, NOW_MS)
+    assert following.starts_inside_batch(records, 2)
+    following.restart_inside(records, 5, 2, NOW_MS)
     if seed % 2:
         following.log.sync()
     disk.lose_power()

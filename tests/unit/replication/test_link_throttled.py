@@ -2,7 +2,7 @@
 
 from penstock.cluster.image import PartitionState
 from penstock.foundation.ids import TopicPartition
-from penstock.replication.fetch_link import Link
+from penstock.replication.fetch_link import FetchLink
 from penstock.replication.partition import Partition
 from penstock.replication.throttle import Throttle
 from penstock.wire.messages.fetch import FetchableTopicResponse, FetchRequest, FetchResponse, PartitionData
@@ -23,7 +23,7 @@ def follower(number: int = 0, throttled: str = "*") -> Partition:
     return made
 
 
-def asked(link: Link, now_ms: int) -> dict[int, int]:
+def asked(link: FetchLink, now_ms: int) -> dict[int, int]:
     """The partitions that are asked for now, and how many bytes of each."""
     found: FetchRequest | None = link.request(broker_epoch=7, max_wait_ms=0, max_bytes=1 << 20, now_ms=now_ms)
     if found is None:
@@ -43,8 +43,8 @@ def answer(number: int, records: bytes) -> FetchResponse:
     )
 
 
-def link_with(throttle: Throttle, *partitions: Partition, lagging: bool = True) -> Link:
-    link = Link(NODE, uses_sessions=False, throttle=throttle)
+def link_with(throttle: Throttle, *partitions: Partition, lagging: bool = True) -> FetchLink:
+    link = FetchLink(NODE, uses_sessions=False, throttle=throttle)
     for partition in partitions:
         link.put(partition, lagging)
     return link
@@ -64,7 +64,7 @@ def test_what_came_is_taken_off_what_may_come() -> None:
     asked(link, NOW_MS)
     asked(link, NOW_MS + 1000)
     data = bytes(batch(b"x" * 3 * RATE))
-    assert link.take(answer(0, data), NOW_MS + 1000).bytes == len(data)
+    assert link.apply(answer(0, data), NOW_MS + 1000).bytes == len(data)
     assert throttle.taken == len(data)
     assert asked(link, NOW_MS + 1000) == {}
     assert asked(link, NOW_MS + 2000) == {}

@@ -6,7 +6,7 @@ from pathlib import Path
 from penstock.cluster import keys
 from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.coordination.store import Put
-from penstock.replication.fetch_links import Links
+from penstock.replication.fetch_links import FetchLinks
 from penstock.replication.partition import Partition
 from tests.unit.replication.worlds import NODE, World, world_at
 
@@ -15,24 +15,24 @@ COUNT = 20
 
 async def change(world: World, partition: Partition, **values: object) -> PartitionState:
     """Give a partition another state, as a controller does."""
-    state = world.metadata.image.state(partition.place)
+    state = world.metadata.image.state(partition.tp)
     assert state is not None
     fresh = replace(state, **values)  # type: ignore[arg-type]
-    await world.store.transact([Put(keys.partition(*partition.place), fresh.dump(), state.version)])
+    await world.store.transact([Put(keys.partition(*partition.tp), fresh.dump(), state.version)])
     await world.rest()
     return fresh
 
 
-def asked(links: Links, leader: int) -> set[int]:
+def asked(links: FetchLinks, leader: int) -> set[int]:
     """The partitions that a leader is asked for."""
     request = links.by_leader[leader].request(broker_epoch=1, max_wait_ms=0, max_bytes=1 << 20, now_ms=0)
     return set() if request is None else {one.partition for topic in request.topics for one in topic.partitions}
 
 
-async def followed_by(world: World, leaders: dict[int, int]) -> Links:
+async def followed_by(world: World, leaders: dict[int, int]) -> FetchLinks:
     """`leaders`: by partition."""
     await world.create("orders", COUNT)
-    links = Links(node_id=NODE, partitions=world.partitions, uses_sessions=False)
+    links = FetchLinks(node_id=NODE, partitions=world.partitions, uses_sessions=False)
     for partition in list(world.partitions):
         leader = leaders[partition.name.partition]
         await change(world, partition, replicas=(leader, NODE), isr=(leader, NODE), leader=leader, leader_epoch=1)
@@ -61,7 +61,7 @@ async def test_only_what_has_changed_is_looked_at(tmp_path: Path) -> None:
         assert world.partitions.take_changed() == set()
         one = replica(world, 7)
         await change(world, one, isr=(2,))
-        assert world.partitions.take_changed() == {one.place}
+        assert world.partitions.take_changed() == {one.tp}
         assert links.apply(world.metadata.image) == set()
 
 

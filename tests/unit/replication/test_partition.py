@@ -212,7 +212,7 @@ def test_a_client_that_names_this_epoch_or_none_is_served() -> None:
 
 
 @pytest.mark.parametrize(
-    ("values", "is_express"),
+    ("values", "allows_fast_path"),
     [
         ({}, True),
         ({"flush": "group"}, False),
@@ -222,16 +222,16 @@ def test_a_client_that_names_this_epoch_or_none_is_served() -> None:
     ],
 )
 def test_the_express_lane_is_for_batches_that_stay_closed_and_wait_for_nothing(
-    values: dict[str, str], is_express: bool
+    values: dict[str, str], allows_fast_path: bool
 ) -> None:
     one = partition()
-    assert not one.is_express
+    assert not one.allows_fast_path
     one.configure(settings(**values))
-    assert one.is_express is is_express
+    assert one.allows_fast_path is allows_fast_path
     one.go_offline("gone")
-    assert not one.is_express
+    assert not one.allows_fast_path
     one.configure(settings())
-    assert not one.is_express
+    assert not one.allows_fast_path
 
 
 def test_new_settings_reach_the_log() -> None:

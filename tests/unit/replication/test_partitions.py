@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster import keys
-from penstock.cluster.elections import RESERVED_OFFSETS, restarted
+from penstock.cluster.elections import RESERVED_OFFSETS, with_new_offsets
 from penstock.cluster.image import ClusterImage
 from penstock.coordination.store import ABSENT, Put
 from penstock.foundation.errors import StorageError
@@ -28,10 +28,10 @@ def new_epochs(image: ClusterImage) -> list[Put]:
     return [
         Put(
             keys.partition(*place),
-            restarted(replace(state, leader_epoch=state.leader_epoch + 1)).dump(),
+            with_new_offsets(replace(state, leader_epoch=state.leader_epoch + 1)).dump(),
             state.version,
         )
-        for place, state in image.placed()
+        for place, state in image.find_partitions()
     ]
 
 
@@ -161,7 +161,7 @@ async def test_a_folder_that_is_lost_takes_its_partition_offline_and_no_other(tm
     async with world_at(tmp_path) as world:
         lost = world.partition("orders", 1)
         assert not lost.is_online
-        assert "its folder is gone" in lost.offline_reason
+        assert "its folder is missing" in lost.offline_reason
         with pytest.raises(StorageError, match="orders-1 is offline"):
             lost.append(batch(), NOW_MS)
         assert world.partition("orders", 0).append(batch(b"y"), NOW_MS).base_offset == 1
@@ -181,7 +181,7 @@ async def test_a_log_that_is_damaged_takes_its_partition_offline_and_no_other(tm
     path.write_bytes(path.read_bytes()[:-1])
     async with world_at(tmp_path) as world:
         assert not world.partition("orders", 0).is_online
-        assert "vouches" in world.partition("orders", 0).offline_reason
+        assert "checkpoint covers" in world.partition("orders", 0).offline_reason
         assert world.partition("orders", 1).is_online
     assert path.stat().st_size == len(batch(b"x")) - 1
 
@@ -195,13 +195,13 @@ async def test_a_torn_tail_is_cut_off_and_told(tmp_path: Path, caplog: pytest.Lo
         file.write(bytes(batch(b"torn"))[:-1])
     async with world_at(tmp_path) as world:
         assert values_in(world.partition("orders").log) == [b"x"]
-    assert any("log_tail_cut partition=orders-0" in entry.getMessage() for entry in caplog.records)
+    assert any("log_tail_truncated partition=orders-0" in entry.getMessage() for entry in caplog.records)
 
 
 def led_by_another(image: ClusterImage) -> list[Put]:
     return [
         Put(keys.partition(*place), replace(state, replicas=(1, 2), isr=(2,), leader=2).dump(), state.version)
-        for place, state in image.placed()
+        for place, state in image.find_partitions()
     ]
 
 

@@ -18,7 +18,7 @@ from penstock.records.compression import Codec
 from penstock.replication.replay import (
     DECOMPRESSED_BYTES_MAX,
     LINES_MAX,
-    NOTE_KEY,
+    NOOP_KEY,
     RECORDS_AT_ONCE,
     DamagedBatch,
     Replay,
@@ -49,7 +49,7 @@ def replay(machine: Any, batch: bytes | bytearray, *, skips: bool = True) -> lis
     made = Replay(machine, NAME, counts.append if skips else None)
     made.apply(memoryview(batch), read_header(batch))
     while made.is_busy:
-        made.go_on()
+        made.resume()
     return counts
 
 
@@ -92,7 +92,7 @@ def test_a_record_without_a_key_is_skipped_and_counted() -> None:
 
 
 def test_a_record_that_says_nothing_is_not_counted() -> None:
-    assert replay(Strict(), build_pairs([(NOTE_KEY, None)], NOW_MS)) == []
+    assert replay(Strict(), build_pairs([(NOOP_KEY, None)], NOW_MS)) == []
 
 
 def test_a_batch_that_cannot_be_decompressed_is_skipped_as_a_whole() -> None:
@@ -138,7 +138,7 @@ def test_a_large_batch_is_applied_a_part_at_a_time() -> None:
     sizes = [made.apply(memoryview(batch), read_header(batch))]
     assert len(machine.values) == RECORDS_AT_ONCE
     while made.is_busy:
-        sizes.append(made.go_on())
+        sizes.append(made.resume())
     assert sizes == [RECORDS_AT_ONCE, RECORDS_AT_ONCE, 1]
     assert len(machine.values) == count
 
@@ -188,7 +188,7 @@ class Lab:
         await self.settle()
 
     async def settle(self) -> None:
-        await self.runtimes.settle()
+        await self.runtimes.wait_loaded()
         await asyncio.sleep(0)
 
     def code(self) -> ErrorCode | None:
@@ -308,17 +308,17 @@ async def test_one_that_stands_by_and_cannot_read_is_left_alone_until_it_is_elec
         lab.error = InvalidRecord("no")
         elsewhere = PartitionState(replicas=(1, 2), leader=2, leader_epoch=partition.leader_epoch + 1, isr=(1, 2))
         partition.become_follower(elsewhere, 1)
-        lab.runtimes.follow_to({}, {0: partition})
+        lab.runtimes.update_roles({}, {0: partition})
         for _ in range(5):
             lab.timers.fire()
         assert caplog.text.count("state_not_followed") == 1
-        lab.runtimes.follow_to({}, {0: partition})  # the image changes
+        lab.runtimes.update_roles({}, {0: partition})  # the image changes
         lab.timers.fire()
         assert caplog.text.count("state_not_followed") == 1
         lab.error = None
         here = PartitionState(replicas=(1,), leader=1, leader_epoch=partition.leader_epoch + 1, isr=(1,))
         partition.lead(here, 1, 10_000, world.clock.steady_ms())
-        lab.runtimes.follow_to({0: partition}, {0: partition})
+        lab.runtimes.update_roles({0: partition}, {0: partition})
         await lab.settle()
         assert lab.runtimes.loaded[0].machine.values == {"a": 1}  # type: ignore[attr-defined]
         lab.runtimes.close()

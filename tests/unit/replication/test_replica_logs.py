@@ -3,9 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from penstock.cluster.image import Place
 from penstock.foundation.clock import SystemClock
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
 from penstock.log.disk import OsDisk, OsFile
 from penstock.log.folder import LogFolder
 from penstock.log.io_queue import Outcome, Work
@@ -30,14 +29,14 @@ class SmallDisk(OsDisk):
             self.opened += 1
         return super().open(path)
 
-    def room(self) -> int:
+    def spare_files(self) -> int:
         return ROOM - self.opened
 
 
 def replica(number: int) -> Replica:
     name = TopicPartition("wide", number)
     spec = LogSpec(TOPIC_ID, LogFolder.path(name, TOPIC_ID), name, LogSettings.of({}), 0, True)
-    return Replica(Place(TOPIC_ID, number), [spec])
+    return Replica(TopicIdPartition(TOPIC_ID, number), [spec])
 
 
 def test_jobs_that_overlap_do_not_use_the_same_descriptors(tmp_path: Path) -> None:

@@ -479,7 +479,7 @@ def test_a_key_is_decided_on_by_the_machine_of_its_partition(tmp_path: Path) -> 
             assert answers.pop().code == ErrorCode.COORDINATOR_NOT_AVAILABLE
             assert runtimes.partition_of("k") is None
             await world.create(TOPIC, partitions=3)
-            await runtimes.settle()
+            await runtimes.wait_loaded()
             for name in "abcdef":
                 runtimes.submit(name, Add(name=name, amount=1), answers.append)
             assert answers == [1] * 6
@@ -506,7 +506,7 @@ def test_a_partition_that_is_led_here_but_not_open_yet_is_being_loaded(tmp_path:
             world.metadata.listeners.append(look)
             await world.create(TOPIC)
             assert codes[0] == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-            await runtimes.settle()
+            await runtimes.wait_loaded()
             look(world.metadata.image)
             assert codes[-1] == ErrorCode.NONE
             runtimes.close()
@@ -519,7 +519,7 @@ def test_keys_that_are_decided_about_together_live_together(tmp_path: Path) -> N
         async with world_at(tmp_path) as world:
             runtimes = runtimes_in(world, hashed_by=lambda key: key.partition("/")[0])
             await world.create(TOPIC, partitions=3)
-            await runtimes.settle()
+            await runtimes.wait_loaded()
             answers: list[Any] = []
             for name in ("a/1", "a/2", "b/1", "b"):
                 runtimes.submit(name, Add(name=name, amount=1), answers.append)
@@ -536,7 +536,7 @@ def test_machines_of_a_topic_that_is_deleted_give_up(tmp_path: Path) -> None:
         async with world_at(tmp_path) as world:
             runtimes = runtimes_in(world)
             await world.create(TOPIC)
-            await runtimes.settle()
+            await runtimes.wait_loaded()
             answers: list[Any] = []
             runtimes.submit("k", WaitFor(name="k", at_ms=world.clock.steady_ms() + 1000), answers.append)
             await world.delete(TOPIC)
@@ -544,7 +544,7 @@ def test_machines_of_a_topic_that_is_deleted_give_up(tmp_path: Path) -> None:
             assert isinstance(refusal, NotCoordinator)
             assert runtimes.all == []
             await world.create(TOPIC)
-            await runtimes.settle()
+            await runtimes.wait_loaded()
             runtimes.submit("k", Get(name="k"), answers.append)
             assert answers[1] == 0
             runtimes.close()
@@ -626,15 +626,15 @@ def test_what_was_read_and_then_taken_back_leads_astray(tmp_path: Path) -> None:
             bench.submit(Add(name="a", amount=1))
             bench.submit(Add(name="a", amount=1))
             runtime, _ = second_of(bench)
-            assert not runtime.is_astray
+            assert not runtime.has_diverged
             runtime.follow()
-            assert not runtime.is_astray
+            assert not runtime.has_diverged
             partition = runtime.partition
             partition.log.truncate(1, world.clock.now_ms())
-            assert runtime.is_astray
+            assert runtime.has_diverged
             partition.leader_epoch += 1  # an unclean election: others have written since
             bench.submit(Add(name="b", amount=1))
             bench.submit(Add(name="b", amount=1))
-            assert runtime.is_astray
+            assert runtime.has_diverged
 
     run(main())

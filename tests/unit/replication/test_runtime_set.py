@@ -56,7 +56,7 @@ def _partitions() -> dict[int, Partition]:
 
 async def test_logs_are_read_a_few_at_a_time_and_one_that_waits_to_be_committed_keeps_no_other() -> None:
     runtimes = SlowSet()
-    runtimes.follow_to(_partitions(), {})
+    runtimes.update_roles(_partitions(), {})
     assert runtimes.is_loading
     await asyncio.sleep(0)
     assert runtimes.reading == LOADS_MAX
@@ -65,7 +65,7 @@ async def test_logs_are_read_a_few_at_a_time_and_one_that_waits_to_be_committed_
         await asyncio.sleep(0)
     assert not runtimes.loaded, "all were read, and none is committed"
     runtimes.committed.set()
-    await runtimes.settle()
+    await runtimes.wait_loaded()
     assert len(runtimes.loaded) == COUNT
     assert runtimes.most == LOADS_MAX
     assert not runtimes.is_loading
@@ -73,15 +73,15 @@ async def test_logs_are_read_a_few_at_a_time_and_one_that_waits_to_be_committed_
 
 async def test_what_is_given_up_while_it_waits_is_not_read() -> None:
     runtimes = SlowSet()
-    runtimes.follow_to(_partitions(), {})
+    runtimes.update_roles(_partitions(), {})
     await asyncio.sleep(0)
-    runtimes.follow_to({}, {})
+    runtimes.update_roles({}, {})
     for _ in range(3):
         await asyncio.sleep(0)
     assert runtimes.most == LOADS_MAX
     assert not runtimes.is_loading
     runtimes.gate.set()
     runtimes.committed.set()
-    runtimes.follow_to(_partitions(), {})
-    await runtimes.settle()
+    runtimes.update_roles(_partitions(), {})
+    await runtimes.wait_loaded()
     assert len(runtimes.loaded) == COUNT

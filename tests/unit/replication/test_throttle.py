@@ -19,53 +19,53 @@ class Limited(Throttle):
 def test_without_a_rate_anything_goes() -> None:
     throttle = Throttle()
     throttle.take(1 << 40, START_MS)
-    assert throttle.room(START_MS) == UNLIMITED
+    assert throttle.available(START_MS) == UNLIMITED
     assert throttle.wait_ms(START_MS) == 0
     assert throttle.taken == 1 << 40
 
 
 def test_a_throttle_fills_at_its_rate_and_saves_up_no_more_than_a_burst() -> None:
     throttle = Limited(1000)
-    assert throttle.room(START_MS) == 0
-    assert throttle.room(START_MS + 10) == 10
-    assert throttle.room(START_MS + 250) == 250
-    assert throttle.room(START_MS + 60_000) == 1000 * BURST_MS // 1000
+    assert throttle.available(START_MS) == 0
+    assert throttle.available(START_MS + 10) == 10
+    assert throttle.available(START_MS + 250) == 250
+    assert throttle.available(START_MS + 60_000) == 1000 * BURST_MS // 1000
 
 
 def test_what_was_taken_too_much_is_made_up_for() -> None:
     throttle = Limited(1000)
-    throttle.room(START_MS)
+    throttle.available(START_MS)
     throttle.take(3000, START_MS + 1000)
-    assert throttle.room(START_MS + 1000) == -2000
+    assert throttle.available(START_MS + 1000) == -2000
     assert throttle.wait_ms(START_MS + 1000) == 2001
-    assert throttle.room(START_MS + 3000) == 0
-    assert throttle.room(START_MS + 3001) == 1
+    assert throttle.available(START_MS + 3000) == 0
+    assert throttle.available(START_MS + 3001) == 1
 
 
 def test_by_a_rate_of_nothing_nothing_goes_and_one_looks_again_some_day() -> None:
     throttle = Limited(0)
-    assert throttle.room(START_MS + 3_600_000) == 0
+    assert throttle.available(START_MS + 3_600_000) == 0
     assert 0 < throttle.wait_ms(START_MS + 3_600_000) <= 60_000
 
 
 def test_another_rate_begins_anew() -> None:
     throttle = Limited(1_000_000)
-    throttle.room(START_MS)
+    throttle.available(START_MS)
     throttle.take(50_000_000, START_MS)
     throttle.rate = 10
-    assert throttle.room(START_MS) == 0
-    assert throttle.room(START_MS + 1000) == 10
+    assert throttle.available(START_MS) == 0
+    assert throttle.available(START_MS + 1000) == 10
     throttle.rate = UNLIMITED
-    assert throttle.room(START_MS) == UNLIMITED
+    assert throttle.available(START_MS) == UNLIMITED
 
 
 def test_a_clock_that_stands_still_gives_nothing() -> None:
     throttle = Limited(1000)
-    throttle.room(START_MS + 100)
+    throttle.available(START_MS + 100)
     throttle.take(100, START_MS + 200)
-    assert throttle.room(START_MS + 200) == 0
-    assert throttle.room(START_MS + 150) == 0
-    assert throttle.room(START_MS + 200) == 0
+    assert throttle.available(START_MS + 200) == 0
+    assert throttle.available(START_MS + 150) == 0
+    assert throttle.available(START_MS + 200) == 0
 
 
 @given(
@@ -74,10 +74,10 @@ def test_a_clock_that_stands_still_gives_nothing() -> None:
 )
 def test_never_more_goes_than_the_rate_a_burst_and_one_batch(rate: int, steps: list[tuple[int, int]]) -> None:
     throttle, now_ms, gone, largest = Limited(rate), START_MS, 0, 0
-    throttle.room(now_ms)
+    throttle.available(now_ms)
     for wait_ms, batch in steps:
         now_ms += wait_ms
-        if throttle.room(now_ms) > 0:
+        if throttle.available(now_ms) > 0:
             throttle.take(batch, now_ms)
             gone += batch
             largest = max(largest, batch)
@@ -88,13 +88,13 @@ def test_never_more_goes_than_the_rate_a_burst_and_one_batch(rate: int, steps: l
 @given(rate=st.integers(1, 10_000_000), owed=st.integers(0, 50_000_000))
 def test_after_the_time_that_it_names_there_is_room(rate: int, owed: int) -> None:
     throttle = Limited(rate)
-    throttle.room(START_MS)
+    throttle.available(START_MS)
     throttle.take(owed, START_MS)
     now_ms = START_MS
     while (wait_ms := throttle.wait_ms(now_ms)) > 0:
-        before = throttle.room(now_ms)
+        before = throttle.available(now_ms)
         now_ms += wait_ms
-        assert throttle.room(now_ms) > before or throttle.room(now_ms) > 0
+        assert throttle.available(now_ms) > before or throttle.available(now_ms) > 0
         if wait_ms == 60_000:  # it waits for long: the sum is right, and the rest is more of the same
             return
-    assert throttle.room(now_ms) > 0
+    assert throttle.available(now_ms) > 0

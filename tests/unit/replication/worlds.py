@@ -20,7 +20,7 @@ from penstock.replication.disk_threads import DiskThreads
 from penstock.replication.flusher import Flusher
 from penstock.replication.maintenance import Intervals, Maintenance
 from penstock.replication.partition import Partition
-from penstock.replication.partition_waits import closed, open_logs, settled, topic_settled
+from penstock.replication.partition_waits import close_logs, open_logs, wait_until_settled, wait_until_topic_settled
 from penstock.replication.partitions import Partitions
 from tests.simulation.clock import FakeClock
 
@@ -63,7 +63,7 @@ class World:
             run=self.disk_threads.run,
             soon=asyncio.get_running_loop().call_soon,
         )
-        metadata.settled = partial(topic_settled, self.partitions)
+        metadata.wait_settled = partial(wait_until_topic_settled, self.partitions)
         self.partitions.on_append = self.flusher.flush_soon
         self.intervals = Intervals(
             first_retention_ms=1000,
@@ -117,7 +117,7 @@ class World:
 
     async def rest(self) -> None:
         """Return when the partitions are as the image says."""
-        await settled(self.partitions)
+        await wait_until_settled(self.partitions)
 
     def partition(self, name: str, number: int = 0) -> Partition:
         found = self.partitions.find(name, number)
@@ -151,7 +151,7 @@ async def world_at(folder: Path, disk: Disk | None = None, boot_id: str = "boot-
     finally:
         await world.maintenance.close()
         await world.disk_threads.idle()
-        await closed(world.partitions)
+        await close_logs(world.partitions)
         await store.close()
         world.disk_threads.shutdown()
         world.threads.shutdown()

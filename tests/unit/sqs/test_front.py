@@ -74,7 +74,7 @@ async def test_a_small_request_takes_no_slice_and_a_large_one_several(tmp_path: 
         found = await front.ask(form(Action="SendMessage", QueueUrl=URL, MessageBody=LARGE))
         assert (found.status, b"<MessageId>" in found.body) == (200, True)
         assert front.slices.taken >= before + 3
-        assert front.front.tally.requests == {"SendMessage": 3}
+        assert front.front.request_counts.requests == {"SendMessage": 3}
 
 
 @pytest.mark.parametrize(
@@ -95,8 +95,8 @@ async def test_a_large_request_that_makes_no_sense_is_refused_and_counted(
         found = await front.ask(request_)
         assert found.status in (400, 404)
         assert code.encode() in found.headers + found.body
-        assert sum(front.front.tally.requests.values()) == 1
-        assert sum(front.front.tally.errors.values()) == 1
+        assert sum(front.front.request_counts.requests.values()) == 1
+        assert sum(front.front.request_counts.errors.values()) == 1
 
 
 async def test_a_large_request_is_verified_first(tmp_path: Path) -> None:
@@ -214,10 +214,10 @@ async def test_what_is_received_from_a_queue_that_was_only_just_heard_of_can_be_
     async with shop_at(tmp_path) as shop:
         front = Front(shop)
 
-        async def look_up(name: str) -> None:
+        async def wait_for_queue(name: str) -> None:
             await shop.send(await shop.create(name), b"x")
 
-        monkeypatch.setattr(shop.service, "look_up", look_up)
+        monkeypatch.setattr(shop.service, "wait_for_queue", wait_for_queue)
         found = await front.ask(call("ReceiveMessage", HIDING))
         assert b'"Body":"x"' in found.body.replace(b": ", b":")
         found.lose()

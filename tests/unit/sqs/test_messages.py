@@ -16,7 +16,7 @@ from penstock.sqs.digests import Attribute, md5_of_attributes, md5_of_body
 from penstock.sqs.errors import SqsError
 from penstock.sqs.message_attributes import Filter, from_headers, read_attributes, shown, to_headers
 from penstock.sqs.received_message import AttributeSelection, shown_message
-from penstock.sqs.sent_message import read_message, sequence_number, told_of, too_long
+from penstock.sqs.sent_message import read_message, send_result, sequence_number, too_long
 
 ALL = Filter.of(["All"])
 STANDARD = Queue(name="jobs", topic_id=bytes(16))
@@ -165,7 +165,7 @@ def test_a_message_has_ten_attributes_at_most() -> None:
 def test_a_plain_message_has_no_headers_and_no_key() -> None:
     draft = send(STANDARD, MessageBody="hé")
     assert draft.message == ("hé".encode(), None, (), "")
-    assert (draft.size, draft.told) == (3, {"MD5OfMessageBody": md5_of_body("hé".encode())})
+    assert (draft.size, draft.result) == (3, {"MD5OfMessageBody": md5_of_body("hé".encode())})
 
 
 def test_all_that_a_message_can_have_is_kept_in_its_record() -> None:
@@ -190,7 +190,7 @@ def test_all_that_a_message_can_have_is_kept_in_its_record() -> None:
         "penstock-delay-ms": b"0",
     }
     assert draft.size == len("x" + "n" + "Number" + "5"), "system attributes do not count"
-    told = told_of(STANDARD, draft, Sent(0, 7, "an-id"))
+    told = send_result(STANDARD, draft, Sent(0, 7, "an-id"))
     assert sorted(told) == ["MD5OfMessageAttributes", "MD5OfMessageBody", "MD5OfMessageSystemAttributes", "MessageId"]
 
 
@@ -260,7 +260,7 @@ def test_the_largest_message_is_one_that_the_queue_takes() -> None:
 def test_a_message_of_a_fifo_queue_has_a_group_and_an_id() -> None:
     draft = send(FIFO, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="d", DelaySeconds=0)
     assert draft.message == (b"x", b"g", (), "d")
-    assert told_of(FIFO, draft, Sent(3, 41, "i"))["SequenceNumber"] == sequence_number(3, 41)
+    assert send_result(FIFO, draft, Sent(3, 41, "i"))["SequenceNumber"] == sequence_number(3, 41)
     with pytest.raises(SqsError, match="must contain the parameter MessageGroupId"):
         send(FIFO, MessageBody="x", MessageDeduplicationId="d")
     with pytest.raises(SqsError, match="should either have ContentBasedDeduplication enabled"):

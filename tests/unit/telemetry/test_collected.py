@@ -7,9 +7,9 @@ import pytest
 from penstock.foundation.steps import run_steps
 from penstock.telemetry.collected import (
     SERIES_PER_CLIENT_MAX,
-    Collected,
-    Draft,
-    draft,
+    ClientMetrics,
+    NamedPoints,
+    group_by_name,
     shown_labels,
     shown_name,
 )
@@ -26,11 +26,11 @@ def counter(name: str, value: float, *, is_delta: bool = False, **labels: str) -
     return Point(name, tuple(labels.items()), value, True, is_delta)
 
 
-def drafts(*points: Point) -> dict[str, Draft]:
-    return run_steps(draft(points))
+def drafts(*points: Point) -> dict[str, NamedPoints]:
+    return run_steps(group_by_name(points))
 
 
-def shown(collected: Collected) -> dict[str, Any]:
+def shown(collected: ClientMetrics) -> dict[str, Any]:
     return {
         name: sorted((client, labels, value) for client, labels, value in family.samples())
         for name, family in collected.families.items()
@@ -57,7 +57,7 @@ def test_labels_are_legal_and_the_brokers_own_are_not_overwritten() -> None:
 
 
 def test_a_push_replaces_what_the_client_pushed_before_and_nothing_else() -> None:
-    collected = Collected()
+    collected = ClientMetrics()
     collected.replace(ME, drafts(gauge("a", 1, topic="t"), gauge("a", 2, topic="u"), gauge("b")), 100)
     collected.replace(YOU, drafts(gauge("a", 5)), 100)
     collected.replace(ME, drafts(gauge("a", 3, topic="t")), 100)
@@ -73,7 +73,7 @@ def test_a_push_replaces_what_the_client_pushed_before_and_nothing_else() -> Non
 
 
 def test_what_was_added_since_the_last_push_is_added_up_and_totals_are_taken_as_they_are() -> None:
-    collected = Collected()
+    collected = ClientMetrics()
     for value in (5, 2, 3):
         collected.replace(ME, drafts(counter("d", value, is_delta=True), counter("t", value)), 100)
     assert shown(collected) == {
@@ -83,7 +83,7 @@ def test_what_was_added_since_the_last_push_is_added_up_and_totals_are_taken_as_
 
 
 def test_a_name_has_one_kind() -> None:
-    collected = Collected()
+    collected = ClientMetrics()
     collected.replace(ME, drafts(counter("a", 1)), 100)
     collected.replace(YOU, drafts(gauge("a.total", 9), gauge("b", 1)), 100)
     assert shown(collected) == {
@@ -99,7 +99,7 @@ def test_the_name_that_describes_clients_is_the_brokers() -> None:
 
 
 def test_only_so_many_values_are_kept_of_one_client_and_of_all() -> None:
-    collected = Collected()
+    collected = ClientMetrics()
     many = drafts(*(gauge("a", number, label=str(number)) for number in range(SERIES_PER_CLIENT_MAX + 5)))
     collected.replace(ME, many, 2 * SERIES_PER_CLIENT_MAX - 10)
     assert (collected.series, collected.dropped) == (SERIES_PER_CLIENT_MAX, 5)

@@ -22,16 +22,16 @@ class Lab:
         self.instances = ClientInstances(self.forgotten.append)
         self.instances.apply(EVERY_10_S if subscriptions is None else subscriptions)
 
-    def hear(self, now_s: float, instance_id: bytes = ID, peer: str = "/1:1") -> Instance:
-        return self.instances.hear(
+    def find_or_create(self, now_s: float, instance_id: bytes = ID, peer: str = "/1:1") -> Instance:
+        return self.instances.find_or_create(
             instance_id, peer, lambda found: Client(uuid_text(found), "c", None, None, "1", "1"), now_s
         )
 
     def ask(self, now_s: float) -> ErrorCode:
-        return _code(lambda: self.hear(now_s).ask(now_s))
+        return _code(lambda: self.find_or_create(now_s).ask(now_s))
 
     def push(self, now_s: float, **how: Any) -> ErrorCode:
-        instance = self.hear(now_s)
+        instance = self.find_or_create(now_s)
         given = {
             "subscription_id": instance.subscription_id,
             "compression": 0,
@@ -90,53 +90,53 @@ def test_a_client_that_terminates_may_push_early_and_never_again() -> None:
 def test_when_subscriptions_change_a_client_hears_at_its_next_push_and_may_ask_at_once() -> None:
     lab = Lab()
     assert lab.ask(0) == ErrorCode.NONE
-    before = lab.hear(0).subscription_id
+    before = lab.find_or_create(0).subscription_id
     lab.instances.apply({"mine": {"metrics": "org.a.", "interval.ms": "10000"}})
     assert lab.push(5, subscription_id=before) == ErrorCode.UNKNOWN_SUBSCRIPTION_ID
     assert lab.ask(5) == ErrorCode.NONE
-    assert lab.hear(5).wanted.metrics == ("org.a.",)
+    assert lab.find_or_create(5).wanted.metrics == ("org.a.",)
     assert lab.push(6) == ErrorCode.NONE
     lab.instances.apply({})
     assert lab.ask(7) == ErrorCode.NONE, "a change is told at once"
-    assert lab.hear(7).wanted.metrics == ()
-    lab.instances.hang_up("/1:1")
+    assert lab.find_or_create(7).wanted.metrics == ()
+    lab.instances.disconnect("/1:1")
     assert (len(lab.instances), lab.forgotten) == (0, [ID])
 
 
 def test_every_broker_gives_the_same_subscription_id_and_every_client_another() -> None:
     one, two = Lab(), Lab()
-    assert one.hear(0).subscription_id == two.hear(7, peer="/2:2").subscription_id
-    assert one.hear(0, OTHER, "/3:3").subscription_id != one.hear(0).subscription_id
-    assert -(2**31) <= one.hear(0).subscription_id < 2**31
+    assert one.find_or_create(0).subscription_id == two.find_or_create(7, peer="/2:2").subscription_id
+    assert one.find_or_create(0, OTHER, "/3:3").subscription_id != one.find_or_create(0).subscription_id
+    assert -(2**31) <= one.find_or_create(0).subscription_id < 2**31
 
 
 def test_a_client_is_forgotten_with_the_connection_that_it_last_used() -> None:
     lab = Lab()
-    lab.hear(0, peer="/1:1")
-    lab.hear(1, peer="/2:2")
-    lab.instances.hang_up("/1:1")
+    lab.find_or_create(0, peer="/1:1")
+    lab.find_or_create(1, peer="/2:2")
+    lab.instances.disconnect("/1:1")
     assert len(lab.instances) == 1
-    lab.instances.hang_up("/2:2")
+    lab.instances.disconnect("/2:2")
     assert (len(lab.instances), lab.forgotten) == (0, [ID])
 
 
 def test_a_connection_has_one_instance_however_many_ids_it_makes_up() -> None:
     lab = Lab()
     for number in range(1, 1001):
-        lab.hear(0, number.to_bytes(16, "little"))
+        lab.find_or_create(0, number.to_bytes(16, "little"))
     assert len(lab.instances) == 1
     assert len(lab.forgotten) == 999
 
 
 def test_a_silent_client_is_forgotten_after_three_intervals_and_a_minute_at_least() -> None:
     lab = Lab({"mine": {"metrics": "*", "interval.ms": "60000"}})
-    lab.hear(0)
+    lab.find_or_create(0)
     lab.instances.expire(179)
     assert len(lab.instances) == 1
     lab.instances.expire(180)
     assert lab.forgotten == [ID]
     brief = Lab({"mine": {"metrics": "*", "interval.ms": "100"}})
-    brief.hear(0)
+    brief.find_or_create(0)
     brief.instances.expire(KEPT_S_MIN - 1)
     assert len(brief.instances) == 1
     brief.instances.expire(KEPT_S_MIN)
@@ -145,8 +145,8 @@ def test_a_silent_client_is_forgotten_after_three_intervals_and_a_minute_at_leas
 
 @pytest.mark.parametrize("instance_id", [bytes(16), bytes(15) + b"\x01"])
 def test_an_id_that_no_client_can_have_is_refused(instance_id: bytes) -> None:
-    with pytest.raises(InvalidRequest, match="not the id of a client instance"):
-        Lab().hear(0, instance_id)
+    with pytest.raises(InvalidRequest, match="is reserved"):
+        Lab().find_or_create(0, instance_id)
 
 
 def test_a_new_id_is_of_no_other_client() -> None:

@@ -8,10 +8,10 @@ from penstock.telemetry.subscriptions import (
     INTERVAL_MS_DEFAULT,
     SUBSCRIPTIONS_MAX,
     Client,
+    PushSettings,
     Subscription,
-    Wanted,
     check_subscription,
-    wanted_of,
+    push_settings_for,
 )
 
 CLIENT = Client("id", "orders-1", "librdkafka", "2.16.0", "10.0.0.7", "5000")
@@ -47,16 +47,16 @@ def test_a_client_gets_the_union_of_all_subscriptions_at_the_shortest_interval()
     mine = subscription(metrics="org.a.,org.b.", interval_ms="5000", match="client_id=orders.*")
     every = subscription(metrics="org.b.,org.c.", interval_ms="9000")
     other = subscription(metrics="org.d.", interval_ms="100", match="client_id=bills")
-    wanted = wanted_of(CLIENT, [mine, every, other])
-    assert wanted == Wanted(("org.a.", "org.b.", "org.c."), 5000)
-    assert wanted == wanted_of(CLIENT, [other, every, mine])
+    wanted = push_settings_for(CLIENT, [mine, every, other])
+    assert wanted == PushSettings(("org.a.", "org.b.", "org.c."), 5000)
+    assert wanted == push_settings_for(CLIENT, [other, every, mine])
     assert [name for name in ("org.a.x", "org.d.x", "org.a") if wanted.includes(name)] == ["org.a.x"]
 
 
 def test_without_subscriptions_nothing_is_wanted_and_with_a_star_everything() -> None:
-    assert wanted_of(CLIENT, []) == Wanted((), INTERVAL_MS_DEFAULT)
-    assert not wanted_of(CLIENT, []).includes("a")
-    everything = wanted_of(CLIENT, [subscription(metrics="*"), subscription(metrics="org.a.")])
+    assert push_settings_for(CLIENT, []) == PushSettings((), INTERVAL_MS_DEFAULT)
+    assert not push_settings_for(CLIENT, []).includes("a")
+    everything = push_settings_for(CLIENT, [subscription(metrics="*"), subscription(metrics="org.a.")])
     assert everything.metrics == ("*",)
     assert everything.includes("a")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NOBODY, Ask, Decision, ProducerKey, Reply, StateRecord
+from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Ask, Decision, ProducerKey, Reply, StateRecord
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.commands import AddOffsets, EndTransaction, InitProducer, JoinTransaction, WriteMarkers
 from penstock.transactions.coordinator import TransactionCoordinator
@@ -94,8 +94,8 @@ class Place:
 
     def tell(self, command: Any) -> None:
         """A command that nobody waits for."""
-        decision = self.machine.decide(NOBODY, command, self.now_ms)
-        assert decision.replies == (Reply(ticket=NOBODY, value=None),)
+        decision = self.machine.decide(NO_TICKET, command, self.now_ms)
+        assert decision.replies == (Reply(ticket=NO_TICKET, value=None),)
         self.carry_out(decision)
 
     def advance(self, ms: int) -> None:

@@ -5,7 +5,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.ids import TopicPartition
-from penstock.transactions.coordinator import AGAIN_MS, AT_A_TIME
+from penstock.transactions.coordinator import EXPIRED_MAX, RETRY_MS
 from penstock.transactions.errors import TooManyQueries
 from penstock.transactions.states import State
 from penstock.wire.messages.commit_set import (
@@ -89,16 +89,16 @@ def test_a_query_that_is_closed_is_forgotten_in_the_end() -> None:
 
 def test_many_queries_that_are_closed_are_forgotten_in_several_steps() -> None:
     place = Place()
-    for number in range(AT_A_TIME + 5):
+    for number in range(EXPIRED_MAX + 5):
         place.commit_set(-1, {}, query=f"q{number}", action=CLOSE)
     place.advance(SETTINGS.id_expiration_ms - 1)
-    while len(place.machine.queries.closed) > AT_A_TIME:
+    while len(place.machine.queries.closed) > EXPIRED_MAX:
         place.now_ms = place.machine.wake_at_ms or 0
         decision = place.machine.wake(place.now_ms)
-        assert len(decision.persist) <= AT_A_TIME
+        assert len(decision.persist) <= EXPIRED_MAX
         place.carry_out(decision)
     assert len(place.machine.queries.closed) == 5
-    place.advance(AGAIN_MS)
+    place.advance(RETRY_MS)
     assert not place.machine.queries.closed
 
 
@@ -136,5 +136,5 @@ def test_no_more_queries_are_closed_than_can_be_remembered(monkeypatch: pytest.M
     monkeypatch.setattr("penstock.transactions.commit_sets.QUERIES_MAX", 1)
     place = Place()
     place.commit_set(0, {}, query="another")
-    with pytest.raises(TooManyQueries, match="forget those that are over"):
+    with pytest.raises(TooManyQueries, match="forget those that have ended"):
         close(place)

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
-from penstock.transactions.coordinator import AGAIN_MS
+from penstock.transactions.coordinator import RETRY_MS
 from penstock.transactions.errors import NeedsProducerId
 from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX
@@ -386,13 +386,13 @@ def test_a_completion_that_could_not_be_persisted_is_tried_again() -> None:
     place.end(ongoing(place))
     place.broken = True
     place.write_markers()
-    place.advance(3 * AGAIN_MS)
+    place.advance(3 * RETRY_MS)
     assert place.state().state is State.PREPARE_COMMIT
     place.broken = False
-    place.advance(AGAIN_MS)
+    place.advance(RETRY_MS)
     assert place.state().state is State.COMPLETE_COMMIT
     recorded = len(place.records)
-    place.advance(10 * AGAIN_MS)
+    place.advance(10 * RETRY_MS)
     assert len(place.records) == recorded
 
 

@@ -79,6 +79,7 @@ class Desk:
                 configs=OFFSETS_TOPIC,
                 topic_defaults=lambda: DEFAULTS,
                 new_topic_id=lambda: b"\xff" * 16,
+                missing_brokers_since_ms={},
             ),
         )
 
@@ -179,7 +180,7 @@ async def test_a_transaction_is_begun_and_committed(tmp_path: Path) -> None:
         (order,) = desk.orders
         assert (order.committed, order.partitions) == (True, {ORDERS, RETURNS})
         assert await desk.described("one") == [("one", ErrorCode.NONE, "PrepareCommit")]
-        desk.transactions.find("one").tell(order.written())
+        desk.transactions.find("one").post(order.written())
         assert await desk.described("one") == [("one", ErrorCode.NONE, "CompleteCommit")]
 
 
@@ -432,4 +433,4 @@ async def test_a_set_is_refused_in_words_where_it_makes_no_sense_or_nobody_can_d
     async with desk_at(tmp_path / "other", 0) as desk:
         answer = await desk.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=ABORT))
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        assert "ask for the coordinator first" in answer.error_message
+        assert "send FindCoordinator first" in answer.error_message

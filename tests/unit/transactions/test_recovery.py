@@ -14,7 +14,7 @@ from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.draft import Draft
 from penstock.transactions.spark_queries import Decided
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MOVES, Transaction
+from penstock.transactions.transaction import EPOCH_LAST, TV_2, Transaction
 from penstock.wire.messages.commit_set import ABORT, CLOSE, COMMIT, FORGET
 from penstock.wire.messages.end_txn import EndTxnRequest
 
@@ -195,7 +195,7 @@ def test_several_ids_can_be_decided_on_together() -> None:
         place.join(place.producer(name), TopicPartition(name, 0), name=name)
     draft = Draft(place.machine.transactions, place.machine.queries)
     for name in NAMES:
-        draft.end(place.state(name).prepared(True, EPOCH_MOVES, NO_PRODUCER, START_MS), START_MS)
+        draft.end(place.state(name).prepared(True, TV_2, NO_PRODUCER, START_MS), START_MS)
     assert [transaction.transactional_id for transaction in draft.to_mark] == list(NAMES)
     for record in draft.records:
         place.machine.apply(record, NO_PRODUCER)

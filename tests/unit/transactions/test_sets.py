@@ -597,5 +597,5 @@ def test_a_task_that_changes_after_it_was_prepared_is_looked_at_again() -> None:
 def test_what_is_wrong_with_a_request_is_found_while_it_is_prepared() -> None:
     place = Place()
     request = set_request(0, {"spark/other/0/0.0": ProducerKey(1, 0)})
-    with pytest.raises(InvalidRequest, match="is not of query"):
+    with pytest.raises(InvalidRequest, match="is not in query"):
         run_steps(prepare_steps(place.machine.transactions, request, place.now_ms))

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.transactions.states import ALLOWED, AT_REST, BY_LABEL, PREPARED, State
-from penstock.transactions.transaction import EPOCH_MOVES, EPOCH_STAYS, Transaction
+from penstock.transactions.transaction import TV_0, TV_2, Transaction
 
 from .driving import START_MS
 
@@ -57,7 +57,7 @@ def in_state(state: State) -> Transaction:
 def test_a_step_that_is_not_in_the_table_is_not_taken(state: State) -> None:
     known = in_state(state)
     with pytest.raises(AssertionError, match=f"{state.label} to Ongoing"):
-        known.joined([], EPOCH_STAYS, START_MS)
+        known.joined([], TV_0, START_MS)
     with pytest.raises(AssertionError, match=f"{state.label} to Empty"):
         known.initialised(known.producer, -1, 1000, START_MS)
     with pytest.raises(AssertionError, match=f"{state.label} to PrepareAbort"):
@@ -67,4 +67,4 @@ def test_a_step_that_is_not_in_the_table_is_not_taken(state: State) -> None:
 @pytest.mark.parametrize("state", AT_REST)
 def test_an_id_at_rest_has_nothing_to_commit(state: State) -> None:
     with pytest.raises(AssertionError, match=f"{state.label} to PrepareCommit"):
-        in_state(state).prepared(True, EPOCH_MOVES, 2, START_MS)
+        in_state(state).prepared(True, TV_2, 2, START_MS)

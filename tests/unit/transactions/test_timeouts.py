@@ -269,7 +269,7 @@ def test_a_removal_that_could_not_be_persisted_is_tried_again() -> None:
 
 
 def test_many_ids_are_removed_a_portion_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(coordinator, "AT_A_TIME", 4)
+    monkeypatch.setattr(coordinator, "EXPIRED_MAX", 4)
     place = Place()
     for number in range(10):
         place.producer(f"id-{number}")

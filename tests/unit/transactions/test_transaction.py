@@ -11,7 +11,7 @@ from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.records import TRANSACTION, TransactionKey, TransactionValue
 from penstock.transactions.states import State
-from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, EPOCH_MOVES, EPOCH_STAYS, Transaction, tombstone
+from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, TV_0, TV_2, Transaction, tombstone
 from penstock.wire.state import kind_of, read_key, read_value, state_record
 
 from .driving import START_MS, A, B, C
@@ -34,7 +34,7 @@ def transactions(draw: st.DrawFn) -> Transaction:
         state=state,
         partitions=frozenset() if state is State.EMPTY else draw(partitions),
         started_ms=draw(longs),
-        version=draw(st.sampled_from((EPOCH_STAYS, EPOCH_MOVES))),
+        version=draw(st.sampled_from((TV_0, TV_2))),
         previous_producer_id=draw(longs),
         last_epoch=draw(epochs),
         next_producer=draw(st.none() | st.builds(ProducerKey, st.integers(0, 2**63 - 1), st.integers(0, 2**15 - 1))),
@@ -109,33 +109,33 @@ def test_an_id_that_is_gone_leaves_a_tombstone_under_its_key() -> None:
 
 
 def test_a_transaction_begins_with_its_first_partition() -> None:
-    begun = known().joined([A], EPOCH_STAYS, START_MS + 5)
+    begun = known().joined([A], TV_0, START_MS + 5)
     assert (begun.state, begun.started_ms) == (State.ONGOING, START_MS + 5)
-    more = begun.joined([B], EPOCH_STAYS, START_MS + 9)
+    more = begun.joined([B], TV_0, START_MS + 9)
     assert (more.started_ms, more.updated_ms) == (START_MS + 5, START_MS + 9)
     assert more.partitions == {A, B}
 
 
 def test_a_transaction_after_another_begins_anew() -> None:
-    ended = known().joined([A], EPOCH_STAYS, START_MS).prepared(True, EPOCH_STAYS, -1, START_MS).completed(START_MS)
-    begun = ended.joined([B], EPOCH_STAYS, START_MS + 7)
+    ended = known().joined([A], TV_0, START_MS).prepared(True, TV_0, -1, START_MS).completed(START_MS)
+    begun = ended.joined([B], TV_0, START_MS + 7)
     assert (begun.partitions, begun.started_ms) == ({B}, START_MS + 7)
 
 
 def test_an_older_client_keeps_its_epoch() -> None:
-    ended = known().joined([A], EPOCH_STAYS, START_MS).prepared(True, EPOCH_STAYS, -1, START_MS)
+    ended = known().joined([A], TV_0, START_MS).prepared(True, TV_0, -1, START_MS)
     assert ended.producer == (5, 3)
     assert ended.completed(START_MS).producer == (5, 3)
 
 
 def test_a_newer_client_gets_another_epoch_for_each_transaction() -> None:
-    ended = known().joined([A], EPOCH_MOVES, START_MS).prepared(True, EPOCH_MOVES, -1, START_MS)
+    ended = known().joined([A], TV_2, START_MS).prepared(True, TV_2, -1, START_MS)
     assert (ended.producer, ended.last_epoch, ended.next_producer) == ((5, 4), 3, None)
     assert ended.completed(START_MS).producer == (5, 4)
 
 
 def test_after_the_last_epoch_comes_another_producer_id() -> None:
-    ended = known(epoch=EPOCH_LAST).joined([A], EPOCH_MOVES, START_MS).prepared(True, EPOCH_MOVES, 77, START_MS)
+    ended = known(epoch=EPOCH_LAST).joined([A], TV_2, START_MS).prepared(True, TV_2, 77, START_MS)
     assert (ended.producer, ended.next_producer) == ((5, EPOCH_MAX), (77, 0))
     complete = ended.completed(START_MS)
     assert (complete.producer, complete.previous_producer_id, complete.last_epoch) == ((77, 0), 5, EPOCH_LAST)
@@ -143,5 +143,5 @@ def test_after_the_last_epoch_comes_another_producer_id() -> None:
 
 
 def test_no_epoch_is_above_the_highest() -> None:
-    begun = known(epoch=EPOCH_MAX, last_epoch=EPOCH_LAST).joined([A], EPOCH_MOVES, START_MS)
+    begun = known(epoch=EPOCH_MAX, last_epoch=EPOCH_LAST).joined([A], TV_2, START_MS)
     assert begun.fenced(EPOCH_LAST, START_MS).epoch == EPOCH_MAX

@@ -188,8 +188,8 @@ def test_json_is_opened_only_where_the_rest_is_true(monkeypatch: pytest.MonkeyPa
     opened: list[int] = []
     from penstock.views import rows
 
-    real = rows._opened
-    monkeypatch.setattr(rows, "_opened", lambda body, columns, row: opened.append(row) or real(body, columns, row))
+    real = rows._parse_json
+    monkeypatch.setattr(rows, "_parse_json", lambda body, found, row: opened.append(row) or real(body, found, row))
     records = [
         Record(key=None, value=b'{"n": %d}' % n, timestamp_ms=0, headers=(("tag", b"eu" if n % 10 == 0 else b"us"),))
         for n in range(50)

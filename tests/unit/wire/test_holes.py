@@ -5,7 +5,7 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.wire.templates import find_holes
+from penstock.wire.templates import make_template
 
 FIRST, LAST = {"b": -128, "h": -(2**15), "i": -(2**31), "q": -(2**63)}, {"b": 127, "h": 2**15 - 1, "i": 2**31 - 1}
 LAST["q"] = 2**63 - 1
@@ -20,10 +20,10 @@ def test_what_is_put_together_is_taken_apart(parts: list[bytes | str], data: st.
 
     codes = [part for part in parts if isinstance(part, str)]
     numbers = [data.draw(st.integers(FIRST[code], LAST[code])) for code in codes]
-    holes = find_holes(written([0] * len(codes)), written([-1] * len(codes)), codes)
-    found = holes.layout.unpack(written(numbers))
+    template = make_template(written([0] * len(codes)), written([-1] * len(codes)), codes)
+    found = template.layout.unpack(written(numbers))
     assert [field for field in found if isinstance(field, int)] == numbers
     assert [field for field in found if isinstance(field, bytes)] == [
-        field for field in holes.fields if isinstance(field, bytes)
+        field for field in template.fields if isinstance(field, bytes)
     ]
-    assert holes.layout.pack(*found) == written(numbers)
+    assert template.layout.pack(*found) == written(numbers)

@@ -182,7 +182,7 @@ def test_a_field_that_is_no_wire_type_is_refused() -> None:
 
 @pytest.mark.parametrize("default", [0, 5, None])
 def test_a_default_outside_of_field_is_refused(default: int | None) -> None:
-    with pytest.raises(TypeError, match=rf"say field\(default={default}\)"):
+    with pytest.raises(TypeError, match=rf"use field\(default={default}\)"):
 
         @struct
         class Wrong:

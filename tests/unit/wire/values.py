@@ -26,7 +26,7 @@ _LATEST_MS: Final = 4 * 10**12
 
 
 def present(cls: type, version: int) -> list[Field]:
-    return [field for field in fields_of(cls) if field.stands_in(version)]
+    return [field for field in fields_of(cls) if field.exists_in(version)]
 
 
 def build(cls: type, version: int, make: Callable[[Field], Any]) -> Any:

@@ -1,1 +1,1 @@
-"""The Python API for asyncio."""
+"""The asyncio Python API."""

@@ -1,8 +1,8 @@
-"""Between threads and an event loop.
+"""Bridge between threads and asyncio: delivery reports as futures, and worker threads for blocking calls.
 
-confluent_kafka.aio was looked at. Its producer takes no headers, and so no tags; its consumer waits for a full batch,
-or asks a pool of threads for every message. So it is threads, but few: one for each subscription, which brings many
-messages at a time; and what producers' threads have to tell comes to the loop many at a time.
+Not confluent_kafka.aio: its producer supports no headers, and so no tags; its consumer waits for a full batch, or
+uses a thread pool for every message. Here each subscription has one thread, which fetches many messages at a time,
+and delivery reports reach the event loop many at a time.
 """
 
 import asyncio
@@ -14,70 +14,70 @@ from typing import Any, TypeVar
 
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.message import Published
-from penstock.api.core.outlet import Outlet, Ticket
+from penstock.api.core.outlet import BackgroundProducer, DeliveryReport
 from penstock.api.errors import Closed
 
 T = TypeVar("T")
 
 
-class Answers:
-    """Sends messages for tasks, and brings what became of them to the event loop."""
+class AsyncSender:
+    """Sends messages for tasks, and completes their futures on the event loop."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._loop = asyncio.get_running_loop()
         self._pool = pool
-        self._settled: deque[tuple[asyncio.Future[Ticket], Ticket]] = deque()
-        self._is_called = False
+        self._completed: deque[tuple[asyncio.Future[DeliveryReport], DeliveryReport]] = deque()
+        self._is_woken = False
 
-    async def send(self, outlet: Outlet, message: Encoded) -> "asyncio.Future[Ticket]":
-        """Send a message; what is returned has its ticket when that is settled."""
-        answer: asyncio.Future[Ticket] = self._loop.create_future()
+    async def send(self, producer: BackgroundProducer, message: Encoded) -> "asyncio.Future[DeliveryReport]":
+        """Sends a message. Returns a future of its delivery report."""
+        future: asyncio.Future[DeliveryReport] = self._loop.create_future()
 
-        def then(ticket: Ticket) -> None:
-            self._settled.append((answer, ticket))
-            self._call()
+        def on_complete(report: DeliveryReport) -> None:
+            self._completed.append((future, report))
+            self._wake_loop()
 
         try:
-            outlet.send(message, then)
+            producer.send(message, on_complete)
         except BufferError:
-            await self._loop.run_in_executor(self._pool, outlet.send_waiting, message, then)
-        return answer
+            await self._loop.run_in_executor(self._pool, producer.send_waiting, message, on_complete)
+        return future
 
-    async def result(self, answer: "asyncio.Future[Ticket]") -> Published:
-        ticket = await answer
-        if ticket.published is not None:
-            return ticket.published
-        # Finding out why may mean to knock at the brokers' doors.
-        return await self._loop.run_in_executor(self._pool, ticket.result)
+    async def result(self, future: "asyncio.Future[DeliveryReport]") -> Published:
+        report = await future
+        if report.published is not None:
+            return report.published
+        # Explaining the error may block: it may open test connections.
+        return await self._loop.run_in_executor(self._pool, report.result)
 
-    def _call(self) -> None:
-        """Have the loop look, unless it is about to. Called by producers' threads."""
-        if not self._is_called:
-            self._is_called = True
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
-                self._loop.call_soon_threadsafe(self._hand_over)
+    def _wake_loop(self) -> None:
+        """Schedules `_complete_futures` on the event loop, once. Called by producer threads."""
+        if not self._is_woken:
+            self._is_woken = True
+            with contextlib.suppress(RuntimeError):  # the event loop is closed
+                self._loop.call_soon_threadsafe(self._complete_futures)
 
-    def _hand_over(self) -> None:
-        self._is_called = False  # first: what is settled from now on calls again
-        while self._settled:
-            answer, ticket = self._settled.popleft()
-            if not answer.done():
-                answer.set_result(ticket)
+    def _complete_futures(self) -> None:
+        self._is_woken = False  # first: reports that are completed from now on wake the loop again
+        while self._completed:
+            future, report = self._completed.popleft()
+            if not future.done():
+                future.set_result(report)
 
 
-async def completed(doing: "asyncio.Future[T]") -> T:
-    """What came of something that must not be left half done: a task that is cancelled meanwhile waits for it too."""
+async def completed(future: "asyncio.Future[T]") -> T:
+    """Returns the result of a future. A task that is cancelled meanwhile still waits for the end of it."""
     try:
-        return await asyncio.shield(doing)
+        return await asyncio.shield(future)
     except asyncio.CancelledError:
-        await asyncio.wait([doing])
-        if not doing.cancelled():
-            doing.exception()  # nobody else will ask
+        await asyncio.wait([future])
+        if not future.cancelled():
+            future.exception()  # marks it as retrieved
         raise
 
 
 def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Future[T]":
-    """Do something on a thread of a connection, or elsewhere if that was closed: what is begun can still be ended."""
+    """Runs a function on the pool of a connection; on the default executor if that pool is closed."""
     loop = asyncio.get_running_loop()
     try:
         return loop.run_in_executor(pool, action)
@@ -85,41 +85,41 @@ def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Fut
         return loop.run_in_executor(None, action)
 
 
-class Worker:
-    """One thread that does one thing after the other for tasks.
+class WorkerThread:
+    """One thread that runs functions for tasks, one after the other.
 
-    What a cancelled task has asked for is still done, and the next to ask waits for it, and hears how it went.
+    A function still completes if its task is cancelled; the next task waits for it, and gets its error if it fails.
     """
 
     def __init__(self, name: str) -> None:
         self.pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix=name)
-        self._turn = asyncio.Lock()
-        self._doing: asyncio.Future[Any] | None = None
+        self._lock = asyncio.Lock()
+        self._current: asyncio.Future[Any] | None = None
 
-    async def settle(self) -> None:
-        """Wait for what is being done for a task that was cancelled."""
-        async with self._turn:
-            await self._settle()
+    async def wait_for_cancelled(self) -> None:
+        """Waits for the function of a task that was cancelled. Raises its error."""
+        async with self._lock:
+            await self._wait_for_current()
 
     async def run(self, action: Callable[[], T]) -> T:
-        async with self._turn:
-            await self._settle()
+        async with self._lock:
+            await self._wait_for_current()
             try:
-                doing = asyncio.get_running_loop().run_in_executor(self.pool, action)
+                action_future = asyncio.get_running_loop().run_in_executor(self.pool, action)
             except RuntimeError:
                 raise Closed("the subscription is closed; subscribe again") from None
-            self._doing = doing
-            await self._settle()
-        return doing.result()
+            self._current = action_future
+            await self._wait_for_current()
+        return action_future.result()
 
-    async def _settle(self) -> None:
-        doing = self._doing
-        if doing is not None:
+    async def _wait_for_current(self) -> None:
+        action_future = self._current
+        if action_future is not None:
             try:
-                await asyncio.shield(doing)
+                await asyncio.shield(action_future)
             finally:
-                if doing.done():
-                    self._doing = None
+                if action_future.done():
+                    self._current = None
 
     def close(self, *, is_waiting: bool = False) -> None:
         self.pool.shutdown(wait=is_waiting)

@@ -1,4 +1,4 @@
-"""The way in for asyncio: connect_async(). Everything is as in connection.py, with `await` in front.
+"""connect_async() and AsyncConnection: the asyncio Python API.
 
 async with penstock.connect_async("localhost:9092") as mq:
     await mq.publish("orders", {"id": 1}, key="42", tag="eu")
@@ -18,7 +18,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from penstock.api.aio.bridge import Answers, completed
+from penstock.api.aio.bridge import AsyncSender, completed
 from penstock.api.aio.queue import AsyncQueue
 from penstock.api.aio.subscription import TURN, AsyncExactlyOnce, AsyncLoop, AsyncSubscription
 from penstock.api.aio.transaction import AsyncTransaction
@@ -27,11 +27,11 @@ from penstock.api.core.cluster_lookup import From
 from penstock.api.core.durations import Duration
 from penstock.api.core.encoding import Encoded, encode
 from penstock.api.core.message import Headers, Message, Outgoing, Published
-from penstock.api.core.outlet import Ticket
+from penstock.api.core.outlet import DeliveryReport
 from penstock.api.core.plans import ExactlyOncePlan, SubscribePlan
 from penstock.api.core.queue_admin import create_queue, list_queues, new_queue, open_sqs
 from penstock.api.core.queue_calls import QueueCalls
-from penstock.api.core.queue_worker import Working
+from penstock.api.core.queue_worker import QueueWorker
 from penstock.api.core.reader import Reader
 from penstock.api.core.resources import Resources
 from penstock.api.core.settings import (
@@ -43,17 +43,17 @@ from penstock.api.core.settings import (
     Settings,
     check_positive,
 )
-from penstock.api.core.transformation import Work
+from penstock.api.core.transformation import Transformation
 from penstock.api.core.views import create_view, drop_view
-from penstock.api.errors import ApiError, Closed, aside
-from penstock.api.sync.connection import IN_FLIGHT_MAX, seek, settings_of, which
+from penstock.api.errors import ApiError, Closed, add_note_to
+from penstock.api.sync.connection import IN_FLIGHT_MAX, seek, settings_of, with_message_number
 from penstock.api.sync.transaction import transaction_of
 from penstock.client.sqs import SqsClient
 
 T = TypeVar("T")
 
 THREADS_MAX: Final = 32
-"""For what takes its time: transactions that begin and end, looking things up."""
+"""Threads for blocking calls: begin and end of transactions, lookups."""
 
 
 def connect_async(
@@ -68,7 +68,7 @@ def connect_async(
     access_key: str | None = None,
     secret_key: str | None = None,
 ) -> "AsyncConnection":
-    """Connect to a cluster, for asyncio. `async with` raises NotConnected if no broker answers within `timeout_s`.
+    """Returns a connection for asyncio. `async with` raises NotConnected if no broker answers within `timeout_s`.
 
     async with penstock.connect_async("localhost:9092") as mq:
         await mq.publish("orders", {"id": 1})
@@ -81,7 +81,7 @@ def connect_async(
 
 
 class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any, Any, int]]):
-    """A cluster to publish to and to read from, for the tasks of one event loop. Close it, or use `async with`.
+    """A connection to a cluster, for the tasks of one event loop. Close it, or use `async with`.
 
     async with penstock.connect_async("localhost:9092") as mq:
         await mq.publish("orders", {"id": 1})
@@ -91,16 +91,16 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         self._settings = settings
         self._resources = Resources(settings)
         self._pool = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="penstock")
-        self._answers: Answers | None = None
+        self._sender: AsyncSender | None = None
         self._loops: weakref.WeakSet[AsyncLoop | AsyncWork] = weakref.WeakSet()
         self._sqs: SqsClient | None = None
-        self._workings: list[Working] = []
-        """What loops over queues have in hand, even those that were left and forgotten."""
-        # What was published and forgotten still goes out, at the latest when the process ends.
-        self._finalizer = weakref.finalize(self, _end, self._resources, self._pool)
+        self._queue_workers: list[QueueWorker] = []
+        """Workers of queue loops, even of loops that were garbage-collected without being closed."""
+        # Messages in flight are still sent if the connection is not closed, at the latest when the process ends.
+        self._finalizer = weakref.finalize(self, _finalize, self._resources, self._pool)
 
     async def check(self) -> None:
-        """NotConnected, with the reason, unless a broker answers.
+        """Raises NotConnected, with the reason, unless a broker answers.
 
         await mq.check()
         """
@@ -126,11 +126,11 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         deliver_at: datetime | int | None = None,
         delivery: DeliveryName | None = None,
     ) -> Published:
-        """Publish a message, and wait until it is acknowledged as `delivery` asks for. See Connection.publish.
+        """Publishes a message, and waits until it is acknowledged according to `delivery`. See Connection.publish.
 
         place = await mq.publish("orders", {"id": 1}, key="42", tag="eu")
         """
-        outlet = self._resources.outlet(delivery, many=False)
+        producer = self._resources.producer(delivery, many=False)
         message = Outgoing(
             value,
             key=key,
@@ -141,13 +141,13 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
             delay=delay,
             deliver_at=deliver_at,
         )
-        return await self._bridge.result(await self._bridge.send(outlet, encode(topic, message)))
+        return await self._async_sender.result(await self._async_sender.send(producer, encode(topic, message)))
 
     @property
-    def _bridge(self) -> Answers:
-        if self._answers is None:
-            self._answers = Answers(self._pool)
-        return self._answers
+    def _async_sender(self) -> AsyncSender:
+        if self._sender is None:
+            self._sender = AsyncSender(self._pool)
+        return self._sender
 
     async def publish_many(
         self,
@@ -157,12 +157,12 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> list[Published]:
-        """Publish many messages, and wait for all: values, or Outgoing where more is to be said.
+        """Publishes many messages, and waits for all of them. Each is a value, or an Outgoing with key, headers, …
 
         await mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
         """
         stream = self.publish_stream(topic, messages, max_in_flight=max_in_flight, delivery=delivery)
-        return [place async for place in stream]
+        return [tp async for tp in stream]
 
     async def publish_stream(
         self,
@@ -172,40 +172,40 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> AsyncIterator[Published]:
-        """Publish messages for as long as the answers are asked for, in order; bounded memory, however many they are.
+        """Publishes messages lazily, and yields the position of each in order. Memory is bounded by `max_in_flight`.
 
         async for place in mq.publish_stream("lines", lines()):
             ...
         """
         check_positive("max_in_flight", max_in_flight)
-        outlet = self._resources.outlet(delivery, many=True)
-        waiting: deque[asyncio.Future[Ticket]] = deque()
+        producer = self._resources.producer(delivery, many=True)
+        waiting: deque[asyncio.Future[DeliveryReport]] = deque()
         number = 0
-        async for message in _each(messages):
+        async for message in _iterate(messages):
             outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
-            waiting.append(await self._bridge.send(outlet, encode(topic, outgoing)))
+            waiting.append(await self._async_sender.send(producer, encode(topic, outgoing)))
             while waiting and (waiting[0].done() or len(waiting) >= max_in_flight):
-                yield await self._settle(waiting.popleft(), number)
+                yield await self._wait_for_delivery(waiting.popleft(), number)
                 number += 1
         while waiting:
-            yield await self._settle(waiting.popleft(), number)
+            yield await self._wait_for_delivery(waiting.popleft(), number)
             number += 1
 
-    async def _settle(self, answer: "asyncio.Future[Ticket]", number: int) -> Published:
+    async def _wait_for_delivery(self, future: "asyncio.Future[DeliveryReport]", number: int) -> Published:
         try:
-            return await self._bridge.result(answer)
+            return await self._async_sender.result(future)
         except ApiError as error:
-            raise which(error, number) from error
+            raise with_message_number(error, number) from error
 
     def transaction(
         self, transactional_id: str, *, transaction_timeout_s: float = TRANSACTION_TIMEOUT_S
     ) -> AsyncTransaction:
-        """Messages that count all together or not at all. The id is yours alone: a second user fences the first.
+        """Returns a transaction: its messages are delivered all together or not at all. See Connection.transaction.
 
         async with mq.transaction("billing-1") as tx:
             await tx.publish("invoices", {"id": 1})
         """
-        transaction = transaction_of(self._resources.writers, transactional_id, transaction_timeout_s)
+        transaction = transaction_of(self._resources.transactional_producers, transactional_id, transaction_timeout_s)
         return AsyncTransaction(transaction, self._pool)
 
     # -- reading: see core/reader.py
@@ -222,35 +222,37 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         self._loops.add(loop)
         return loop
 
-    async def _pass_on(self, messages: AsyncSubscription, work: Work, batch: int, delivery: Delivery) -> int:
+    async def _process(
+        self, messages: AsyncSubscription, step: Transformation, batch: int, delivery: Delivery
+    ) -> int:
         count = 0
         async with messages:
-            outlet = self._resources.outlet(delivery, many=True)
+            producer = self._resources.producer(delivery, many=True)
             async for read in messages.batches(batch):
-                made = [each for message in read for each in await _results(work, message)]
+                results = [each for message in read for each in await _results(step, message)]
                 try:
-                    for answer in [await self._bridge.send(outlet, each) for each in made]:
-                        await self._bridge.result(answer)
-                except Closed:  # by another task: what was read is not committed, and comes again
+                    for future in [await self._async_sender.send(producer, each) for each in results]:
+                        await self._async_sender.result(future)
+                except Closed:  # by another task: the batch is not committed, and is delivered again
                     break
                 count += len(read)
         return count
 
-    async def _pass_through(self, loop: AsyncExactlyOnce, work: Work) -> int:
+    async def _process_exactly_once(self, loop: AsyncExactlyOnce, step: Transformation) -> int:
         count = 0
         async with loop:
             async for message in loop:
-                made = await _results(work, message)
+                results = await _results(step, message)
                 try:
-                    for each in made:
+                    for each in results:
                         await loop._send(each)
-                except Closed:  # by another task: the message is not committed, and comes again
+                except Closed:  # by another task: the message is not committed, and is delivered again
                     break
                 count += message.attempt == 1
         return count
 
     async def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
-        """Set where a group goes on; it must have no members now. The offset in each partition.
+        """Commits the offsets at which a group continues. Returns the offset of each partition. See Connection.seek.
 
         await mq.seek("billing", "orders", to="earliest")
         """
@@ -260,7 +262,8 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
     # -- views
 
     async def create_view(self, name: str, *, of: str, where: str, idle: Duration | None = None) -> None:
-        """Make a view of a topic: a topic to be read only, with those of its messages that match.
+        """Creates a view of a topic: a read-only topic with those of its messages that match. See
+        Connection.create_view.
 
         await mq.create_view("orders-eu", of="orders", where="tag IN ('eu', 'uk') AND priority > 3")
         """
@@ -268,7 +271,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         await self._run(lambda: create_view(self._resources.lookup, name, of, where, idle))
 
     async def drop_view(self, name: str) -> None:
-        """Drop a view; its topic stays.
+        """Drops a view; its topic stays.
 
         await mq.drop_view("orders-eu")
         """
@@ -278,15 +281,15 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
     # -- queues
 
     def queue(self, name: str) -> AsyncQueue:
-        """A queue, by its name. Whether it is there is known when it is used.
+        """Returns the queue of this name. Whether it exists is checked by the first request.
 
         await mq.queue("jobs").send({"id": 1})
         """
-        return AsyncQueue(self, QueueCalls(self._queues(), name), self._watch)
+        return AsyncQueue(self, QueueCalls(self._queues(), name), self._register)
 
-    def _watch(self, work: AsyncWork, working: Working) -> None:
+    def _register(self, work: AsyncWork, queue_worker: QueueWorker) -> None:
         self._loops.add(work)
-        self._workings = [*(each for each in self._workings if not each.is_closed), working]
+        self._queue_workers = [*(each for each in self._queue_workers if not each.is_closed), queue_worker]
 
     def _queues(self) -> SqsClient:
         self._resources.check_open()
@@ -295,7 +298,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         return self._sqs
 
     async def queues(self, prefix: str = "") -> list[str]:
-        """The names of all queues, or of those that begin so.
+        """Returns the names of all queues that begin with `prefix`.
 
         await mq.queues("job")
         """
@@ -317,7 +320,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         content_based_deduplication: bool = False,
         tags: Mapping[str, str] | None = None,
     ) -> AsyncQueue:
-        """Make a queue, or be content with the one that is there if it is as asked for. See Connection.create_queue.
+        """Creates a queue. Succeeds if a queue with the same attributes exists already. See Connection.create_queue.
 
         await mq.create_queue("jobs", visibility="1m", dead_letter="jobs-dead", max_receives=3)
         """
@@ -338,29 +341,29 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         return self.queue(name)
 
     async def delete_queue(self, name: str) -> None:
-        """Delete a queue, with all that is in it. The topic of one that was made by from_topic stays.
+        """Deletes a queue and its messages. The topic of a queue created with from_topic stays.
 
         await mq.delete_queue("jobs")
         """
         await QueueCalls(self._queues(), name).delete_queue()
 
-    # -- the end
+    # -- closing
 
     async def close(self) -> None:
-        """End all loops, wait for what is on its way, and let go. Afterwards no thread is left.
+        """Closes all loops, waits for messages in flight, and ends all threads of the connection.
 
         await mq.close()
         """
-        async with AsyncExitStack() as stack:  # whatever fails, the others are closed
-            stack.push_async_callback(self._let_go)
+        async with AsyncExitStack() as stack:  # closes all, even if one fails
+            stack.push_async_callback(self._close_resources)
             if self._sqs is not None:
                 stack.callback(self._sqs.close)
-            for working in self._workings:
-                stack.push_async_callback(working.close, is_failure=True)
+            for queue_worker in self._queue_workers:
+                stack.push_async_callback(queue_worker.close, is_failure=True)
             for loop in list(self._loops):
                 stack.push_async_callback(loop.close)
 
-    async def _let_go(self) -> None:
+    async def _close_resources(self) -> None:
         if self._finalizer.alive:
             try:
                 await completed(asyncio.ensure_future(self._run(self._resources.close)))
@@ -378,16 +381,16 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with aside(error):
+        with add_note_to(error):
             await self.close()
 
 
-def _end(resources: Resources, pool: ThreadPoolExecutor) -> None:
+def _finalize(resources: Resources, pool: ThreadPoolExecutor) -> None:
     resources.close()
     pool.shutdown()
 
 
-async def _each(messages: Iterable[object] | AsyncIterable[object]) -> AsyncIterator[object]:
+async def _iterate(messages: Iterable[object] | AsyncIterable[object]) -> AsyncIterator[object]:
     if isinstance(messages, AsyncIterable):
         async for message in messages:
             yield message
@@ -398,6 +401,6 @@ async def _each(messages: Iterable[object] | AsyncIterable[object]) -> AsyncIter
                 await asyncio.sleep(0)
 
 
-async def _results(work: Work, message: Message) -> list[Encoded]:
-    given = work.transform(message)
-    return work.results(await given if inspect.isawaitable(given) else given, message)
+async def _results(step: Transformation, message: Message) -> list[Encoded]:
+    result = step.transform(message)
+    return step.results(await result if inspect.isawaitable(result) else result, message)

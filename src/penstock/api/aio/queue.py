@@ -1,4 +1,4 @@
-"""One queue, for tasks: everything is as in queue.py, with `await` in front."""
+"""AsyncQueue: asyncio send, receive and work on one queue."""
 
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, overload
@@ -7,26 +7,26 @@ from penstock.api.aio.work import AsyncHandler, AsyncWork
 from penstock.api.core.durations import Duration
 from penstock.api.core.job import AsyncJob, Attributes, OutgoingJob, QueueCounts, Received, SentJob
 from penstock.api.core.queue_calls import QueueCalls, visibility_s
-from penstock.api.core.queue_worker import BACKOFF, BACKOFF_MAX, VISIBILITY, Working, plan_of
+from penstock.api.core.queue_worker import BACKOFF, BACKOFF_MAX, VISIBILITY, QueueWorker, plan_of
 
 
 class AsyncQueue:
-    """A queue: messages go to one of the workers each, and stay until one of them is done with it. See Queue.
+    """A queue: each message is delivered to one consumer, and redelivered until a consumer deletes it. See Queue.
 
     await mq.queue("jobs").send({"id": 1})
     async for job in mq.queue("jobs").work(visibility="30s"):
         print(job.json())
     """
 
-    def __init__(self, owner: object, calls: QueueCalls, watch: Callable[[AsyncWork, Working], None]) -> None:
-        """`watch`: close these with the connection."""
+    def __init__(self, owner: object, calls: QueueCalls, register: Callable[[AsyncWork, QueueWorker], None]) -> None:
+        """`register` has a loop and its worker closed with the connection."""
         self._owner = owner  # a connection lasts as long as its queues
         self._calls = calls
-        self._watch = watch
+        self._register = register
 
     @property
     def name(self) -> str:
-        """What it is called.
+        """The name of the queue.
 
         mq.queue("jobs").name  # "jobs"
         """
@@ -44,7 +44,7 @@ class AsyncQueue:
         deduplication_id: str | None = None,
         attributes: Attributes | None = None,
     ) -> SentJob:
-        """Send a message, and wait until it is committed. See Queue.send.
+        """Sends a message, and waits until it is committed. See Queue.send.
 
         await mq.queue("jobs").send({"id": 1}, delay="5m", attributes={"tenant": "eu"})
         """
@@ -54,7 +54,7 @@ class AsyncQueue:
         return await self._calls.send(message)
 
     async def send_many(self, messages: Iterable[object]) -> list[SentJob]:
-        """Send many messages, ten in a request: bodies, or OutgoingJob where more is to be said.
+        """Sends many messages, ten per request. Each is a body, or an OutgoingJob. See Queue.send_many.
 
         await mq.queue("jobs").send_many([{"id": 1}, penstock.OutgoingJob({"id": 2}, delay="1m")])
         """
@@ -63,12 +63,12 @@ class AsyncQueue:
     async def receive(
         self, *, max: int = 1, wait: Duration | None = None, visibility: Duration | None = None
     ) -> list[AsyncJob]:
-        """Up to `max` messages; waits for the first of them, if there is none, up to `wait`. See Queue.receive.
+        """Returns up to `max` messages; waits up to `wait` for the first. See Queue.receive.
 
         for job in await mq.queue("jobs").receive(max=10, wait="20s", visibility="1m"):
             await job.delete()
         """
-        actions = AsyncBare(self._calls, visibility)
+        actions = AsyncReceivedJobActions(self._calls, visibility)
         return [AsyncJob(**fields, _actions=actions) for fields in await self._calls.receive(max, wait, visibility)]
 
     @overload
@@ -108,51 +108,50 @@ class AsyncQueue:
         limit: int | None = None,
         idle_timeout_s: float | None = None,
     ) -> AsyncWork | Coroutine[Any, Any, int]:
-        """Work off the queue: a loop over its messages, or a function that is given each of them. See Queue.work.
+        """Returns a loop over the messages, or calls `handler` with each of them. See Queue.work.
 
         async for job in mq.queue("jobs").work(visibility="30s"):
             print(job.json())
-
         await mq.queue("jobs").work(print, concurrency=8, idle_timeout_s=60)
 
-        Messages are kept by a task: one that does not give way to others for long may lose what it has in hand.
+        A task renews the visibility timeout: code that blocks the event loop for longer than that loses its messages.
         """
         plan = plan_of(visibility, concurrency, backoff, backoff_max, limit, idle_timeout_s)
-        working = Working(self._calls, plan)
-        work = AsyncWork(self._owner, working)
-        self._watch(work, working)
+        queue_worker = QueueWorker(self._calls, plan)
+        work = AsyncWork(self._owner, queue_worker)
+        self._register(work, queue_worker)
         return work if handler is None else work.run(handler)
 
     async def counts(self) -> QueueCounts:
-        """How many messages there are: available, in flight, delayed.
+        """Returns the number of available, in-flight and delayed messages.
 
         counts = await mq.queue("jobs").counts()
         """
         return await self._calls.counts()
 
     async def purge(self) -> None:
-        """Drop all messages, for good.
+        """Deletes all messages.
 
         await mq.queue("jobs").purge()
         """
         await self._calls.purge()
 
 
-class AsyncBare:
-    """Who has messages that were received one by one."""
+class AsyncReceivedJobActions:
+    """Actions of jobs from receive(), which are not tracked or renewed."""
 
     def __init__(self, calls: QueueCalls, visibility: Duration | None) -> None:
         self._calls = calls
         self._visibility = visibility
-        self._settled: set[str] = set()
+        self._finished: set[str] = set()
 
     async def delete(self, job: Received) -> None:
         await self._calls.delete(job.receipt)
-        self._settled.add(job.receipt)
+        self._finished.add(job.receipt)
 
     async def release(self, job: Received, delay: Duration) -> None:
         await self._calls.change(job.receipt, visibility_s(delay))
-        self._settled.add(job.receipt)
+        self._finished.add(job.receipt)
 
     async def extend(self, job: Received, visibility: Duration | None) -> None:
         wanted = visibility if visibility is not None else self._visibility
@@ -162,4 +161,4 @@ class AsyncBare:
         await self.release(job, 0)
 
     def has(self, job: Received) -> bool:
-        return job.receipt not in self._settled
+        return job.receipt not in self._finished

@@ -1,4 +1,4 @@
-"""Loops over messages, for tasks: see subscription.py for what they do."""
+"""AsyncSubscription and AsyncExactlyOnce: asyncio loops over messages."""
 
 import asyncio
 import weakref
@@ -7,48 +7,48 @@ from datetime import datetime
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.api.aio.bridge import Worker, completed
+from penstock.api.aio.bridge import WorkerThread, completed
 from penstock.api.core.encoding import Encoded, encode
-from penstock.api.core.exactly_once import CommitsWithin
-from penstock.api.core.feed import Feed, not_joined
+from penstock.api.core.exactly_once import TransactionalCommits
+from penstock.api.core.feed import MessageBuffer, not_joined
 from penstock.api.core.message import Headers, Message, Outgoing
-from penstock.api.core.plans import Pipe
+from penstock.api.core.plans import TransactionalLoop
 from penstock.api.core.settings import TIMEOUT_S, check_positive
-from penstock.api.errors import Closed, aside
+from penstock.api.errors import Closed, add_note_to
 
 TURN: Final = 64
-"""Messages that one task may take before others get their turn."""
+"""Messages that a task may take before it yields to other tasks."""
 
 
 class AsyncLoop:
-    """What both kinds of loops share. One task iterates. Opened when it is first used."""
+    """Base of AsyncSubscription and AsyncExactlyOnce. One task iterates. Opened on first use."""
 
     def __init__(self, owner: object) -> None:
         self._owner = owner  # a connection lasts as long as its loops
-        self._worker = Worker("penstock-loop")
-        self._feed: Feed | None = None
-        self._end: Callable[[], None] = self._worker.close
+        self._worker = WorkerThread("penstock-loop")
+        self._buffer: MessageBuffer | None = None
+        self._close_loop: Callable[[], None] = self._worker.close
         self._is_closing = False
         self._is_closed = False
         self._taken = 0
 
-    def _open(self) -> tuple[Feed, Callable[[], None]]:
-        """On the worker's thread: what to read from, and what ends it."""
+    def _open(self) -> tuple[MessageBuffer, Callable[[], None]]:
+        """Opens the buffer, on the worker's thread. Returns it, and the function that closes it."""
         raise NotImplementedError
 
-    async def _opened(self) -> Feed:
-        await self._worker.settle()
+    async def _get_buffer(self) -> MessageBuffer:
+        await self._worker.wait_for_cancelled()
         if self._is_closing:
             raise Closed("the subscription is closed; subscribe again")
-        if self._feed is None:
-            self._feed = await self._worker.run(self._begin)
-        return self._feed
+        if self._buffer is None:
+            self._buffer = await self._worker.run(self._open_once)
+        return self._buffer
 
-    def _begin(self) -> Feed:
-        if self._feed is None:  # a task that was cancelled may have been here
-            self._feed, end = self._open()
-            self._end = weakref.finalize(self, _finish, end, self._worker)
-        return self._feed
+    def _open_once(self) -> MessageBuffer:
+        if self._buffer is None:  # a cancelled task may have opened it
+            self._buffer, end = self._open()
+            self._close_loop = weakref.finalize(self, _finalize, end, self._worker)
+        return self._buffer
 
     def __aiter__(self) -> Self:
         return self
@@ -60,7 +60,7 @@ class AsyncLoop:
         return taken[0]
 
     async def _next(self, most: int) -> list[Message]:
-        """The next messages; none if the loop is over."""
+        """Returns the next messages; empty if the loop is over."""
         try:
             return [] if self._is_closing else await self._take(most)
         except Closed:
@@ -69,66 +69,66 @@ class AsyncLoop:
             return []  # another task has closed it meanwhile
 
     async def _take(self, most: int) -> list[Message]:
-        feed = await self._opened()
+        buffer = await self._get_buffer()
         self._taken += 1
         if self._taken % TURN == 0:
             await asyncio.sleep(0)
-        if feed.is_slow:
-            await self._worker.run(feed.finish_in_hand)
+        if buffer.may_block:
+            await self._worker.run(buffer.finish_delivered)
         else:
-            feed.finish_in_hand()
+            buffer.finish_delivered()
         while not self._is_closing:
-            if feed.is_due():
-                await self._worker.run(feed.catch_up)
-            taken = await self._worker.run(lambda: feed.take(most)) if feed.is_slow else feed.take(most)
+            if buffer.is_due():
+                await self._worker.run(buffer.catch_up)
+            taken = await self._worker.run(lambda: buffer.take(most)) if buffer.may_block else buffer.take(most)
             if taken:
                 return taken
-            if await self._worker.run(feed.wait):
+            if await self._worker.run(buffer.wait):
                 break
         await self.close()
         return []
 
     async def ready(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Wait until it is known which partitions are ours: from then on, nothing that is published is missed.
+        """Waits until partitions are assigned and returns the loop: no message published after that is missed.
 
         messages = await mq.subscribe("orders", group="billing", from_="latest").ready()
         """
-        feed = await self._opened()
-        give_up_s = asyncio.get_running_loop().time() + timeout_s
-        while not feed.is_joined:
-            if asyncio.get_running_loop().time() >= give_up_s:
+        buffer = await self._get_buffer()
+        deadline_s = asyncio.get_running_loop().time() + timeout_s
+        while not buffer.is_joined:
+            if asyncio.get_running_loop().time() >= deadline_s:
                 raise not_joined(timeout_s)
-            await self._worker.run(feed.work)
+            await self._worker.run(buffer.poll_once)
         return self
 
     async def close(self) -> None:
-        """Commit what is finished, and leave the group. A message that is in hand and not done() comes again."""
+        """Commits finished messages, and leaves the group. Delivered messages that are not done() are redelivered."""
         self._is_closing = True
         if not self._is_closed:
             self._is_closed = True
             try:
-                await completed(asyncio.ensure_future(self._finish()))
+                await completed(asyncio.ensure_future(self._run_close()))
             finally:
                 self._worker.close(is_waiting=True)
 
-    async def _finish(self) -> None:
+    async def _run_close(self) -> None:
         try:
-            await self._worker.settle()
-        finally:  # whatever came of what a cancelled task has asked for
-            await self._worker.run(lambda: self._end())
+            await self._worker.wait_for_cancelled()
+        finally:  # even if the call of a cancelled task failed
+            await self._worker.run(lambda: self._close_loop())
 
     async def __aenter__(self) -> Self:
-        await self._opened()
+        await self._get_buffer()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with aside(error):
+        with add_note_to(error):
             await self.close()
 
 
-def _finish(end: Callable[[], None], worker: Worker) -> None:
+def _finalize(end: Callable[[], None], worker: WorkerThread) -> None:
     try:
         end()
     finally:
@@ -136,22 +136,22 @@ def _finish(end: Callable[[], None], worker: Worker) -> None:
 
 
 class AsyncSubscription(AsyncLoop):
-    """Messages, one after the other. A message is finished when the next one is asked for, or by message.done().
+    """An async iterator over messages. A message is finished when the next one is requested, or by message.done().
 
     async for message in mq.subscribe("orders", group="billing"):
         print(message.json())
     """
 
-    def __init__(self, owner: object, open_feed: Callable[[], Feed]) -> None:
+    def __init__(self, owner: object, open_buffer: Callable[[], MessageBuffer]) -> None:
         super().__init__(owner)
-        self._open_feed = open_feed
+        self._open_buffer = open_buffer
 
-    def _open(self) -> tuple[Feed, Callable[[], None]]:
-        feed = self._open_feed()
-        return feed, feed.close
+    def _open(self) -> tuple[MessageBuffer, Callable[[], None]]:
+        buffer = self._open_buffer()
+        return buffer, buffer.close
 
     async def batches(self, most: int = 100) -> AsyncIterator[list[Message]]:
-        """Messages, as many at a time as are there: at least one, at most so many. They are finished together.
+        """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes all of them.
 
         async for batch in mq.subscribe("orders", group="billing").batches(1000):
             await database.insert_many([message.json() for message in batch])
@@ -162,26 +162,26 @@ class AsyncSubscription(AsyncLoop):
 
 
 class AsyncExactlyOnce(AsyncLoop):
-    """Messages whose results are published exactly once: see mq.exactly_once.
+    """An async iterator over messages whose results are published exactly once: see mq.exactly_once.
 
     async with mq.exactly_once("orders", group="billing") as loop:
         async for message in loop:
             await loop.publish("invoices", invoice(message.json()), key=message.key)
     """
 
-    def __init__(self, owner: object, open_pipe: Callable[[], Pipe]) -> None:
+    def __init__(self, owner: object, open_loop: Callable[[], TransactionalLoop]) -> None:
         super().__init__(owner)
-        self._open_pipe = open_pipe
-        self._commits: CommitsWithin | None = None
+        self._open_loop = open_loop
+        self._commits: TransactionalCommits | None = None
 
-    def _open(self) -> tuple[Feed, Callable[[], None]]:
-        pipe = self._open_pipe()
-        self._commits = pipe.commits
-        return pipe.feed, pipe.close
+    def _open(self) -> tuple[MessageBuffer, Callable[[], None]]:
+        transactional_loop = self._open_loop()
+        self._commits = transactional_loop.commits
+        return transactional_loop.buffer, transactional_loop.close
 
     @property
     def transactions(self) -> int:
-        """How many have committed.
+        """The number of committed transactions.
 
         async with mq.exactly_once("in", group="g", limit=10) as loop: ...
         print(loop.transactions)
@@ -199,7 +199,7 @@ class AsyncExactlyOnce(AsyncLoop):
         partition: int | None = None,
         timestamp: datetime | int | None = None,
     ) -> None:
-        """Publish a message that counts when the one in hand is committed. Waits only for room.
+        """Publishes a message in the transaction of the current message. Waits only while the buffer is full.
 
         await loop.publish("invoices", {"order": message.json()["id"]}, key=message.key)
         """

@@ -1,4 +1,4 @@
-"""Transactions, for tasks: see transaction.py for what they do."""
+"""AsyncTransaction: the transaction block for asyncio."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -15,7 +15,7 @@ from penstock.api.sync.transaction import Transaction
 
 
 class AsyncTransaction:
-    """Messages that count all together or not at all. The end of the block commits; an exception aborts.
+    """Messages that are delivered all together or not at all. The end of the block commits; an exception aborts.
 
     async with mq.transaction("billing-1") as tx:
         await tx.publish("invoices", {"id": 1})
@@ -28,7 +28,7 @@ class AsyncTransaction:
 
     @property
     def published(self) -> int:
-        """Messages so far.
+        """Messages published so far.
 
         print(tx.published)
         """
@@ -56,7 +56,7 @@ class AsyncTransaction:
         delay: Duration | None = None,
         deliver_at: datetime | int | None = None,
     ) -> None:
-        """Publish a message that counts when the transaction commits. Waits only for room.
+        """Publishes a message that is delivered when the transaction commits. Waits only while the buffer is full.
 
         await tx.publish("invoices", {"id": 1}, key="42")
         """

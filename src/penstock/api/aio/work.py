@@ -1,4 +1,4 @@
-"""Working off a queue, for tasks: see work.py for what it does."""
+"""AsyncWork: asyncio loop over the messages of a queue, and handler tasks."""
 
 import asyncio
 import contextlib
@@ -11,57 +11,58 @@ from typing import Any, Self
 from penstock.api.core.durations import Duration
 from penstock.api.core.job import AsyncJob, Received
 from penstock.api.core.queue_calls import visibility_s
-from penstock.api.core.queue_worker import Working
-from penstock.api.errors import aside
+from penstock.api.core.queue_worker import QueueWorker
+from penstock.api.errors import add_note_to
 
 AsyncHandler = Callable[[AsyncJob], Awaitable[object] | object]
 
 
 class AsyncWork:
-    """Messages of a queue, kept for as long as they are in hand. See Work.
+    """A loop over the messages of a queue. A background task renews their visibility timeout. See Work.
 
     async for job in mq.queue("jobs").work(visibility="30s"):
         print(job.json())
     """
 
-    def __init__(self, owner: object, working: Working) -> None:
+    def __init__(self, owner: object, queue_worker: QueueWorker) -> None:
         self._owner = owner  # a connection lasts as long as its loops
-        self._working = working
-        # Not the loop itself: a message that somebody keeps must not keep the loop from being left.
-        self._actions = _WorkActions(working)
+        self._worker = queue_worker
+        # Not the loop itself: a job that is still referenced must not keep the loop alive.
+        self._actions = _WorkActions(queue_worker)
         self._workers: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
-        self._in_hand: AsyncJob | None = None
+        self._current: AsyncJob | None = None
         self._finalizer: Any = None
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> AsyncJob:
-        await self._finish_in_hand()
+        await self._delete_current()
         job = await self._take()
         if job is None:
             await self.close()
             raise StopAsyncIteration
-        if self._working.plan.is_in_order:
-            self._in_hand = job
+        if self._worker.plan.is_sequential:
+            self._current = job
         return job
 
     async def _take(self) -> AsyncJob | None:
         if self._finalizer is None:
-            # A loop that is left and forgotten gives back what it had.
-            self._finalizer = weakref.finalize(self, _abandon, asyncio.get_running_loop(), self._working)
-            self._finalizer.atexit = False  # the event loop is gone by then
-        fields = await self._working.take()
+            # A loop that is not closed releases its messages when it is garbage-collected.
+            self._finalizer = weakref.finalize(self, _abandon, asyncio.get_running_loop(), self._worker)
+            self._finalizer.atexit = False  # the event loop is closed by then
+        fields = await self._worker.take()
         return None if fields is None else AsyncJob(**fields, _actions=self._actions)
 
-    async def _finish_in_hand(self) -> None:
-        job, self._in_hand = self._in_hand, None
+    async def _delete_current(self) -> None:
+        job, self._current = self._current, None
         if job is not None and self._actions.has(job):
-            await self._working.done(job.receipt)
+            await self._worker.done(job.receipt)
 
     async def run(self, handler: AsyncHandler) -> int:
-        """Have a function handle each message, so many at a time as `concurrency` says; how many it has handled.
+        """Calls a function with each message, in `concurrency` tasks. Returns how many messages were handled. See
+        Work.run.
 
         await mq.queue("jobs").work(concurrency=8, idle_timeout_s=60).run(print)
         """
@@ -71,14 +72,14 @@ class AsyncWork:
             nonlocal done
             while (job := await self._take()) is not None:
                 was_handled = await self._handle(handler, job)
-                done += was_handled  # not in one: others count meanwhile
+                done += was_handled  # not in one statement: other tasks count during the await
 
         async with self:
-            self._workers = {asyncio.ensure_future(work()) for _ in range(self._working.plan.concurrency)}
+            self._workers = {asyncio.ensure_future(work()) for _ in range(self._worker.plan.concurrency)}
             try:
                 await asyncio.wait(self._workers, return_when=asyncio.FIRST_EXCEPTION)
             finally:
-                self._working.stop()
+                self._worker.stop()
                 for task in self._workers:
                     task.cancel()
                 results = await asyncio.gather(*self._workers, return_exceptions=True)
@@ -90,41 +91,41 @@ class AsyncWork:
         return done
 
     async def _handle(self, handler: AsyncHandler, job: AsyncJob) -> bool:
-        """Whether it was handled, and was ours until the end."""
+        """Returns whether the message was handled and deleted."""
         try:
             given = handler(job)
             if inspect.isawaitable(given):
                 await given
-        except Exception as error:  # noqa: BLE001  # whatever it is, the message comes again, and others are worked on
+        except Exception as error:  # noqa: BLE001  # the message is delivered again, and the others are still handled
             if self._actions.has(job):
                 await self._actions.fail(job, error)
             return False
-        return await self._working.done(job.receipt) if self._actions.has(job) else True
+        return await self._worker.done(job.receipt) if self._actions.has(job) else True
 
-    # -- the end
+    # -- closing
 
     def stop(self) -> None:
-        """Take no more messages; those in hand are worked on to their end.
+        """Takes no more messages; those in flight are still processed.
 
         jobs = mq.queue("jobs").work()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, jobs.stop)
         """
-        self._working.stop()
+        self._worker.stop()
 
     async def close(self) -> None:
-        """End. What is in hand and not finished is given back; what run() has begun is worked on to its end."""
-        self._working.stop()
+        """Ends the loop and releases unfinished messages. Waits for the messages that run() is handling."""
+        self._worker.stop()
         if asyncio.current_task() in self._workers:
-            return  # one of its own cannot wait for itself
+            return  # a worker cannot wait for itself
         if self._workers:
             await self._ended.wait()
         await self._close(is_failure=False)
 
     async def _close(self, *, is_failure: bool) -> None:
-        self._in_hand = None
+        self._current = None
         if self._finalizer is not None:
             self._finalizer.detach()
-        await self._working.close(is_failure=is_failure)
+        await self._worker.close(is_failure=is_failure)
 
     async def __aenter__(self) -> Self:
         return self
@@ -132,33 +133,31 @@ class AsyncWork:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with aside(error):
+        with add_note_to(error):
             await self._close(is_failure=isinstance(error, Exception))
 
 
 class _WorkActions:
-    """Who has the messages of a loop."""
-
-    def __init__(self, working: Working) -> None:
-        self._working = working
+    def __init__(self, queue_worker: QueueWorker) -> None:
+        self._worker = queue_worker
 
     async def delete(self, job: Received) -> None:
-        await self._working.finish(job.receipt)
+        await self._worker.finish(job.receipt)
 
     async def release(self, job: Received, delay: Duration) -> None:
-        await self._working.give_back(job.receipt, visibility_s(delay))
+        await self._worker.release(job.receipt, visibility_s(delay))
 
     async def extend(self, job: Received, visibility: Duration | None) -> None:
-        plan = self._working.plan
-        await self._working.extend(job.receipt, plan.visibility_s if visibility is None else visibility_s(visibility))
+        plan = self._worker.plan
+        await self._worker.extend(job.receipt, plan.visibility_s if visibility is None else visibility_s(visibility))
 
     async def fail(self, job: Received, error: BaseException) -> None:
-        await self._working.fail(job.receipt, error)
+        await self._worker.fail(job.receipt, error)
 
     def has(self, job: Received) -> bool:
-        return self._working.has(job.receipt)
+        return self._worker.has(job.receipt)
 
 
-def _abandon(loop: asyncio.AbstractEventLoop, working: Working) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: the visibility timeout does it
-        loop.call_soon_threadsafe(lambda: working.begin_closing(is_failure=True))
+def _abandon(loop: asyncio.AbstractEventLoop, queue_worker: QueueWorker) -> None:
+    with contextlib.suppress(RuntimeError):  # the event loop is closed: the visibility timeout releases the messages
+        loop.call_soon_threadsafe(lambda: queue_worker.begin_closing(is_failure=True))

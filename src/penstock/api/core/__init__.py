@@ -1,1 +1,1 @@
-"""The part of the Python API that threads and asyncio share."""
+"""Code shared by the blocking and the asyncio Python API."""

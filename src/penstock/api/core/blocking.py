@@ -1,7 +1,7 @@
-"""Calls of librdkafka that have no timeout of their own.
+"""Timeouts for blocking calls of librdkafka that have none: offset commits and closing a consumer.
 
-librdkafka repeats an OffsetCommit without end if it was under way when the coordinator went down, and a consumer is
-not closed before its commits have ended. So both run in a thread, which is waited for no longer than the timeout.
+librdkafka repeats an OffsetCommit without end if it was in flight when the coordinator went down, and does not close
+a consumer before its commits have ended. So both run in a thread that is awaited with a timeout.
 """
 
 import threading
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class CallTimedOut(PenstockError):
-    """The call has not ended in time. It goes on in its thread."""
+    """The call has not returned in time. It continues in its thread."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class _Call(Generic[T]):
-    """One call in a daemon thread, which does not keep the process from ending."""
+    """One call in a daemon thread, which does not keep the process alive."""
 
     def __init__(self, work: Callable[[], T], after: "_Call[Any] | None") -> None:
         self._work = work
@@ -57,22 +57,22 @@ class _Call(Generic[T]):
 
 
 class BlockingCalls:
-    """Runs the blocking calls of one consumer, one after the other. One thread at a time uses it."""
+    """Runs the blocking calls of one consumer, one after the other. Not thread-safe."""
 
     def __init__(self) -> None:
         self._last: _Call[Any] | None = None
 
     def run(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Returns what `work` returns. Raises what it raises, or CallTimedOut.
+        """Returns the result of `work`. Raises its error, or CallTimedOut.
 
-        While a call that timed out goes on, none is begun: there is never more than one.
+        No call starts while one that timed out is still running: there is never more than one.
         """
         if self._last is not None and not self._last.wait(timeout_s):
             raise CallTimedOut
         return self._begin(work, None, timeout_s)
 
     def run_last(self, work: Callable[[], T], timeout_s: float) -> T:
-        """The same for the last call, which is begun as soon as the call before it has ended."""
+        """Runs the last call, which starts as soon as the call before it has ended."""
         return self._begin(work, self._last, timeout_s)
 
     def _begin(self, work: Callable[[], T], after: _Call[Any] | None, timeout_s: float) -> T:

@@ -1,4 +1,4 @@
-"""What can be asked of a cluster: its topics, the offsets they hold, where a reader begins; and moving a group."""
+"""Cluster lookups over the admin client: topics, partitions, configs, offsets, start positions, group offsets."""
 
 import re
 import time
@@ -32,12 +32,12 @@ from penstock.api.errors import (
     code_of,
     explain,
     kafka_error,
-    nobody_at,
     speaks_http,
+    unreachable_message,
     why_unreachable,
 )
 from penstock.client.http import Endpoint
-from penstock.client.offsets import Origin, Range, Start
+from penstock.client.offsets import LogRange, Origin, Start
 from penstock.client.sqs import ADVERTISED_HTTP, endpoints_of
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
@@ -46,32 +46,30 @@ from penstock.foundation.ids import TopicPartition
 T = TypeVar("T")
 
 From = Literal["earliest", "latest"] | datetime | int
-"""Where to begin: an end, a time, an offset, or -N for the last N of each partition."""
+"""Where to start: "earliest", "latest", a time, an offset, or -N for the last N messages of each partition."""
 Missing = Literal["error", "wait", "create"]
-"""What a subscription does about a topic that does not exist."""
+"""What a subscription does if a topic does not exist."""
 Topics = str | Iterable[str] | re.Pattern[str]
-"""A topic, several, or a pattern that must match whole names. A str that begins with ^ is a pattern too."""
-MISSING_S: Final = 2.0
-"""How long a topic that was created a moment ago may be unknown to the broker that is asked."""
-STEP_S: Final = 0.05
-PROMPT_S: Final = 0.5
-"""A broker that has not answered after so long may be a server of something else."""
-_COMING: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
-"""What brokers say of a topic while they make it."""
-_LOADING: Final = frozenset(
+"""A topic, several topics, or a pattern that must match whole names. A str that begins with ^ is a pattern too."""
+TOPIC_WAIT_S: Final = 2.0
+"""How long a topic that was just created may be unknown to the broker."""
+POLL_S: Final = 0.05
+FIRST_TRY_S: Final = 0.5
+"""After so long without a response, tests whether the server speaks another protocol."""
+_TOPIC_CREATING_CODES: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
+_COORDINATOR_LOADING_CODES: Final = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
         KafkaError.COORDINATOR_NOT_AVAILABLE,
         KafkaError.NOT_COORDINATOR,
     }
 )
-"""What brokers say of a group while its coordinator is not ready."""
 INTERNAL: Final = "__"
-"""What the names of the cluster's own topics begin with: patterns do not match those."""
+"""Prefix of internal topics, which patterns do not match."""
 
 
 def start_of(from_: From) -> Start:
-    """Where to begin, as it is written.
+    """Returns the start position for a `from_` argument. Raises InvalidArgument.
 
     >>> start_of(-5)
     Start(origin=<Origin.BACK: 'back'>, value=5)
@@ -85,14 +83,14 @@ def start_of(from_: From) -> Start:
     if from_ == "latest":
         return Start(Origin.LATEST)
     raise InvalidArgument(
-        f"from_={from_!r} is no place; give 'earliest', 'latest', a datetime, an offset, or -N for the last N"
+        f"from_={from_!r} is not a position; give 'earliest', 'latest', a datetime, an offset, or -N for the last N"
     )
 
 
-class Wanted:
-    """The topics that a subscription is about.
+class TopicSelection:
+    r"""The topics of a subscription, by name or pattern.
 
-    >>> Wanted(re.compile(r"orders-\\d+")).matches("orders-7")
+    >>> TopicSelection(re.compile(r"orders-\d+")).matches("orders-7")
     True
     """
 
@@ -105,7 +103,7 @@ class Wanted:
             try:
                 self.pattern = re.compile(topics)
             except re.error as error:
-                raise InvalidArgument(f"{topics!r} is no regular expression: {error}") from error
+                raise InvalidArgument(f"{topics!r} is not a regular expression: {error}") from error
         else:
             self.names = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
             if not self.names or not all(isinstance(name, str) and name for name in self.names):
@@ -120,32 +118,33 @@ class Wanted:
         return f"topics like {self.pattern.pattern!r}" if self.pattern else ", ".join(map(repr, self.names))
 
 
-def placed(
-    start: Start, held: Mapping[TopicPartition, Range], at_time: Mapping[TopicPartition, int]
+def start_offsets(
+    start: Start, ranges: Mapping[TopicPartition, LogRange], at_time: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """The offset to begin at in each partition. `at_time`: where the time of `start` is, if that is what it is about.
+    """Returns the offset to start at in each partition. `at_time`: the offsets at the time of `start`, for
+    Origin.TIME.
 
-    A plain offset must lie in at least one of them; the others begin at whichever of their ends is nearer to it.
+    Origin.OFFSET raises SubscribeFailed if no partition holds the offset; the others start at their nearer end.
     """
     match start.origin:
         case Origin.EARLIEST:
-            return {place: span.start for place, span in held.items()}
+            return {tp: span.start for tp, span in ranges.items()}
         case Origin.LATEST:
-            return {place: span.end for place, span in held.items()}
+            return {tp: span.end for tp, span in ranges.items()}
         case Origin.BACK:
-            return {place: max(span.start, span.end - start.value) for place, span in held.items()}
+            return {tp: max(span.start, span.end - start.value) for tp, span in ranges.items()}
         case Origin.TIME:
-            # Nothing is that late: only what is yet to come.
-            return {place: at_time.get(place, span.end) for place, span in held.items()}
+            # No record is that late: start at the end.
+            return {tp: at_time.get(tp, span.end) for tp, span in ranges.items()}
         case Origin.OFFSET:
-            if held and not any(span.start <= start.value <= span.end for span in held.values()):
-                holds = ", ".join(f"{place} holds {span.start} to {span.end}" for place, span in held.items())
+            if ranges and not any(span.start <= start.value <= span.end for span in ranges.values()):
+                holds = ", ".join(f"{tp} holds {span.start} to {span.end}" for tp, span in ranges.items())
                 raise SubscribeFailed(f"offset {start.value} is not there; {holds}", ErrorCode.OFFSET_OUT_OF_RANGE)
-            return {place: min(max(start.value, span.start), span.end) for place, span in held.items()}
+            return {tp: min(max(start.value, span.start), span.end) for tp, span in ranges.items()}
 
 
-class Lookup:
-    """Asks a cluster. Any thread may."""
+class ClusterLookup:
+    """Requests to a cluster over librdkafka's admin client. Thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._settings = settings
@@ -156,208 +155,208 @@ class Lookup:
             raise explain(kafka_error(error), "connecting", InvalidArgument) from error
 
     def check(self) -> None:
-        """NotConnected, with the reason, unless a broker answers."""
+        """Raises NotConnected, with the reason, unless a broker answers."""
         servers, timeout_s = self._settings.servers, self._settings.timeout_s
         try:
             with suppress(KafkaException):
-                self._admin.list_topics(timeout=min(PROMPT_S, timeout_s))
+                self._admin.list_topics(timeout=min(FIRST_TRY_S, timeout_s))
                 return
-            if address := speaks_http(servers):  # librdkafka would go on trying
+            if address := speaks_http(servers):  # librdkafka would retry until the timeout
                 raise NotConnected(
                     f"{address} speaks HTTP, not the Kafka protocol; give the port of Kafka clients (9092, unless "
-                    "`penstock serve --listen` says another)"
+                    "`penstock serve --listen` sets another)"
                 )
             self._admin.list_topics(timeout=timeout_s)
         except KafkaException as error:
             reason = why_unreachable(servers)
             if reason:
-                raise NotConnected(nobody_at(servers, reason)) from error
+                raise NotConnected(unreachable_message(servers, reason)) from error
             raise NotConnected(
-                f"somebody listens at {servers}, but does not answer as a broker; give a longer timeout_s, or check "
+                f"a server listens at {servers}, but does not answer as a broker; give a longer timeout_s, or check "
                 "security.protocol and the sasl.* and ssl.* options",
                 code_of(kafka_error(error)),
             ) from error
 
-    def topics(self, wanted: Wanted) -> list[str]:
-        """The names that are wanted: as they were given, or those that match and exist."""
-        if wanted.pattern is None:
-            return list(wanted.names)
-        found = self._ask(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
-        return sorted(name for name in found.topics if wanted.matches(name))
+    def topics(self, selection: TopicSelection) -> list[str]:
+        """Returns the selected names, or the existing topics that match the pattern."""
+        if selection.pattern is None:
+            return list(selection.names)
+        found = self._call(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
+        return sorted(name for name in found.topics if selection.matches(name))
 
     def require(self, topics: Collection[str]) -> None:
         """Raises UnknownTopic unless all of these topics exist. Creates none."""
-        give_up_s = self._clock.monotonic_s() + min(MISSING_S, self._settings.timeout_s / 2)
+        deadline_s = self._clock.monotonic_s() + min(TOPIC_WAIT_S, self._settings.timeout_s / 2)
         while absent := sorted(set(topics) - self.existing(topics)):
-            if self._clock.monotonic_s() >= give_up_s:
+            if self._clock.monotonic_s() >= deadline_s:
                 raise self._unknown(absent[0])
-            time.sleep(STEP_S)
+            time.sleep(POLL_S)
 
     def _unknown(self, topic: str) -> UnknownTopic:
-        found = self._ask(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
-        alike = get_close_matches(topic, [name for name in found.topics if not name.startswith(INTERNAL)], 1)
-        meant = f" (there is {alike[0]!r})" if alike else ""
+        found = self._call(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
+        similar = get_close_matches(topic, [name for name in found.topics if not name.startswith(INTERNAL)], 1)
+        suggestion = f" (there is {similar[0]!r})" if similar else ""
         return UnknownTopic(
-            f"topic {topic!r} does not exist{meant}; create it with `penstock topic create`, or give missing='wait' "
-            "to read it once it is created, or missing='create'"
+            f"topic {topic!r} does not exist{suggestion}; create it with `penstock topic create`, or give "
+            "missing='wait' to read it once it is created, or missing='create'"
         )
 
     def existing(self, topics: Collection[str]) -> set[str]:
-        """Those of these topics that exist. Creates none."""
+        """Returns those of these topics that exist. Creates none."""
         found = set()
-        for topic, answer in self._describe(topics).items():
+        for topic, future in self._describe(topics).items():
             try:
-                answer.result()
+                future.result()
             except KafkaException as error:
-                if kafka_error(error).code() not in _COMING:
-                    raise self._refused(kafka_error(error), f"topic {topic!r}") from error
+                if kafka_error(error).code() not in _TOPIC_CREATING_CODES:
+                    raise self._explain(kafka_error(error), f"topic {topic!r}") from error
             else:
                 found.add(topic)
         return found
 
-    def summon(self, topics: Collection[str]) -> None:
-        """Have the broker create those of these topics that do not exist, if it creates topics that are asked for.
+    def auto_create(self, topics: Collection[str]) -> None:
+        """Requests metadata so that the broker creates missing topics, if it does (auto.create.topics.enable).
 
-        librdkafka's consumers do not ask in that way, as Kafka's own do.
+        librdkafka's consumers do not request it in that way, unlike Kafka's.
         """
-        give_up_s = self._clock.monotonic_s() + min(MISSING_S, self._settings.timeout_s / 2)
+        deadline_s = self._clock.monotonic_s() + min(TOPIC_WAIT_S, self._settings.timeout_s / 2)
         for topic in topics:
-            while error := self._ask_for(topic):
-                if error.code() not in _COMING or self._clock.monotonic_s() >= give_up_s:
+            while error := self._request_topic(topic):
+                if error.code() not in _TOPIC_CREATING_CODES or self._clock.monotonic_s() >= deadline_s:
                     raise explain(error, f"topic {topic!r}", SubscribeFailed)
-                time.sleep(STEP_S)
+                time.sleep(POLL_S)
 
-    def _ask_for(self, topic: str) -> KafkaError | None:
+    def _request_topic(self, topic: str) -> KafkaError | None:
         timeout_s = self._settings.timeout_s
-        found = self._ask(lambda: self._admin.list_topics(topic, timeout=timeout_s), f"topic {topic!r}")
+        found = self._call(lambda: self._admin.list_topics(topic, timeout=timeout_s), f"topic {topic!r}")
         error: KafkaError | None = found.topics[topic].error
         return error
 
     def create(self, topic: str, configs: Mapping[str, str], *, exists_ok: bool = False) -> None:
-        """Make a topic with these settings, or a view. InvalidArgument says what is wrong with them."""
+        """Creates a topic or view with these settings. Raises InvalidArgument if they are invalid."""
         timeout_s = self._settings.timeout_s
-        (answer,) = self._admin.create_topics(
+        (future,) = self._admin.create_topics(
             [NewTopic(topic, config=dict(configs))], request_timeout=timeout_s
         ).values()
         try:
-            answer.result()
+            future.result()
         except KafkaException as error:
             refused = kafka_error(error)
             if exists_ok and refused.code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return
             if refused.code() in (KafkaError.INVALID_CONFIG, KafkaError.TOPIC_EXCEPTION, KafkaError.POLICY_VIOLATION):
                 raise InvalidArgument(f"{topic!r}: {refused.str()}", code_of(refused)) from error
-            raise self._refused(refused, f"making {topic!r}") from error
+            raise self._explain(refused, f"creating {topic!r}") from error
 
     def delete(self, topic: str) -> None:
-        (answer,) = self._admin.delete_topics([topic], request_timeout=self._settings.timeout_s).values()
-        self._ask(answer.result, f"deleting {topic!r}")
+        (future,) = self._admin.delete_topics([topic], request_timeout=self._settings.timeout_s).values()
+        self._call(future.result, f"deleting {topic!r}")
 
     def config(self, topic: str, name: str) -> str | None:
-        """One setting of a topic; None if topics have none of that name."""
+        """Returns one setting of a topic; None if topics have no such setting."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
-        (answer,) = self._admin.describe_configs([resource], request_timeout=self._settings.timeout_s).values()
-        found = self._ask(answer.result, f"topic {topic!r}")
+        (future,) = self._admin.describe_configs([resource], request_timeout=self._settings.timeout_s).values()
+        found = self._call(future.result, f"topic {topic!r}")
         return str(found[name].value) if name in found else None
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
-        """All partitions of these topics. UnknownTopic if one does not exist."""
+        """Returns all partitions of these topics. Raises UnknownTopic if one does not exist."""
         found: list[TopicPartition] = []
-        for topic, answer in self._describe(topics).items():
-            described = self._ask(answer.result, f"topic {topic!r}")
+        for topic, future in self._describe(topics).items():
+            described = self._call(future.result, f"topic {topic!r}")
             found += [TopicPartition(topic, partition.id) for partition in described.partitions]
         return sorted(found)
 
     def _describe(self, topics: Collection[str]) -> dict[str, Any]:
         if not topics:
             return {}
-        answers: dict[str, Any] = self._admin.describe_topics(
+        futures: dict[str, Any] = self._admin.describe_topics(
             TopicCollection(list(topics)), request_timeout=self._settings.timeout_s
         )
-        return answers
+        return futures
 
-    def resolve(self, start: Start, places: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset to begin at in each partition."""
-        if not places:
+    def resolve(self, start: Start, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Returns the offset to start at in each partition."""
+        if not tps:
             return {}
-        first = self._offsets(places, OffsetSpec.earliest())
-        last = self._offsets(places, OffsetSpec.latest())
-        held = {place: Range(first[place], last[place]) for place in places}
+        first = self._offsets(tps, OffsetSpec.earliest())
+        last = self._offsets(tps, OffsetSpec.latest())
+        ranges = {tp: LogRange(first[tp], last[tp]) for tp in tps}
         at_time = {}
         if start.origin is Origin.TIME:
-            found = self._offsets(places, OffsetSpec.for_timestamp(start.value))
-            at_time = {place: offset for place, offset in found.items() if offset >= 0}
-        return placed(start, held, at_time)
+            found = self._offsets(tps, OffsetSpec.for_timestamp(start.value))
+            at_time = {tp: offset for tp, offset in found.items() if offset >= 0}
+        return start_offsets(start, ranges, at_time)
 
-    def _offsets(self, places: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
-        answers = self._admin.list_offsets(
-            {KafkaPartition(*place): spec for place in places},
+    def _offsets(self, tps: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
+        futures = self._admin.list_offsets(
+            {KafkaPartition(*tp): spec for tp in tps},
             isolation_level=IsolationLevel.READ_COMMITTED,
             request_timeout=self._settings.timeout_s,
         )
         found = {}
-        for asked, answer in answers.items():
-            result = self._ask(answer.result, f"the offsets of partition {asked.topic}-{asked.partition}")
-            found[TopicPartition(asked.topic, asked.partition)] = int(result.offset)
+        for partition, future in futures.items():
+            result = self._call(future.result, f"the offsets of partition {partition.topic}-{partition.partition}")
+            found[TopicPartition(partition.topic, partition.partition)] = int(result.offset)
         return found
 
-    def move(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit offsets for a group that has no members now. Waits for a coordinator that is being loaded."""
-        give_up_s = self._clock.monotonic_s() + self._settings.timeout_s
-        while (error := self._move(group, offsets)) is not None:
-            if error.code() not in _LOADING or self._clock.monotonic_s() >= give_up_s:
-                raise self._refused(error, f"moving group {group!r}")
-            time.sleep(STEP_S)
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commits offsets for a group without members. Waits while its coordinator is loading."""
+        deadline_s = self._clock.monotonic_s() + self._settings.timeout_s
+        while (error := self._try_commit_offsets(group, offsets)) is not None:
+            if error.code() not in _COORDINATOR_LOADING_CODES or self._clock.monotonic_s() >= deadline_s:
+                raise self._explain(error, f"committing offsets for group {group!r}")
+            time.sleep(POLL_S)
 
-    def _move(self, group: str, offsets: Mapping[TopicPartition, int]) -> KafkaError | None:
-        request = ConsumerGroupTopicPartitions(group, as_kafka(offsets))
-        # A new client: after a restart of all brokers librdkafka 2.16 goes on asking the coordinator that it knew,
-        # whose connection it has given up, and is not answered for minutes.
+    def _try_commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> KafkaError | None:
+        request = ConsumerGroupTopicPartitions(group, to_kafka(offsets))
+        # A new client: after a restart of all brokers librdkafka 2.16 keeps sending to the coordinator that it knew,
+        # over a closed connection, and gets no answer for minutes.
         with AdminClient(admin_config(self._settings)) as admin:
-            (answer,) = admin.alter_consumer_group_offsets(
+            (future,) = admin.alter_consumer_group_offsets(
                 [request], request_timeout=self._settings.timeout_s
             ).values()
             try:
-                result = answer.result()
+                result = future.result()
             except KafkaException as error:
                 return kafka_error(error)
         return next((entry.error for entry in result.topic_partitions if entry.error is not None), None)
 
     def endpoints(self) -> list[Endpoint]:
-        """Where queues are served, as every broker that answers tells of itself."""
+        """Returns the SQS endpoints that the brokers advertise."""
         timeout_s = self._settings.timeout_s
-        found = self._ask(lambda: self._admin.list_topics(timeout=timeout_s), "looking for queues")
-        told, failure = [], None
+        found = self._call(lambda: self._admin.list_topics(timeout=timeout_s), "looking for queues")
+        advertised, failure = [], None
         for node_id in found.brokers:
             resource = ConfigResource(ResourceType.BROKER, str(node_id))
-            (answer,) = self._admin.describe_configs([resource], request_timeout=timeout_s).values()
+            (future,) = self._admin.describe_configs([resource], request_timeout=timeout_s).values()
             try:
-                configs = answer.result()
+                configs = future.result()
             except KafkaException as error:
                 failure = kafka_error(error)
-                continue  # another one answers
-            told.append(configs[ADVERTISED_HTTP].value if ADVERTISED_HTTP in configs else "")
-        if failure is not None and not told:
-            raise self._refused(failure, "looking for queues")
-        return endpoints_of(told, self._settings.servers)
+                continue  # another broker may answer
+            advertised.append(configs[ADVERTISED_HTTP].value if ADVERTISED_HTTP in configs else "")
+        if failure is not None and not advertised:
+            raise self._explain(failure, "looking for queues")
+        return endpoints_of(advertised, self._settings.servers)
 
-    def _ask(self, ask: Callable[[], T], doing: str) -> T:
+    def _call(self, call: Callable[[], T], doing: str) -> T:
         try:
-            return ask()
+            return call()
         except KafkaException as error:
-            raise self._refused(kafka_error(error), doing) from error
+            raise self._explain(kafka_error(error), doing) from error
 
-    def _refused(self, error: KafkaError, doing: str) -> ApiError:
-        # A member's heartbeats are how the coordinator knows that the group is in use.
+    def _explain(self, error: KafkaError, doing: str) -> ApiError:
+        # The coordinator rejects commits of others while the group has members.
         if error.code() in (KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS):
             return explain(KafkaError(KafkaError.NON_EMPTY_GROUP), doing, Busy)
         return explain(error, doing, SubscribeFailed, self._settings.servers)
 
     def close(self) -> None:
-        # Not by its last reference alone: somebody may keep an error, and with it the client that it comes from.
+        # Explicitly: the traceback of an error that is kept would keep the client alive.
         self._admin.__exit__(None, None, None)
 
 
-def as_kafka(offsets: Mapping[TopicPartition, int]) -> list[Any]:
-    """Offsets as confluent-kafka takes them."""
-    return [KafkaPartition(place.topic, place.partition, offset) for place, offset in offsets.items()]
+def to_kafka(offsets: Mapping[TopicPartition, int]) -> list[Any]:
+    """Converts offsets to confluent-kafka's TopicPartition."""
+    return [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]

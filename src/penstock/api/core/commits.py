@@ -1,11 +1,11 @@
-"""When offsets are committed: after the work, before it, or never. (Within a transaction: see exactly_once.py.)"""
+"""Offset commit policies: at-least-once (after processing), at-most-once (before delivery), none."""
 
 import logging
 from collections.abc import Collection
 from typing import Final, Protocol
 
 from penstock.api.core.message import Message
-from penstock.api.core.progress import Offsets, Progress
+from penstock.api.core.progress import Offsets, PositionTracker
 from penstock.api.errors import ApiError, InvalidArgument
 from penstock.foundation.clock import Clock
 from penstock.foundation.ids import TopicPartition
@@ -16,159 +16,157 @@ log = logging.getLogger("penstock.api")
 
 
 class Committer(Protocol):
-    """What an Intake does for us."""
+    """The commits of a SubscriptionConsumer."""
 
     def commit(self, offsets: Offsets) -> None: ...
 
     def commit_now(self, offsets: Offsets) -> dict[TopicPartition, ApiError]: ...
 
 
-class Commits(Protocol):
-    """Decides when to commit. What it returns as messages was not committed, and is to be handed over again."""
+class CommitPolicy(Protocol):
+    """Decides when to commit. Returned messages were not committed, and must be delivered again."""
 
-    def clear(self, arrived: Collection[Message]) -> bool:
-        """These have arrived: may they be handed over?"""
+    def before_delivery(self, arrived: Collection[Message]) -> bool:
+        """Called with messages that have arrived; returns whether they may be delivered."""
 
-    def handed(self, message: Message | None) -> None:
-        """A message is in somebody's hands now; None: one was passed over."""
+    def on_delivered(self, message: Message | None) -> None:
+        """Called when a message was delivered; None: when one was skipped."""
 
     def wait_s(self) -> float:
-        """How long until there is something to do."""
+        """Returns the seconds until `commit_due` has something to do."""
 
-    def work(self) -> list[Message]:
-        """Do what is due."""
+    def commit_due(self) -> list[Message]:
+        """Commits what is due."""
 
     def retry(self, message: Message) -> bool:
-        """Whether this message will be handed over again by what `work` returns."""
+        """Returns whether `commit_due` will return this message for redelivery."""
 
-    def revoked(self, places: Collection[TopicPartition], unread: Offsets) -> list[Message]:
-        """These partitions go now. `unread`: from where on their messages have not been handed over."""
+    def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
+        """The partitions are being revoked. `undelivered`: their first undelivered offsets."""
 
-    def lost(self, places: Collection[TopicPartition]) -> list[Message]:
-        """These partitions are gone."""
+    def on_lost(self, tps: Collection[TopicPartition]) -> list[Message]:
+        """The partitions are assigned to other members already."""
 
-    def conclude(self) -> list[Message]:
-        """Everything is finished: commit it, and wait for that."""
+    def commit_all(self) -> list[Message]:
+        """Commits all finished messages, and waits for it."""
 
-    def close(self, unread: Offsets) -> None:
-        """It ends here, whatever is finished and whatever is not."""
+    def close(self, undelivered: Offsets) -> None:
+        """Ends the policy; commits finished messages."""
 
 
 class NoCommits:
-    """Nobody asks how far we have come."""
+    """Commits nothing: for a subscription without a group."""
 
-    def clear(self, arrived: Collection[Message]) -> bool:
+    def before_delivery(self, arrived: Collection[Message]) -> bool:
         return True
 
-    def handed(self, message: Message | None) -> None:
+    def on_delivered(self, message: Message | None) -> None:
         pass
 
     def wait_s(self) -> float:
         return NEVER_S
 
-    def work(self) -> list[Message]:
+    def commit_due(self) -> list[Message]:
         return []
 
     def retry(self, message: Message) -> bool:
         return False
 
-    def revoked(self, places: Collection[TopicPartition], unread: Offsets) -> list[Message]:
+    def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
         return []
 
-    def lost(self, places: Collection[TopicPartition]) -> list[Message]:
+    def on_lost(self, tps: Collection[TopicPartition]) -> list[Message]:
         return []
 
-    def conclude(self) -> list[Message]:
+    def commit_all(self) -> list[Message]:
         return []
 
-    def close(self, unread: Offsets) -> None:
+    def close(self, undelivered: Offsets) -> None:
         pass
 
 
-class CommitsAfter(NoCommits):
-    """At least once: what is finished is committed every so often, and when partitions go."""
+class AtLeastOnceCommits(NoCommits):
+    """At-least-once: commits finished messages periodically, and when partitions are revoked."""
 
-    def __init__(self, committer: Committer, progress: Progress, every_s: float, clock: Clock) -> None:
+    def __init__(self, committer: Committer, tracker: PositionTracker, interval_s: float, clock: Clock) -> None:
         self._committer = committer
-        self._progress = progress
-        self._every_s = every_s
+        self._tracker = tracker
+        self._interval_s = interval_s
         self._clock = clock
         self._next_s = NEVER_S
 
-    def handed(self, message: Message | None) -> None:
+    def on_delivered(self, message: Message | None) -> None:
         if self._next_s == NEVER_S:
-            self._next_s = self._clock.monotonic_s() + self._every_s
+            self._next_s = self._clock.monotonic_s() + self._interval_s
 
     def wait_s(self) -> float:
         return max(0.0, self._next_s - self._clock.monotonic_s())
 
-    def work(self) -> list[Message]:
+    def commit_due(self) -> list[Message]:
         if self.wait_s() == 0:
-            with self._progress.lock:
-                offsets = self._progress.due()
-                self._progress.ask(offsets)
+            with self._tracker.lock:
+                offsets = self._tracker.due()
+                self._tracker.mark_requested(offsets)
             if offsets:
                 self._committer.commit(offsets)
-            # Even if nothing is handed over meanwhile: something may be finished by then, or a commit have failed.
-            self._next_s = self._clock.monotonic_s() + self._every_s
+            # Even without a delivery until then: messages may be finished, or a commit may have failed.
+            self._next_s = self._clock.monotonic_s() + self._interval_s
         return []
 
-    def revoked(self, places: Collection[TopicPartition], unread: Offsets) -> list[Message]:
-        self._commit_now(places)
+    def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
+        self._commit_now(tps)
         return []
 
-    def conclude(self) -> list[Message]:
+    def commit_all(self) -> list[Message]:
         self._commit_now(None)
         return []
 
-    def close(self, unread: Offsets) -> None:
-        self.conclude()
+    def close(self, undelivered: Offsets) -> None:
+        self.commit_all()
 
-    def _commit_now(self, places: Collection[TopicPartition] | None) -> None:
-        with self._progress.lock:
-            offsets = self._progress.due(places, even_if_asked=True)
-            self._progress.ask(offsets)
+    def _commit_now(self, tps: Collection[TopicPartition] | None) -> None:
+        with self._tracker.lock:
+            offsets = self._tracker.due(tps, even_if_requested=True)
+            self._tracker.mark_requested(offsets)
         if not offsets:
             return
         failed = self._committer.commit_now(offsets)
-        with self._progress.lock:
-            for place, offset in offsets.items():
-                self._progress.settle(place, offset, place not in failed)
-        for place, error in failed.items():
-            log.warning("commit_failed partition=%s hint='messages come again' reason=%r", place, str(error))
+        with self._tracker.lock:
+            for tp, offset in offsets.items():
+                self._tracker.record_commit(tp, offset, tp not in failed)
+        for tp, error in failed.items():
+            log.warning("commit_failed partition=%s hint='messages are delivered again' reason=%r", tp, str(error))
 
 
-class CommitsBefore(NoCommits):
-    """At most once: what has arrived is committed, and only then handed over."""
+class AtMostOnceCommits(NoCommits):
+    """At-most-once: commits messages before they are delivered."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
 
-    def clear(self, arrived: Collection[Message]) -> bool:
+    def before_delivery(self, arrived: Collection[Message]) -> bool:
         ends = {TopicPartition(message.topic, message.partition): message.offset + 1 for message in arrived}
         failed = self._committer.commit_now(ends)
-        for place, error in failed.items():
-            log.warning("commit_failed partition=%s hint='is tried again' reason=%r", place, str(error))
+        for tp, error in failed.items():
+            log.warning("commit_failed partition=%s hint='will be retried' reason=%r", tp, str(error))
         return not failed
 
     def retry(self, message: Message) -> bool:
         raise InvalidArgument(
-            "at most once, a message is committed before it is handed over, and cannot come again; "
+            "with at-most-once a message is committed before its delivery, and cannot be retried; "
             "subscribe with delivery='at-least-once' to use retry()"
         )
 
-    def revoked(self, places: Collection[TopicPartition], unread: Offsets) -> list[Message]:
-        self._give_back({place: offset for place, offset in unread.items() if place in places})
+    def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
+        self._rewind({tp: offset for tp, offset in undelivered.items() if tp in tps})
         return []
 
-    def close(self, unread: Offsets) -> None:
-        self._give_back(unread)
+    def close(self, undelivered: Offsets) -> None:
+        self._rewind(undelivered)
 
-    def _give_back(self, unread: Offsets) -> None:
-        """What nobody has seen was committed too early: whoever comes next shall see it."""
-        if unread:
-            failed = self._committer.commit_now(unread)
-            for place, error in failed.items():
-                log.warning(
-                    "messages_dropped partition=%s from_offset=%d reason=%r", place, unread[place], str(error)
-                )
+    def _rewind(self, undelivered: Offsets) -> None:
+        """Commits the first undelivered offsets again, so that the next member receives these messages."""
+        if undelivered:
+            failed = self._committer.commit_now(undelivered)
+            for tp, error in failed.items():
+                log.warning("messages_dropped partition=%s from_offset=%d reason=%r", tp, undelivered[tp], str(error))

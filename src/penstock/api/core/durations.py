@@ -1,4 +1,4 @@
-"""How long: in seconds, or as people write it. Pure."""
+"""Durations: seconds, timedelta, or text like "30s". Pure."""
 
 from datetime import timedelta
 from math import ceil, inf
@@ -11,7 +11,7 @@ Duration = float | str | timedelta
 
 
 def seconds_of(value: Duration, name: str) -> float:
-    """How many seconds that is.
+    """Returns the seconds of a duration. Raises InvalidArgument if it is negative or not a duration.
 
     >>> seconds_of("1.5m", "delay"), seconds_of(timedelta(hours=1), "delay"), seconds_of(3, "delay")
     (90.0, 3600.0, 3.0)
@@ -27,17 +27,17 @@ def seconds_of(value: Duration, name: str) -> float:
     elif isinstance(value, int | float) and not isinstance(value, bool):
         found = float(value)
     if not 0 <= found < inf:
-        raise InvalidArgument(f"{name}={value!r} is no duration; give seconds, or text like '30s', '5m', '2h'")
+        raise InvalidArgument(f"{name}={value!r} is not a duration; give seconds, or text like '30s', '5m', '2h'")
     return found
 
 
 def whole_seconds(value: Duration, name: str, *, least: int = 0, most: int) -> int:
-    """The same in whole seconds, as queues count them: the rest is rounded up.
+    """Returns a duration in whole seconds, rounded up. Raises InvalidArgument if it is not within `least` and `most`.
 
     >>> whole_seconds("1500ms", "visibility", most=43_200)
     2
     """
     found = ceil(seconds_of(value, name))
     if not least <= found <= most:
-        raise InvalidArgument(f"{name}={value!r} is out of bounds; a queue takes {least} to {most} seconds")
+        raise InvalidArgument(f"{name}={value!r} is out of range; a queue accepts {least} to {most} seconds")
     return found

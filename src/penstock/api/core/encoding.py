@@ -1,4 +1,4 @@
-"""What a message looks like on the wire: values as bytes, with their content type; keys, headers and times. Pure."""
+"""Encoding of messages: values to bytes with a content type, keys, headers, timestamps, delays. Pure."""
 
 import json
 from collections.abc import Mapping
@@ -16,12 +16,12 @@ JSON: Final = b"application/json"
 TEXT: Final = b"text/plain; charset=utf-8"
 ANY_PARTITION: Final = -1
 NOW_MS: Final = 0
-"""As a timestamp: librdkafka puts in the time."""
+"""As a timestamp: librdkafka fills in the current time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Encoded:
-    """A message as librdkafka takes it."""
+    """A message encoded for librdkafka."""
 
     topic: str
     value: bytes | None
@@ -30,11 +30,11 @@ class Encoded:
     partition: int
     timestamp_ms: int
     is_delayed: bool = False
-    """Whether a header asks for delayed delivery."""
+    """Whether a header requests delayed delivery."""
 
 
 def encode(topic: str, message: Outgoing) -> Encoded:
-    """A message for the wire.
+    """Encodes a message.
 
     >>> encode("orders", Outgoing({"id": 1}, tag="eu")).headers
     [('content-type', b'application/json'), ('tag', b'eu')]
@@ -60,7 +60,7 @@ def encode(topic: str, message: Outgoing) -> Encoded:
 
 def _delay_header(message: Outgoing) -> tuple[str, bytes]:
     if message.delay is not None and message.deliver_at is not None:
-        raise InvalidArgument("delay and deliver_at both say when a message is delivered; give one of them")
+        raise InvalidArgument("delay and deliver_at exclude each other; give one of them")
     if message.deliver_at is not None:
         at_ms = time_ms(message.deliver_at, "deliver_at")
         return DELIVER_AT, b"%d" % at_ms
@@ -72,7 +72,7 @@ def _delay_header(message: Outgoing) -> tuple[str, bytes]:
 
 
 def encode_value(value: object) -> tuple[bytes | None, bytes | None]:
-    """A value as bytes, and its content type if that can be told.
+    """Returns a value as bytes, and its content type; None for bytes and tombstones.
 
     >>> encode_value([1, "zwei"])
     (b'[1,"zwei"]', b'application/json')
@@ -84,7 +84,7 @@ def encode_value(value: object) -> tuple[bytes | None, bytes | None]:
     if isinstance(value, str):
         return _utf8(value, "a value"), TEXT
     try:
-        # NaN and infinities are no JSON: other languages would not read them.
+        # NaN and infinities are not valid JSON: other languages cannot read them.
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidValue(
@@ -96,7 +96,7 @@ def encode_value(value: object) -> tuple[bytes | None, bytes | None]:
 def _plain(value: object) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return asdict(value)
-    raise TypeError(f"a {type(value).__name__} is no JSON")
+    raise TypeError(f"a {type(value).__name__} is not JSON")
 
 
 def encode_headers(headers: Headers | None) -> list[tuple[str, str | bytes | None]]:
@@ -121,7 +121,7 @@ def _partition(partition: int | None) -> int:
     if partition is None:
         return ANY_PARTITION
     if not 0 <= partition <= INT_MAX:
-        raise InvalidArgument(f"partition {partition} is none; give a number from 0, or None for any")
+        raise InvalidArgument(f"partition {partition} is invalid; give 0 or more, or None for any")
     return partition
 
 
@@ -130,12 +130,12 @@ def _timestamp_ms(timestamp: datetime | int | None) -> int:
         return NOW_MS
     found = time_ms(timestamp, "timestamp")
     if found == NOW_MS:
-        raise InvalidArgument("timestamp=0 would be read as now; the first time that can be told is 1")
+        raise InvalidArgument("timestamp=0 would mean now; the smallest timestamp is 1")
     return found
 
 
 def time_ms(time: datetime | int, name: str) -> int:
-    """Milliseconds since 1970.
+    """Returns milliseconds since 1970. Raises InvalidArgument for a datetime without a time zone.
 
     >>> time_ms(datetime.fromisoformat("2026-01-01T00:00:00Z"), "timestamp")
     1767225600000
@@ -145,5 +145,5 @@ def time_ms(time: datetime | int, name: str) -> int:
             raise InvalidArgument(f"{name}={time!r} has no time zone; write datetime(…, tzinfo=UTC)")
         time = round(time.timestamp() * 1000)
     if not 0 <= time <= LONG_MAX:
-        raise InvalidArgument(f"{name}={time} is before 1970, or too far off to be written")
+        raise InvalidArgument(f"{name}={time} is before 1970, or too large")
     return time

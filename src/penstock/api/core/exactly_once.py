@@ -1,10 +1,10 @@
-"""Exactly once: read, transform, publish. What was read is committed in the transaction of what was published.
+"""Exactly-once commits: the offsets of a batch are committed in the transaction of its results.
 
     with mq.exactly_once("orders", group="billing") as loop:
         for message in loop:
             loop.publish("invoices", invoice(message.json()), key=message.key)
 
-If anything goes wrong, nothing of the batch counts, and its messages come again.
+If anything fails, the transaction is aborted and the messages of the batch are delivered again.
 """
 
 import logging
@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from penstock.api.core.commits import NEVER_S, NoCommits
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.message import Message
-from penstock.api.core.progress import Offsets, Progress
+from penstock.api.core.progress import Offsets, PositionTracker
 from penstock.api.errors import ApiError, TransactionAborted
 from penstock.foundation.clock import Clock
 from penstock.foundation.ids import TopicPartition
@@ -22,8 +22,8 @@ from penstock.foundation.ids import TopicPartition
 log = logging.getLogger("penstock.api")
 
 
-class Ledger(Protocol):
-    """Where transactions are written: a Writer."""
+class TransactionWriter(Protocol):
+    """The interface of TransactionalProducer: one transaction at a time."""
 
     is_broken: bool
 
@@ -39,14 +39,14 @@ class Ledger(Protocol):
     def abort(self) -> None: ...
 
 
-class CommitsWithin(NoCommits):
-    """Commits what is finished within the transaction of what it gave rise to, a batch at a time."""
+class TransactionalCommits(NoCommits):
+    """Commits the offsets of finished messages in the transaction of their results, batch by batch."""
 
     def __init__(
         self,
-        writer: Ledger,
+        writer: TransactionWriter,
         group_metadata: Callable[[], Any],
-        progress: Progress,
+        tracker: PositionTracker,
         *,
         batch: int,
         batch_s: float,
@@ -54,121 +54,121 @@ class CommitsWithin(NoCommits):
     ) -> None:
         self._writer = writer
         self._group_metadata = group_metadata
-        self._progress = progress
+        self._tracker = tracker
         self._batch = batch
         self._batch_s = batch_s
         self._clock = clock
-        self._handed: list[Message] = []
-        self._until_s = NEVER_S
-        self._is_begun = False
-        self._is_spoiled = False
-        self._is_dead = False
+        self._delivered: list[Message] = []
+        self._batch_end_s = NEVER_S
+        self._is_open = False
+        self._must_abort = False
+        self._is_failed = False
         self._published_for_last = 0
         self.committed = 0
-        """Transactions that counted."""
+        """The number of committed transactions."""
 
-    # -- the batch
+    # -- the current batch
 
     def publish(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        """Within the transaction of the message that is in hand. BufferError, if not to wait: no room now."""
+        """Publishes in the transaction of the delivered message. Raises BufferError if it may not wait and must."""
         failure = self._writer.failure
         if failure is not None:
-            self._is_dead = True
-            raise failure  # it would fail again however often the batch is read
+            self._is_failed = True
+            raise failure  # permanent: a redelivered batch would fail again
         self._begin()
         try:
             self._writer.send(message, is_waiting=is_waiting)
         except TransactionAborted as error:
-            # The batch is aborted when the loop asks for the next message: nothing more of it need be published.
-            if not self._is_spoiled:
-                log.warning("transaction_aborted hint='its messages come again' reason=%r", str(error))
-            self._is_spoiled = True
+            # The transaction is aborted when the loop requests the next message: further results can be dropped.
+            if not self._must_abort:
+                log.warning("transaction_aborted hint='its messages are delivered again' reason=%r", str(error))
+            self._must_abort = True
         except ApiError:
-            self._is_dead = self._writer.failure is not None
+            self._is_failed = self._writer.failure is not None
             raise
         self._published_for_last += 1
 
-    def handed(self, message: Message | None) -> None:
-        if self._until_s == NEVER_S:
-            self._until_s = self._clock.monotonic_s() + self._batch_s
+    def on_delivered(self, message: Message | None) -> None:
+        if self._batch_end_s == NEVER_S:
+            self._batch_end_s = self._clock.monotonic_s() + self._batch_s
         if message is not None:
-            self._handed.append(message)
+            self._delivered.append(message)
             self._published_for_last = 0
 
     def _begin(self) -> None:
-        if not self._is_begun:
+        if not self._is_open:
             self._writer.begin()
-            self._is_begun = True
+            self._is_open = True
 
     def wait_s(self) -> float:
-        if self._is_spoiled or len(self._handed) >= self._batch:
+        if self._must_abort or len(self._delivered) >= self._batch:
             return 0.0
-        return max(0.0, self._until_s - self._clock.monotonic_s())
+        return max(0.0, self._batch_end_s - self._clock.monotonic_s())
 
-    def work(self) -> list[Message]:
-        return self._end_batch() if self.wait_s() == 0 else []
+    def commit_due(self) -> list[Message]:
+        return self._commit_batch() if self.wait_s() == 0 else []
 
     def retry(self, message: Message) -> bool:
-        self._is_spoiled = True
+        self._must_abort = True
         return True
 
-    # -- its end
+    # -- commit and abort
 
-    def _end_batch(self) -> list[Message]:
-        """Commit. If that cannot be, nothing counts, and what was handed over comes again."""
-        if self._is_spoiled or self._is_dead:
-            return self._give_up()
-        with self._progress.lock:
-            offsets = self._progress.due()
-        if not offsets and not self._is_begun:
+    def _commit_batch(self) -> list[Message]:
+        """Commits the transaction. Returns the messages to deliver again if it was aborted."""
+        if self._must_abort or self._is_failed:
+            return self._abort()
+        with self._tracker.lock:
+            offsets = self._tracker.due()
+        if not offsets and not self._is_open:
             self._reset()
             return []
         self._begin()
-        self._is_begun, self._is_dead = False, True  # unless we come back from here, nothing more is committed
+        self._is_open, self._is_failed = False, True  # stays failed if the commit raises
         try:
             self._writer.commit(offsets, self._group_metadata())
         except TransactionAborted as error:
-            log.warning("transaction_aborted hint='its messages come again' reason=%r", str(error))
-            self._is_dead = False
+            log.warning("transaction_aborted hint='its messages are delivered again' reason=%r", str(error))
+            self._is_failed = False
             return self._reset()
-        self._is_dead = False
-        with self._progress.lock:
-            self._progress.ask(offsets)
-            for place, offset in offsets.items():
-                self._progress.settle(place, offset, True)
+        self._is_failed = False
+        with self._tracker.lock:
+            self._tracker.mark_requested(offsets)
+            for tp, offset in offsets.items():
+                self._tracker.record_commit(tp, offset, True)
         self.committed += 1
         self._reset()
         return []
 
-    def _give_up(self) -> list[Message]:
-        if self._is_begun:
+    def _abort(self) -> list[Message]:
+        if self._is_open:
             self._writer.abort()
-            self._is_begun = False
+            self._is_open = False
         return self._reset()
 
     def _reset(self) -> list[Message]:
-        handed, self._handed = self._handed, []
-        self._until_s = NEVER_S
-        self._is_spoiled = False
-        return handed
+        delivered, self._delivered = self._delivered, []
+        self._batch_end_s = NEVER_S
+        self._must_abort = False
+        return delivered
 
-    def revoked(self, places: Collection[TopicPartition], unread: Offsets) -> list[Message]:
-        # Everything that was handed over is finished: a rebalance comes while the loop asks for more.
-        return self._end_batch()
+    def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
+        # All delivered messages are finished: a rebalance happens while the loop requests more.
+        return self._commit_batch()
 
-    def lost(self, places: Collection[TopicPartition]) -> list[Message]:
-        return self._give_up()
+    def on_lost(self, tps: Collection[TopicPartition]) -> list[Message]:
+        return self._abort()
 
-    def conclude(self) -> list[Message]:
-        return self._end_batch()
+    def commit_all(self) -> list[Message]:
+        return self._commit_batch()
 
-    def close(self, unread: Offsets) -> None:
-        """What is finished counts, unless the message in hand has published something already."""
+    def close(self, undelivered: Offsets) -> None:
+        """Commits finished messages; aborts if the unfinished message has published results."""
         if self._writer.is_broken:
             return
-        with self._progress.lock:
-            is_clean = not self._progress.unfinished or not self._published_for_last
-        if is_clean and not self._is_dead:
-            self._end_batch()
+        with self._tracker.lock:
+            is_clean = not self._tracker.unfinished or not self._published_for_last
+        if is_clean and not self._is_failed:
+            self._commit_batch()
         else:
-            self._give_up()
+            self._abort()

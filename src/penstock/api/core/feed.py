@@ -1,7 +1,7 @@
-"""Between a consumer and a loop: messages wait here, are handed over, and are finished.
+"""Message buffer between the consumer and the loop of a subscription: delivery, finish, retry, redelivery.
 
-A Feed does not know whether its user is a thread or a task. `take` and `finish` only keep the books; `catch_up` and
-`wait` talk to the cluster, and take their time. The loops in sync/subscription.py and aio/subscription.py use them.
+It serves threads and tasks alike: `take` and `finish` only update state; `catch_up` and `wait` talk to the cluster
+and block. The loops in sync/subscription.py and aio/subscription.py call them.
 """
 
 import threading
@@ -14,11 +14,11 @@ from typing import Final, Protocol
 
 from confluent_kafka import Message as Arrived
 
-from penstock.api.core.commits import Commits
-from penstock.api.core.handled import Handling, MessageId
+from penstock.api.core.commits import CommitPolicy
+from penstock.api.core.handled import HandledFilter, MessageId
 from penstock.api.core.loop_options import LoopOptions
 from penstock.api.core.message import Message
-from penstock.api.core.progress import Progress, Track
+from penstock.api.core.progress import PartitionPosition, PositionTracker
 from penstock.api.core.settings import Settings
 from penstock.api.errors import Closed, InvalidArgument, NotConnected
 from penstock.foundation.clock import Clock
@@ -26,18 +26,18 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 
 STEP_S: Final = 0.5
-"""The longest that one step of waiting takes."""
+"""The longest wait of one step."""
 JOINING_S: Final = 0.05
-"""The same, while it is not known which partitions are ours: a poll does not end when that is decided."""
-AGAIN_S: Final = 0.2
-"""How long to wait before messages of a failed transaction come again: the cluster may need it."""
+"""The longest wait of one step before partitions are assigned: a poll does not return when they are."""
+REDELIVERY_DELAY_S: Final = 0.2
+"""Delay before the messages of a failed transaction are delivered again, to give the cluster time."""
 
-Key = tuple[Track, int]
-"""A message in somebody's hands: its partition, while that was ours, and its offset."""
+DeliveryKey = tuple[PartitionPosition, int]
+"""A message in flight: its partition, for the current assignment, and its offset."""
 
 
 class Source(Protocol):
-    """Where messages come from: an Intake."""
+    """Where messages come from: a SubscriptionConsumer."""
 
     is_joined: bool
 
@@ -49,68 +49,68 @@ class Source(Protocol):
 
     def poll(self, wait_s: float) -> list[Arrived]: ...
 
-    def breathe(self) -> list[Arrived]: ...
+    def poll_paused(self) -> list[Arrived]: ...
 
     def close(self) -> None: ...
 
 
-class Feed:
-    """See the top of this file. One thread at a time uses it; any thread may `finish` and `retry`."""
+class MessageBuffer:
+    """The buffered and delivered messages of a subscription. Not thread-safe, except for `finish` and `retry`."""
 
     def __init__(
         self,
         settings: Settings,
         loop_options: LoopOptions,
-        progress: Progress,
-        handling: Handling | None,
+        tracker: PositionTracker,
+        handled_filter: HandledFilter | None,
         clock: Clock,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
-        """`pause` waits until something is finished, at most so many seconds: whether something was."""
+        """`pause` waits up to so many seconds for a message to be finished, and returns whether one was."""
         self._settings = settings
         self._loop_options = loop_options
-        self._progress = progress
-        self._handling = handling
+        self._tracker = tracker
+        self._handled_filter = handled_filter
         self._clock = clock
-        self._intake: Source
-        self._commits: Commits
-        self._arrived: deque[Message] = deque()  # not cleared to be handed over yet
+        self._consumer: Source
+        self._commits: CommitPolicy
+        self._arrived: deque[Message] = deque()  # not released for delivery yet
         self._ready: deque[Message] = deque()
-        self._again: list[tuple[float, int, Message]] = []  # by when they are due
-        self._again_number = count()
-        self._open: dict[Key, MessageId | None] = {}
+        self._retries: list[tuple[float, int, Message]] = []  # by when they are due
+        self._retry_numbers = count()
+        self._in_flight: dict[DeliveryKey, MessageId | None] = {}
         self._ids: set[MessageId] = set()
-        self._in_hand: list[Message] = []
-        self._left = loop_options.limit
+        self._delivered: list[Message] = []
+        self._limit_left = loop_options.limit
         self._not_before_s = float("-inf")
         self._began_s = self._active_s = clock.monotonic_s()
         self._was_joined = False
         self._is_closed = False
-        self._changed = threading.Condition(progress.lock)
+        self._changed = threading.Condition(tracker.lock)
         self._pause = pause or self._changed.wait
 
-    def begin(self, intake: Source, commits: Commits) -> None:
-        """Both ends are there. The intake may have told us of partitions already: it listens to nobody else."""
-        self._intake = intake
+    def begin(self, consumer: Source, commits: CommitPolicy) -> None:
+        """Sets the consumer and the commit policy. The consumer may have called on_assigned before."""
+        self._consumer = consumer
         self._commits = commits
 
-    # -- handing over
+    # -- delivery
 
-    def finish_in_hand(self) -> None:
-        """The loop asks for more: what it has is finished."""
-        in_hand, self._in_hand = self._in_hand, []
-        if self._loop_options.is_in_order:
-            for message in in_hand:
+    def finish_delivered(self) -> None:
+        """Finishes the messages delivered last, unless several may be in flight: the loop has requested more."""
+        delivered, self._delivered = self._delivered, []
+        if self._loop_options.is_sequential:
+            for message in delivered:
                 self.finish(message)
 
     def take(self, most: int = 1) -> list[Message]:
-        """The next messages to hand over, if there are any."""
+        """Returns up to `most` messages to deliver; empty if none is ready."""
         taken: list[Message] = []
         while len(taken) < most:
             message = self._pop()
-            if message is None or not self._hand_over(message, taken):
+            if message is None or not self._deliver(message, taken):
                 break
-        self._in_hand = taken
+        self._delivered = taken
         return taken
 
     def _pop(self) -> Message | None:
@@ -118,252 +118,252 @@ class Feed:
         with self._changed:
             if now_s < self._not_before_s:
                 return None
-            if self._again and self._again[0][0] <= now_s:
-                return heappop(self._again)[2]
-            if not self._ready or self._is_full or (self._again and self._loop_options.is_in_order):
+            if self._retries and self._retries[0][0] <= now_s:
+                return heappop(self._retries)[2]
+            if not self._ready or self._is_full or (self._retries and self._loop_options.is_sequential):
                 return None
-            if self._left == 0 and self._ready[0].attempt == 1:
+            if self._limit_left == 0 and self._ready[0].attempt == 1:
                 return None
             return self._ready.popleft()
 
     @property
     def _is_full(self) -> bool:
         return (
-            not self._loop_options.is_in_order
-            and len(self._open) + len(self._again) >= self._loop_options.max_in_flight
+            not self._loop_options.is_sequential
+            and len(self._in_flight) + len(self._retries) >= self._loop_options.max_in_flight
         )
 
-    def _hand_over(self, message: Message, taken: list[Message]) -> bool:
-        """Hand over this message, or pass over it. False: it has to wait, and so do those after it."""
-        track = message._track
-        assert track is not None
+    def _deliver(self, message: Message, taken: list[Message]) -> bool:
+        """Delivers or skips a message. Returns False if it, and all after it, must wait."""
+        position = message._position
+        assert position is not None
         if not self._is_wanted(message):
-            self._pass_over(track, message)
+            self._skip(position, message)
             return True
         id = None
-        if self._handling is not None:
-            id = self._handling.id(message)
+        if self._handled_filter is not None:
+            id = self._handled_filter.id(message)
             if id in self._ids:
-                # The same one is being handled right now; what becomes of that decides.
+                # A message with the same id is in flight; wait for its outcome.
                 with self._changed:
                     self._ready.appendleft(message)
                 return False
-            if self._handling.seen(id):
-                self._pass_over(track, message)
+            if self._handled_filter.seen(id):
+                self._skip(position, message)
                 return True
         with self._changed:
-            self._open[track, message.offset] = id
+            self._in_flight[position, message.offset] = id
             if id is not None:
                 self._ids.add(id)
-            track.hand_over(message.offset)
-            if self._left is not None and message.attempt == 1:
-                self._left -= 1
-        self._commits.handed(message)
+            position.deliver(message.offset)
+            if self._limit_left is not None and message.attempt == 1:
+                self._limit_left -= 1
+        self._commits.on_delivered(message)
         taken.append(message)
         return True
 
     def _is_wanted(self, message: Message) -> bool:
         return self._loop_options.tags is None or message.tag in self._loop_options.tags
 
-    def _pass_over(self, track: Track, message: Message) -> None:
+    def _skip(self, position: PartitionPosition, message: Message) -> None:
         with self._changed:
-            track.finish(message.offset)  # it may have been handed over before, elsewhere
-            track.skip(message.offset)
-        self._commits.handed(None)
+            position.finish(message.offset)  # it may have been delivered before
+            position.skip(message.offset)
+        self._commits.on_delivered(None)
 
-    # -- giving back: these two are what message.done() and message.retry() call
+    # -- message.done() and message.retry()
 
     def finish(self, message: Message) -> None:
-        """A message is finished. Nothing, if it was finished or given back before."""
-        assert message._track is not None
-        key = message._track, message.offset
+        """Marks a message as finished. Does nothing if it was finished or retried before."""
+        assert message._position is not None
+        key = message._position, message.offset
         with self._changed:
-            if key not in self._open:
+            if key not in self._in_flight:
                 return
             if self._is_closed:
-                raise Closed("the subscription was closed before this message was finished: it will come again")
-            id = self._open.pop(key)
-        if id is not None and self._handling is not None:
-            # Before its offset counts: after a crash in between it is passed over, not done twice.
-            self._handling.mark(id)
+                raise Closed("the subscription was closed before this message was finished: it is delivered again")
+            id = self._in_flight.pop(key)
+        if id is not None and self._handled_filter is not None:
+            # Marked before its offset may be committed: after a crash in between it is skipped, not done twice.
+            self._handled_filter.mark(id)
         with self._changed:
             if id is not None:
                 self._ids.discard(id)
-            message._track.finish(message.offset)
+            message._position.finish(message.offset)
             self._active_s = self._clock.monotonic_s()
             self._changed.notify_all()
 
     def retry(self, message: Message, delay_s: float) -> None:
-        """A message is to be handed over again."""
+        """Schedules the redelivery of a message after `delay_s`."""
         if delay_s < 0:
-            raise InvalidArgument(f"delay_s={delay_s} lies in the past; give 0 or more")
+            raise InvalidArgument(f"delay_s={delay_s} is negative; give 0 or more")
         due_s = self._clock.monotonic_s() + delay_s
-        assert message._track is not None
-        key = message._track, message.offset
+        assert message._position is not None
+        key = message._position, message.offset
         with self._changed:
-            if key not in self._open:
-                raise InvalidArgument("this message is finished, or was given back before: it cannot be retried")
+            if key not in self._in_flight:
+                raise InvalidArgument("this message is finished, or was retried before: it cannot be retried again")
         is_in_batch = self._commits.retry(message)
         with self._changed:
-            id = self._open.pop(key)
+            id = self._in_flight.pop(key)
             if id is not None:
                 self._ids.discard(id)
             if is_in_batch:
                 self._not_before_s = max(self._not_before_s, due_s)
-            elif message._track.is_ours:
+            elif message._position.is_assigned:
                 again = replace(message, attempt=message.attempt + 1)
-                heappush(self._again, (due_s, next(self._again_number), again))
+                heappush(self._retries, (due_s, next(self._retry_numbers), again))
             self._changed.notify_all()
 
-    # -- talking to the cluster
+    # -- requests to the cluster
 
     def is_due(self) -> bool:
-        """Whether to `catch_up` before the next message is taken."""
-        return self._commits.wait_s() <= 0 or bool(self._arrived) or self._intake.is_overdue
+        """Returns whether `catch_up` must be called before the next message is taken."""
+        return self._commits.wait_s() <= 0 or bool(self._arrived) or self._consumer.is_overdue
 
     def catch_up(self) -> None:
-        """Commit what is due, and hear what has happened if we were busy for too long."""
-        if self._intake.is_overdue:
-            self._take_in(self._intake.poll(0))
-        self._put_back(self._commits.work())
-        self._clear()
+        """Commits due offsets, and polls if the last poll is too long ago."""
+        if self._consumer.is_overdue:
+            self._add_polled(self._consumer.poll(0))
+        self._redeliver(self._commits.commit_due())
+        self._make_ready()
 
     def wait(self) -> bool:
-        """There is nothing to take: wait for a while for that to change. True, if the loop is over instead."""
+        """Waits a while for messages. Returns True if the loop is over."""
         if self.is_over():
             return True
-        self.work()
+        self.poll_once()
         return False
 
-    def work(self) -> None:
+    def poll_once(self) -> None:
         self.catch_up()
         wait_s = self._wait_s()
         with self._changed:
-            is_stalled = bool(self._ready or self._again or self._arrived)
+            is_stalled = bool(self._ready or self._retries or self._arrived)
             if is_stalled and self._pause(wait_s):
                 return
-        self._take_in(self._intake.breathe() if is_stalled else self._intake.poll(wait_s))
+        self._add_polled(self._consumer.poll_paused() if is_stalled else self._consumer.poll(wait_s))
 
     def _wait_s(self) -> float:
         now_s = self._clock.monotonic_s()
-        wait_s = min(STEP_S if self._intake.is_joined else JOINING_S, self._commits.wait_s())
-        if self._loop_options.idle_timeout_s is not None and self._was_joined and self._intake.is_at_end:
+        wait_s = min(STEP_S if self._consumer.is_joined else JOINING_S, self._commits.wait_s())
+        if self._loop_options.idle_timeout_s is not None and self._was_joined and self._consumer.is_at_end:
             wait_s = min(wait_s, self._active_s + self._loop_options.idle_timeout_s - now_s)
         if self._not_before_s > now_s:
             wait_s = min(wait_s, self._not_before_s - now_s)
         with self._changed:
-            if self._again:
-                wait_s = min(wait_s, self._again[0][0] - now_s)
+            if self._retries:
+                wait_s = min(wait_s, self._retries[0][0] - now_s)
         return max(0.0, wait_s)
 
-    def _take_in(self, arrived: list[Arrived]) -> None:
+    def _add_polled(self, arrived: list[Arrived]) -> None:
         for each in arrived:
-            track = self._progress.track(TopicPartition(each.topic() or "", each.partition() or 0))
-            if track is not None:  # else it went while this was on its way
-                self._arrived.append(self._message(each, track))
-        self._clear()
+            position = self._tracker.position(TopicPartition(each.topic() or "", each.partition() or 0))
+            if position is not None:  # else it was revoked meanwhile
+                self._arrived.append(self._message(each, position))
+        self._make_ready()
 
-    def _message(self, arrived: Arrived, track: Track) -> Message:
+    def _message(self, arrived: Arrived, position: PartitionPosition) -> Message:
         return Message(
-            topic=track.place.topic,
-            partition=track.place.partition,
+            topic=position.tp.topic,
+            partition=position.tp.partition,
             offset=arrived.offset() or 0,
             timestamp_ms=arrived.timestamp()[1],
             key=arrived.key(),
             value=arrived.value(),
             headers=tuple(arrived.headers() or ()),  # type: ignore[arg-type]  # what arrives is bytes or None
-            _track=track,
+            _position=position,
             _source=self,
         )
 
-    def _clear(self) -> None:
+    def _make_ready(self) -> None:
         now_s = self._clock.monotonic_s()
         if not self._arrived or now_s < self._not_before_s:
             return
-        if self._commits.clear(self._arrived):
+        if self._commits.before_delivery(self._arrived):
             with self._changed:
                 self._ready.extend(self._arrived)
                 self._arrived.clear()
         else:
-            self._not_before_s = now_s + AGAIN_S
+            self._not_before_s = now_s + REDELIVERY_DELAY_S
 
-    def _put_back(self, messages: list[Message]) -> None:
-        """These were handed over in vain: they come again, in order, before all others."""
+    def _redeliver(self, messages: list[Message]) -> None:
+        """Queues messages of an aborted transaction for redelivery, in order, before all others."""
         if not messages:
             return
-        self._not_before_s = max(self._not_before_s, self._clock.monotonic_s() + AGAIN_S)
+        self._not_before_s = max(self._not_before_s, self._clock.monotonic_s() + REDELIVERY_DELAY_S)
         with self._changed:
-            self._in_hand = []
-            self._open.clear()
+            self._delivered = []
+            self._in_flight.clear()
             self._ids.clear()
-            self._progress.hand_back()
+            self._tracker.rewind()
             for message in reversed(messages):
-                if _is_ours(message):
+                if _is_assigned(message):
                     self._ready.appendleft(replace(message, attempt=message.attempt + 1))
                 else:
-                    self._uncount(1)
+                    self._restore_limit(1)
 
-    # -- partitions: called by the intake, from within `wait` and `close`
+    # -- partitions: called by the consumer during `wait` and `close`
 
-    def gained(self, places: Collection[TopicPartition]) -> None:
+    def on_assigned(self, tps: Collection[TopicPartition]) -> None:
         with self._changed:
-            self._progress.gain(places)
+            self._tracker.assign(tps)
 
-    def revoked(self, places: Collection[TopicPartition]) -> None:
-        # Once it is closed, everything that may be committed was.
-        self._let_go(places, [] if self._is_closed else self._commits.revoked(places, self._unread()))
+    def on_revoked(self, tps: Collection[TopicPartition]) -> None:
+        # After close, everything that may be committed is committed.
+        self._drop_partitions(tps, [] if self._is_closed else self._commits.on_revoked(tps, self._undelivered()))
 
-    def lost(self, places: Collection[TopicPartition]) -> None:
-        self._let_go(places, [] if self._is_closed else self._commits.lost(places))
+    def on_lost(self, tps: Collection[TopicPartition]) -> None:
+        self._drop_partitions(tps, [] if self._is_closed else self._commits.on_lost(tps))
 
-    def settled(self, place: TopicPartition, offset: int, is_done: bool) -> None:
+    def on_commit_result(self, tp: TopicPartition, offset: int, is_committed: bool) -> None:
         with self._changed:
-            self._progress.settle(place, offset, is_done)
+            self._tracker.record_commit(tp, offset, is_committed)
 
-    def _let_go(self, places: Collection[TopicPartition], again: list[Message]) -> None:
+    def _drop_partitions(self, tps: Collection[TopicPartition], redelivered: list[Message]) -> None:
         with self._changed:
-            self._progress.lose(places)
-            self._uncount(sum(message.attempt > 1 and not _is_ours(message) for message in self._ready))
-            self._ready = deque(message for message in self._ready if _is_ours(message))
-            self._arrived = deque(message for message in self._arrived if _is_ours(message))
-            self._uncount(sum(not _is_ours(entry[2]) for entry in self._again))
-            self._again = [entry for entry in self._again if _is_ours(entry[2])]
-            heapify(self._again)
-        self._put_back(again)
+            self._tracker.unassign(tps)
+            self._restore_limit(sum(message.attempt > 1 and not _is_assigned(message) for message in self._ready))
+            self._ready = deque(message for message in self._ready if _is_assigned(message))
+            self._arrived = deque(message for message in self._arrived if _is_assigned(message))
+            self._restore_limit(sum(not _is_assigned(entry[2]) for entry in self._retries))
+            self._retries = [entry for entry in self._retries if _is_assigned(entry[2])]
+            heapify(self._retries)
+        self._redeliver(redelivered)
 
-    def _uncount(self, messages: int) -> None:
-        """Gives messages back to the limit: unfinished when their partition was lost, they are delivered again."""
-        if self._left is not None:
-            self._left += messages
+    def _restore_limit(self, messages: int) -> None:
+        """Adds messages back to the limit: unfinished when their partition was lost, they are delivered again."""
+        if self._limit_left is not None:
+            self._limit_left += messages
 
-    def _unread(self) -> dict[TopicPartition, int]:
-        """From where on nobody has seen anything, in the partitions of which something waits here."""
-        unread: dict[TopicPartition, int] = {}
+    def _undelivered(self) -> dict[TopicPartition, int]:
+        """Returns the first undelivered offset of each partition with buffered messages."""
+        undelivered: dict[TopicPartition, int] = {}
         with self._changed:
             for message in self._ready:
-                unread.setdefault(TopicPartition(message.topic, message.partition), message.offset)
-        return unread
+                undelivered.setdefault(TopicPartition(message.topic, message.partition), message.offset)
+        return undelivered
 
-    # -- the end
+    # -- end of the loop
 
     @property
-    def is_slow(self) -> bool:
-        """Whether taking and finishing may take their time too."""
-        return self._handling is not None
+    def may_block(self) -> bool:
+        """Whether taking and finishing messages may block, on the store of handled ids."""
+        return self._handled_filter is not None
 
     def is_over(self) -> bool:
-        """Whether the loop has had what it wanted, or nothing has come for long enough. Commits what is finished."""
-        if not self._is_enough():
+        """Returns whether `limit` or `idle_timeout_s` is reached; then commits finished messages."""
+        if not self._is_finished():
             return False
-        again = self._commits.conclude()
-        self._put_back(again)
-        return not again
+        redelivered = self._commits.commit_all()
+        self._redeliver(redelivered)
+        return not redelivered
 
-    def _is_enough(self) -> bool:
+    def _is_finished(self) -> bool:
         with self._changed:
-            if self._open or self._again or (self._ready and self._ready[0].attempt > 1):
+            if self._in_flight or self._retries or (self._ready and self._ready[0].attempt > 1):
                 return False
-            if self._left == 0:
+            if self._limit_left == 0:
                 return True
             if self._ready or self._arrived:
                 return False
@@ -371,42 +371,42 @@ class Feed:
         if idle_s is None:
             return False
         now_s = self._clock.monotonic_s()
-        if self._intake.is_joined and not self._was_joined:
+        if self._consumer.is_joined and not self._was_joined:
             self._was_joined = True
-            self._active_s = now_s  # idling begins when there is something to wait for
+            self._active_s = now_s  # the idle time begins with the first assignment
         patient_s = max(idle_s, self._settings.timeout_s)
         if self._was_joined:
-            # While there is something that should come and does not, the cluster is slow, and nobody idle.
-            return now_s - self._active_s >= (idle_s if self._intake.is_at_end else patient_s)
+            # Not at the end, and no message arrives: the cluster is slow, and the loop is not idle.
+            return now_s - self._active_s >= (idle_s if self._consumer.is_at_end else patient_s)
         if now_s - self._began_s >= patient_s:
             raise not_joined(now_s - self._began_s)
         return False
 
     @property
     def is_joined(self) -> bool:
-        return self._intake.is_joined
+        return self._consumer.is_joined
 
     def close(self) -> None:
-        """Commit what is finished, and leave the group."""
+        """Commits finished messages, and leaves the group."""
         with self._changed:
             if self._is_closed:
                 return
             self._is_closed = True
         try:
-            self._commits.close(self._unread())
+            self._commits.close(self._undelivered())
         finally:
-            self._intake.close()
-            if self._handling is not None:
-                self._handling.close()
+            self._consumer.close()
+            if self._handled_filter is not None:
+                self._handled_filter.close()
 
 
 def not_joined(waited_s: float) -> NotConnected:
     return NotConnected(
         f"no partitions were assigned in {waited_s:.0f} s: the cluster does not answer, or the group's members do "
-        "not; look at `penstock group describe`, or give a longer timeout_s",
+        "not; see `penstock group describe`, or give a longer timeout_s",
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
     )
 
 
-def _is_ours(message: Message) -> bool:
-    return message._track is not None and message._track.is_ours
+def _is_assigned(message: Message) -> bool:
+    return message._position is not None and message._position.is_assigned

@@ -1,4 +1,4 @@
-"""Which messages were handled: for side effects outside Penstock that must not happen twice.
+"""Store of handled message ids: skips redelivered messages whose side effects must not happen twice.
 
 for message in mq.subscribe("orders", group="billing", idempotent_by=lambda m: m.json()["id"]):
     charge(message.json())
@@ -21,11 +21,11 @@ from penstock.foundation.settings import LONG_MAX
 
 MessageId = str | bytes | int
 IdempotentBy = Callable[[Message], MessageId]
-"""What makes two messages the same one: a function from a message to an id."""
+"""Returns the id of a message; messages with the same id count as duplicates."""
 KEEP: Final = 1_000_000
 KEEP_S: Final = 7 * 24 * 3600.0
 TRIM_EVERY: Final = 1_000
-"""How many marks may come before what is too old or too much goes."""
+"""How many marks are made between deletions of ids that are too old or too many."""
 MEMORY: Final = ":memory:"
 FILE_NAME_CHARS_MAX: Final = 200
 
@@ -40,7 +40,7 @@ CREATE INDEX IF NOT EXISTS handled_by_time ON handled (marked_ms);
 
 
 class HandledStore(Protocol):
-    """Remembers ids. To be safe even from a crash, keep them where the side effect is, in the same transaction.
+    """A store of handled ids. To survive any crash, keep them with the side effect, in the same transaction.
 
     class InPostgres:
         def seen(self, id): return self.row("SELECT 1 FROM handled WHERE id = %s", id) is not None
@@ -48,14 +48,14 @@ class HandledStore(Protocol):
     """
 
     def seen(self, id: MessageId) -> bool:
-        """Whether this id was marked, as far as is remembered."""
+        """Returns whether this id was marked and is still remembered."""
 
     def mark(self, id: MessageId) -> None:
-        """The message with this id is handled. May be called again for the same id."""
+        """Marks the message with this id as handled. May be called again for the same id."""
 
 
 class SqliteHandled:
-    """Ids in a SQLite file, or in memory: the last so many, for so long. Processes may share a file.
+    """Handled ids in a SQLite file, or in memory: at most `keep`, for `keep_s` seconds. Processes may share a file.
 
     >>> store = SqliteHandled(":memory:", keep=1000, keep_s=3600)
     >>> store.mark("order-1"); store.seen("order-1"), store.seen("order-2")
@@ -87,14 +87,14 @@ class SqliteHandled:
         self._trim()
 
     def seen(self, id: MessageId) -> bool:
-        """Whether this id was marked, and neither too long ago nor too many ids ago."""
+        """Returns whether this id was marked and is still remembered."""
         oldest_ms = self._clock.now_ms() - self._keep_ms
         with self._lock:
             found = self._database.execute("SELECT marked_ms FROM handled WHERE id = ?", (id,)).fetchone()
         return found is not None and found[0] >= oldest_ms
 
     def mark(self, id: MessageId) -> None:
-        """Remember this id. It outlives the process at once, and a power failure after a moment."""
+        """Remembers this id. It survives a crash of the process at once, and a power failure shortly after."""
         now_ms = self._clock.now_ms()
         with self._lock:
             self._database.execute("INSERT OR REPLACE INTO handled (id, marked_ms) VALUES (?, ?)", (id, now_ms))
@@ -111,12 +111,12 @@ class SqliteHandled:
             )
 
     def close(self) -> None:
-        """Let go of the file. Nothing is forgotten."""
+        """Closes the file; the ids stay in it."""
         self._database.close()
 
 
-class Handling:
-    """What a subscription needs to pass over messages that were handled."""
+class HandledFilter:
+    """Skips handled messages for a subscription."""
 
     def __init__(self, id_of: IdempotentBy, store: HandledStore, owned: SqliteHandled | None) -> None:
         self._id_of = id_of
@@ -127,8 +127,8 @@ class Handling:
         found = self._id_of(message)
         if not isinstance(found, str | bytes | int) or (isinstance(found, int) and abs(found) > LONG_MAX):
             raise InvalidValue(
-                f"idempotent_by gave {found!r} for offset {message.offset} of {message.topic}-{message.partition}; "
-                "it must give str, bytes or int"
+                f"idempotent_by returned {found!r} for offset {message.offset} of partition "
+                f"{message.topic}-{message.partition}; it must return str, bytes or int"
             )
         return found
 
@@ -143,13 +143,13 @@ class Handling:
             self._owned.close()
 
 
-def handling(
+def create_handled_filter(
     id_of: IdempotentBy | None, store: HandledStore | str | os.PathLike[str] | None, group: str | None
-) -> Handling | None:
-    """How to pass over handled messages, as a call asks for it; None if it does not."""
+) -> HandledFilter | None:
+    """Returns the filter for idempotent_by= and store=; None if neither is given."""
     if id_of is None:
         if store is not None:
-            raise InvalidArgument("store= remembers ids, and idempotent_by= says what they are: give both")
+            raise InvalidArgument("store= needs idempotent_by=, which returns the id of a message; give both")
         return None
     if store is None:
         store = MEMORY if group is None else default_path(group)
@@ -157,12 +157,12 @@ def handling(
             store.parent.mkdir(parents=True, exist_ok=True)
     if isinstance(store, str | os.PathLike):
         owned = SqliteHandled(store)
-        return Handling(id_of, owned, owned)
-    return Handling(id_of, store, None)
+        return HandledFilter(id_of, owned, owned)
+    return HandledFilter(id_of, store, None)
 
 
 def default_path(group: str) -> Path:
-    """Where the handled messages of a group are remembered on this machine.
+    """Returns the default file for the handled ids of a group on this machine.
 
     >>> default_path("billing/eu").name
     'billing%2Feu.sqlite'

@@ -1,4 +1,4 @@
-"""What goes into queues and comes out of them: OutgoingJob, SentJob, Job and AsyncJob."""
+"""Messages of queues: OutgoingJob (to send), SentJob, Job and AsyncJob (received), QueueCounts."""
 
 import json
 from collections.abc import Mapping
@@ -11,33 +11,33 @@ from penstock.api.core.durations import Duration
 from penstock.api.errors import InvalidValue, QueueFailed
 
 AttributeValue = str | bytes | int | float | Decimal
-"""A String, a Binary or a Number, as SQS calls them."""
+"""The SQS types String, Binary and Number."""
 Attributes = Mapping[str, AttributeValue]
 
 
 @dataclass(frozen=True, slots=True)
 class OutgoingJob:
-    """A message to be, for send_many: a body, and what else is to be said about it.
+    """A message to send, for send_many: a body with optional delay, message group and attributes.
 
     >>> OutgoingJob({"id": 1}, group="customer-42").group
     'customer-42'
     """
 
     body: object
-    """str goes as it is, bytes must be UTF-8; anything else is written as JSON."""
+    """str is sent as it is, bytes must be UTF-8; any other value is encoded as JSON."""
     _: KW_ONLY
     delay: Duration | None = None
-    """How long nobody gets it; up to 15 minutes. Not in FIFO queues, which have one delay for all."""
+    """Delays the delivery, up to 15 minutes. Not in FIFO queues, where the queue sets the delay."""
     group: str | None = None
-    """The message group, in a FIFO queue: its messages stay in order."""
+    """The message group, in a FIFO queue: its messages are delivered in order."""
     deduplication_id: str | None = None
-    """In a FIFO queue: what has the same id within five minutes is not sent again."""
+    """In a FIFO queue: a message with the same id within five minutes is not sent again."""
     attributes: Attributes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SentJob:
-    """A message that is in a queue.
+    """A message that was sent to a queue.
 
     >>> SentJob(queue="jobs", message_id="f81d4fae-7dec-11d0-a765-00a0c91e6bf6").queue
     'jobs'
@@ -46,11 +46,11 @@ class SentJob:
     queue: str
     message_id: str
     sequence: str = ""
-    """Of a FIFO queue: grows within a message group."""
+    """In a FIFO queue: increases within a message group."""
 
 
 class SendFailed(QueueFailed):
-    """Some messages of many were refused. `failed` says why, by their place; `sent` has the others, None for those.
+    """Some messages of send_many were rejected. `failed` has the reasons by index; `sent` has None at these indexes.
 
     except penstock.SendFailed as error:
         for number, reason in error.failed.items(): ...
@@ -66,7 +66,7 @@ class SendFailed(QueueFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """How many messages a queue has: exact when nothing is going on.
+    """The number of messages in a queue; exact while no request is in progress.
 
     >>> QueueCounts(available=3, in_flight=1, delayed=0).total
     4
@@ -74,12 +74,12 @@ class QueueCounts:
 
     available: int
     in_flight: int
-    """In somebody's hands."""
+    """Received, and neither deleted nor visible again."""
     delayed: int
 
     @property
     def total(self) -> int:
-        """All that are not finished.
+        """All messages that are not deleted.
 
         mq.queue("jobs").counts().total
         """
@@ -88,28 +88,28 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Received:
-    """A message of a queue that was received: what Job and AsyncJob share."""
+    """A received message of a queue: the common part of Job and AsyncJob."""
 
     queue: str
     message_id: str
     receipt: str = field(repr=False)
-    """By which the queue knows who has it."""
+    """The receipt handle of this delivery."""
     value: bytes
-    """The body as it is in the log."""
+    """The body as stored in the log."""
     attributes: Mapping[str, AttributeValue]
     receive_count: int
-    """How often it was received, this time included."""
+    """How often it was received, this delivery included."""
     sent_ms: int
     first_received_ms: int
     group: str | None = None
     deduplication_id: str | None = None
     sequence: str | None = None
     source: str | None = None
-    """The queue that it is a dead letter of."""
+    """For a message in a dead-letter queue: the queue that it comes from."""
 
     @property
     def body(self) -> str:
-        """The body, as text.
+        """The body as text. Raises InvalidValue if it is not UTF-8.
 
         mq.queue("jobs").send("hello")  # job.body == "hello"
         """
@@ -119,7 +119,7 @@ class Received:
             raise InvalidValue(f"{self._what} is not UTF-8 ({error}); job.value has its bytes") from error
 
     def json(self) -> Any:
-        """The body, read as JSON.
+        """Returns the body decoded as JSON. Raises InvalidValue if it is not JSON.
 
         for job in mq.queue("jobs").work():
             print(job.json()["id"])
@@ -135,7 +135,7 @@ class Received:
 
 
 class JobActions(Protocol):
-    """Who has a message, and can say what becomes of it."""
+    """Carries out what a Job requests: delete, release, extend, fail."""
 
     def delete(self, job: Received) -> None: ...
 
@@ -144,15 +144,13 @@ class JobActions(Protocol):
     def extend(self, job: Received, visibility: Duration | None) -> None: ...
 
     def fail(self, job: Received, error: BaseException) -> None:
-        """Give it back after a failure, later each time."""
+        """Releases the message after a failure, with a backoff."""
 
     def has(self, job: Received) -> bool:
-        """Whether nothing was said about it yet."""
+        """Returns whether the message is neither deleted nor released."""
 
 
 class AsyncJobActions(Protocol):
-    """The same, for tasks."""
-
     async def delete(self, job: Received) -> None: ...
 
     async def release(self, job: Received, delay: Duration) -> None: ...
@@ -166,7 +164,7 @@ class AsyncJobActions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job(Received):
-    """A message in hand. It is somebody else's when its visibility timeout is over, unless it is deleted before.
+    """A received message. Unless it is deleted in time, it becomes visible again after its visibility timeout.
 
     for job in mq.queue("jobs").receive(max=10, wait="20s"):
         print(job.body, job.receive_count)
@@ -176,7 +174,8 @@ class Job(Received):
     _actions: JobActions = field(repr=False)
 
     def delete(self) -> None:
-        """It is done. JobLost if somebody else has it by now. A loop of work() says so by itself.
+        """Deletes the message: it is done. Raises JobLost if another consumer has it. A work() loop does this
+        automatically.
 
         job = mq.queue("jobs").receive()[0]
         job.delete()
@@ -184,7 +183,7 @@ class Job(Received):
         self._actions.delete(self)
 
     def release(self, delay: Duration = 0) -> None:
-        """Give it back: others may have it now, or after a while.
+        """Makes the message visible to other consumers, now or after `delay`.
 
         job = mq.queue("jobs").receive()[0]
         job.release("30s")
@@ -192,7 +191,7 @@ class Job(Received):
         self._actions.release(self, delay)
 
     def extend(self, visibility: Duration | None = None) -> None:
-        """Keep it for so long from now on; as long as it was received for, if nothing is said.
+        """Sets the visibility timeout, counted from now; by default to the one it was received with.
 
         job = mq.queue("jobs").receive(visibility="30s")[0]
         job.extend("5m")
@@ -205,7 +204,7 @@ class Job(Received):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """At the end of the block it is done; after an exception it is given back."""
+        """Deletes the message at the end of the block; releases it after an exception."""
         if self._actions.has(self):
             if error is None:
                 self._actions.delete(self)
@@ -215,7 +214,7 @@ class Job(Received):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AsyncJob(Received):
-    """A message in hand, for tasks: see Job.
+    """A received message, for asyncio: see Job.
 
     for job in await mq.queue("jobs").receive(max=10, wait="20s"):
         print(job.body, job.receive_count)
@@ -225,7 +224,7 @@ class AsyncJob(Received):
     _actions: AsyncJobActions = field(repr=False)
 
     async def delete(self) -> None:
-        """It is done. See Job.delete.
+        """Deletes the message: it is done. See Job.delete.
 
         async for job in mq.queue("jobs").work():
             await job.delete()
@@ -233,7 +232,7 @@ class AsyncJob(Received):
         await self._actions.delete(self)
 
     async def release(self, delay: Duration = 0) -> None:
-        """Give it back: others may have it now, or after a while.
+        """Makes the message visible to other consumers, now or after `delay`.
 
         async for job in mq.queue("jobs").work():
             await job.release("30s")
@@ -241,7 +240,7 @@ class AsyncJob(Received):
         await self._actions.release(self, delay)
 
     async def extend(self, visibility: Duration | None = None) -> None:
-        """Keep it for so long from now on; as long as it was received for, if nothing is said.
+        """Sets the visibility timeout, counted from now; by default to the one it was received with.
 
         async for job in mq.queue("jobs").work():
             await job.extend("5m")
@@ -254,7 +253,7 @@ class AsyncJob(Received):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """At the end of the block it is done; after an exception it is given back."""
+        """Deletes the message at the end of the block; releases it after an exception."""
         if self._actions.has(self):
             if error is None:
                 await self._actions.delete(self)

@@ -1,4 +1,4 @@
-"""Which messages a loop wants."""
+"""Options of a subscription loop: tags, limit, idle timeout, messages in flight."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from penstock.api.core.settings import check_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """Which messages a loop wants, how many, and when it is to end."""
+    """Which messages a loop delivers, how many, and when it ends."""
 
     tags: frozenset[str] | None = None
     limit: int | None = None
@@ -20,8 +20,8 @@ class LoopOptions:
             check_positive(name, getattr(self, name))
 
     @property
-    def is_in_order(self) -> bool:
-        """Whether asking for the next message says that the last one is finished."""
+    def is_sequential(self) -> bool:
+        """Whether requesting the next message finishes the previous one."""
         return self.max_in_flight == 1
 
 

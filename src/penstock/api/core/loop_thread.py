@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, for threads that wait for what is done on it."""
+"""An event loop on its own thread, on which other threads run coroutines."""
 
 import asyncio
 import threading
@@ -13,21 +13,20 @@ from penstock.api.errors import Closed
 T = TypeVar("T")
 
 ABANDON_S: Final = 5.0
-"""How long the end of something is waited for that nobody asks about any more."""
 
 
 class LoopThread:
-    """Starts at once; any thread may ask."""
+    """A running event loop on its own thread. Thread-safe."""
 
     def __init__(self, name: str) -> None:
         self._loop = uvloop.new_event_loop()
         self._is_closed = False
-        # A process that ends without closing its connections must not be held up.
+        # Daemon: a process can end without closing its connections.
         self._thread = threading.Thread(target=self._loop.run_forever, name=name, daemon=True)
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Have it done, and wait for it. Whoever is interrupted does not want it any more: it is cancelled."""
+        """Runs a coroutine and returns its result. Interrupting the caller cancels it."""
         running = self._submit(work)
         try:
             return running.result()
@@ -35,12 +34,12 @@ class LoopThread:
             running.cancel()
 
     def call(self, action: Callable[[], None]) -> None:
-        """Have something done that takes no time."""
+        """Calls a function that does not block, without waiting for it."""
         if not self._is_closed:
             self._loop.call_soon_threadsafe(action)
 
     def abandon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Have it done, and wait for it a while, unless we are on the loop's own thread."""
+        """Runs a coroutine, and waits for it up to ABANDON_S, unless called on the loop's thread."""
         if self._is_closed:
             work.close()
             return
@@ -58,11 +57,11 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """End what is still being done, and the thread."""
+        """Cancels all tasks, and ends the thread."""
         if self._is_closed:
             return
         self._is_closed = True
-        running = asyncio.run_coroutine_threadsafe(_end(), self._loop)
+        running = asyncio.run_coroutine_threadsafe(_cancel_tasks(), self._loop)
         if threading.current_thread() is not self._thread:
             running.result()
             self._loop.call_soon_threadsafe(self._loop.stop)
@@ -70,7 +69,7 @@ class LoopThread:
             self._loop.close()
 
 
-async def _end() -> None:
+async def _cancel_tasks() -> None:
     tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
     for task in tasks:
         task.cancel()

@@ -1,4 +1,4 @@
-"""What goes in and what comes out: Outgoing, Published, Message."""
+"""Messages of topics: Outgoing (to publish), Published (its position), Message (received)."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -7,46 +7,46 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from penstock.api.core.durations import Duration
-from penstock.api.core.progress import Track
+from penstock.api.core.progress import PartitionPosition
 from penstock.api.errors import InvalidValue
 
 TAG: Final = "tag"
-"""The header that a message's tag is kept in."""
+"""The header that holds the tag of a message."""
 CONTENT_TYPE: Final = "content-type"
-"""The header that says how a value is written."""
+"""The header that holds the content type of the value."""
 
 Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
-"""`{"trace": "abc"}`, or pairs where a name comes more than once."""
+"""`{"trace": "abc"}`, or pairs if a name occurs more than once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A message to be, for publish_many and process: a value, and what else is to be said about it.
+    """A message to publish, for publish_many and process: a value with optional key, headers, tag and delay.
 
     >>> Outgoing({"id": 1}, key="42", tag="eu").key
     '42'
     """
 
     value: object
-    """bytes and str as they are; None is a tombstone; anything else is written as JSON."""
+    """bytes and str are sent as they are; None is a tombstone; any other value is encoded as JSON."""
     _: KW_ONLY
     key: str | bytes | None = None
     headers: Headers | None = None
     tag: str | None = None
     partition: int | None = None
     timestamp: datetime | int | None = None
-    """A time with its zone, or milliseconds since 1970. None: now."""
+    """A datetime with a time zone, or milliseconds since 1970. None: now."""
     topic: str | None = None
-    """Where to, if not where the call says."""
+    """Overrides the topic of the call."""
     delay: Duration | None = None
-    """How long it is held back, on a topic with delayed.messages=true: seconds, a timedelta, or text as "30s"."""
+    """Delays the delivery, on a topic with delayed.messages=true: seconds, a timedelta, or text like "30s"."""
     deliver_at: datetime | int | None = None
-    """Or until when."""
+    """Delivers at this time instead of after `delay`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """Where a message is.
+    """The topic, partition and offset of a published message.
 
     >>> Published(topic="orders", partition=0, offset=17, timestamp_ms=1767225600000).offset
     17
@@ -55,12 +55,12 @@ class Published:
     topic: str
     partition: int
     offset: int | None
-    """None where nobody was asked: at most once."""
+    """None with at-most-once delivery, which waits for no acknowledgement."""
     timestamp_ms: int
 
 
 class MessageSource(Protocol):
-    """Where messages come from, and are given back."""
+    """Receives the done() and retry() calls of a message."""
 
     def finish(self, message: "Message") -> None: ...
 
@@ -69,7 +69,7 @@ class MessageSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A message that was read.
+    """A received message.
 
     for message in mq.subscribe("orders", group="billing"):
         print(message.offset, message.tag, message.json()["id"])
@@ -81,16 +81,16 @@ class Message:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    """None is a tombstone: the end of its key, on a compacted topic."""
+    """None is a tombstone: it deletes its key on a compacted topic."""
     headers: tuple[tuple[str, bytes | None], ...]
     attempt: int = 1
-    """1, and one more every time that this subscription hands it over again."""
-    _track: Track | None = field(default=None, repr=False, compare=False)
+    """1 at the first delivery, and one more at each redelivery by this subscription."""
+    _position: PartitionPosition | None = field(default=None, repr=False, compare=False)
     _source: MessageSource | None = field(default=None, repr=False, compare=False)
 
     @property
     def tag(self) -> str | None:
-        """The tag it was published with.
+        """The tag of the message, or None.
 
         mq.publish("orders", {"id": 1}, tag="eu")  # message.tag == "eu"
         """
@@ -98,27 +98,27 @@ class Message:
         return None if tag is None else tag.decode(errors="replace")
 
     def header(self, name: str) -> bytes | None:
-        """The header of this name; the last one, if there are several.
+        """Returns the header of this name, the last one if there are several; None if there is none.
 
         message.header("content-type")  # b"application/json"
         """
         return next((value for key, value in reversed(self.headers) if key == name), None)
 
     def json(self) -> Any:
-        """The value, read as JSON.
+        """Returns the value decoded as JSON. Raises InvalidValue if it is not JSON.
 
         message.json()["id"]
         """
         try:
             return json.loads(self._some_value)
         except (ValueError, RecursionError) as error:
-            kind = (self.header(CONTENT_TYPE) or b"not told").decode(errors="replace")
+            kind = (self.header(CONTENT_TYPE) or b"missing").decode(errors="replace")
             raise InvalidValue(
                 f"{self._where} is not JSON ({error}); its content-type is {kind}; message.value has its bytes"
             ) from error
 
     def text(self) -> str:
-        """The value, read as UTF-8.
+        """Returns the value decoded as UTF-8. Raises InvalidValue if it is not UTF-8.
 
         message.text().splitlines()
         """
@@ -130,7 +130,7 @@ class Message:
     @property
     def _some_value(self) -> bytes:
         if self.value is None:
-            raise InvalidValue(f"{self._where} has no value: it is a tombstone; look at message.value first")
+            raise InvalidValue(f"{self._where} has no value: it is a tombstone; check message.value first")
         return self.value
 
     @property
@@ -138,9 +138,10 @@ class Message:
         return f"the message at offset {self.offset} of partition {self.topic}-{self.partition}"
 
     def done(self) -> None:
-        """This message is finished, now. The loop says so by itself when it asks for the next one.
+        """Marks this message as finished, so that its offset can be committed.
 
-        Needed before a `break`, and with max_in_flight above 1; from any thread.
+        The loop does this automatically when it requests the next message. Call it before a `break`, and with
+        max_in_flight above 1; any thread may call it.
 
         for message in mq.subscribe("orders", group="billing"):
             if handle(message) is LAST:
@@ -151,7 +152,7 @@ class Message:
             self._source.finish(self)
 
     def retry(self, delay_s: float = 0.0) -> None:
-        """Hand this message over once more, after a while. Until it is finished, its offset is not committed.
+        """Delivers this message again, after `delay_s` seconds. Its offset is not committed until it is finished.
 
         except TimeoutError:
             message.retry(delay_s=2 ** message.attempt)

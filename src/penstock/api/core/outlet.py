@@ -1,7 +1,7 @@
-"""Producers: messages go in, and what became of each comes back as its Ticket is settled.
+"""Background producer: librdkafka's producer with a thread that polls for delivery reports.
 
-librdkafka sends in the background; a thread of ours hears what it has to say. That answers sooner than asking from
-the thread that waits (82 µs against 119 µs a message, measured), and serves threads and tasks alike.
+Polling on its own thread reports a delivery sooner than polling from the waiting thread (82 µs against 119 µs per
+message, measured), and serves threads and tasks alike.
 """
 
 import logging
@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka import Message as Delivered
 
-from penstock.api.core.delay_topics import HoldingTopics
+from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.message import Published
 from penstock.api.core.settings import Settings
@@ -21,32 +21,33 @@ from penstock.api.errors import ApiError, Closed, InvalidArgument, PublishFailed
 from penstock.foundation.clock import Clock, SystemClock
 
 POLL_S: Final = 0.1
-"""The longest that a closing producer waits for its thread to notice."""
+"""The longest that closing waits for the polling thread to notice."""
 GRACE_S: Final = 5.0
-"""How much later than librdkafka, which settles every message in time, a caller gives up."""
-TROUBLE_EVERY_S: Final = 30.0
+"""How much longer than librdkafka, which completes every message in time, a caller waits."""
+ERROR_LOG_INTERVAL_S: Final = 30.0
 
 log = logging.getLogger("penstock.api")
 LIBRDKAFKA_LOG: Final = logging.getLogger("penstock.librdkafka")
-# Fatal errors, which it writes to standard error else; they are raised as well.
+# Otherwise it writes fatal errors to standard error; they are raised as well.
 LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 
 
-class Ticket:
-    """One message on its way. Settled when `is_settled`; then it has either `published` or an `error`."""
+class DeliveryReport:
+    """The delivery report of one message. When it `is_complete`, it has either `published` or an `error`."""
 
-    __slots__ = ("_outlet", "error", "is_settled", "published", "then", "topic")
+    __slots__ = ("_producer", "error", "is_complete", "on_complete", "published", "topic")
 
-    def __init__(self, outlet: "Outlet", topic: str, then: Callable[["Ticket"], None] | None) -> None:
-        self._outlet = outlet
+    def __init__(
+        self, producer: "BackgroundProducer", topic: str, on_complete: Callable[["DeliveryReport"], None] | None
+    ) -> None:
+        self._producer = producer
         self.topic = topic
         self.published: Published | None = None
         self.error: KafkaError | None = None
-        self.is_settled = False
-        self.then = then
+        self.is_complete = False
+        self.on_complete = on_complete
 
-    def delivered(self, error: KafkaError | None, message: Delivered) -> None:
-        """librdkafka's word on it."""
+    def on_delivery(self, error: KafkaError | None, message: Delivered) -> None:
         if error is not None:
             self.error = error
         else:
@@ -56,83 +57,83 @@ class Ticket:
                 offset=message.offset(),
                 timestamp_ms=message.timestamp()[1],
             )
-        self._outlet.settling.append(self)
+        self._producer.completed.append(self)
 
     def result(self) -> Published:
-        """Where the message is, or why not."""
+        """Returns the position of the message, or raises the error of its delivery."""
         if self.published is not None:
             return self.published
         assert self.error is not None
-        raise self._outlet.failure(self.error, f"publishing to topic {self.topic!r}")
+        raise self._producer.failure(self.error, f"publishing to topic {self.topic!r}")
 
 
-class Trouble:
-    """Says what librdkafka complains about, but not twenty times a second."""
+class ErrorLogger:
+    """Logs librdkafka's errors, at most one per ERROR_LOG_INTERVAL_S."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._servers = settings.servers
         self._clock = clock
-        self._told_s = float("-inf")
+        self._logged_s = float("-inf")
 
     def __call__(self, error: KafkaError) -> None:
         now_s = self._clock.monotonic_s()
-        if now_s - self._told_s >= TROUBLE_EVERY_S:
-            self._told_s = now_s
-            log.warning("cluster_trouble servers=%s reason=%r", self._servers, error.str())
+        if now_s - self._logged_s >= ERROR_LOG_INTERVAL_S:
+            self._logged_s = now_s
+            log.warning("kafka_error servers=%s reason=%r", self._servers, error.str())
 
 
-def heard(settings: Settings, clock: Clock) -> dict[str, Any]:
-    """How what librdkafka says by itself is heard, where it is polled."""
-    return {"error_cb": Trouble(settings, clock), "logger": LIBRDKAFKA_LOG}
+def logging_config(settings: Settings, clock: Clock) -> dict[str, Any]:
+    """Returns librdkafka's settings for error and log callbacks."""
+    return {"error_cb": ErrorLogger(settings, clock), "logger": LIBRDKAFKA_LOG}
 
 
-def meant(error: TypeError) -> BaseException:
-    """What a TypeError of confluent-kafka stands for.
+def translate_type_error(error: TypeError) -> BaseException:
+    """Returns the exception behind a TypeError of confluent-kafka.
 
-    While it reads a header's name Python looks for signals, and it takes Ctrl-C, heard there, for a name of the wrong
-    type. Names have been checked before (encoding.py), so that it is never that.
+    Python checks for signals while confluent-kafka reads a header name, and it reports Ctrl-C there as a name of the
+    wrong type. Header names have been checked before (encoding.py).
     """
     return KeyboardInterrupt() if "header key" in str(error) else error
 
 
-class Outlet:
-    """A producer, and the thread that listens to it. Any thread may send."""
+class BackgroundProducer:
+    """A producer and the thread that polls it. Thread-safe."""
 
     def __init__(
-        self, settings: Settings, config: dict[str, Any], holding: HoldingTopics, clock: Clock | None = None
+        self, settings: Settings, config: dict[str, Any], delay_topics: DelayTopics, clock: Clock | None = None
     ) -> None:
         self._settings = settings
-        self._holding = holding
+        self._delay_topics = delay_topics
         self._clock = clock or SystemClock()
         try:
-            self.producer = Producer({**config, **heard(settings, self._clock)})
+            self.kafka_producer = Producer({**config, **logging_config(settings, self._clock)})
         except KafkaException as error:
-            raise explain(kafka_error(error), "making a producer", InvalidArgument) from error
-        self.settling: deque[Ticket] = deque()
-        self._open = 0
+            raise explain(kafka_error(error), "creating a producer", InvalidArgument) from error
+        self.completed: deque[DeliveryReport] = deque()
+        self._in_flight = 0
         self._changed = threading.Condition()
         self._is_closing = False
         self._is_closed = False
-        self._thread = threading.Thread(target=self._listen, name="penstock-deliveries", daemon=True)
+        self._thread = threading.Thread(target=self._poll_deliveries, name="penstock-deliveries", daemon=True)
         self._thread.start()
 
-    def send(self, message: Encoded, then: Callable[[Ticket], None] | None = None) -> Ticket:
-        """Send a message. `then` is called, on the listening thread, when it is settled. BufferError: not at once."""
-        if message.is_delayed and not self._holding.knows(message.topic):
-            raise BufferError("the cluster has to be asked whether the topic holds messages back")
-        ticket = Ticket(self, message.topic, then)
+    def send(self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
+        """Sends a message. `on_complete` is called on the polling thread. Raises BufferError instead of waiting."""
+        if message.is_delayed and not self._delay_topics.is_known(message.topic):
+            raise BufferError("delayed.messages of the topic must be looked up first")
+        report = DeliveryReport(self, message.topic, on_complete)
         with self._changed:
             if self._is_closing:
                 raise Closed("the connection is closed; connect again")
-            self._open += 1  # from here on, close() waits for us
+            self._in_flight += 1  # close() waits for it from now on
         is_sent = False
         try:
-            self.producer.produce(
+            self.kafka_producer.produce(
                 message.topic,
                 message.value,
                 message.key,
                 partition=message.partition,
-                on_delivery=ticket.delivered,
+                on_delivery=report.on_delivery,
                 timestamp=message.timestamp_ms,
                 headers=message.headers,
             )
@@ -140,85 +141,87 @@ class Outlet:
         except KafkaException as error:
             raise self.failure(kafka_error(error), f"publishing to topic {message.topic!r}") from error
         except TypeError as error:
-            raise meant(error) from error
+            raise translate_type_error(error) from error
         finally:
             if not is_sent:
                 with self._changed:
-                    self._open -= 1
-        return ticket
+                    self._in_flight -= 1
+        return report
 
-    def send_waiting(self, message: Encoded, then: Callable[[Ticket], None] | None = None) -> Ticket:
-        """Send a message; wait while there is no room for it. Raises what HoldingTopics.check does."""
+    def send_waiting(
+        self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None
+    ) -> DeliveryReport:
+        """Sends a message; waits while the buffer is full. Raises the errors of DelayTopics.check."""
         if message.is_delayed:
-            self._holding.check(message.topic)
-        give_up_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
+            self._delay_topics.check(message.topic)
+        deadline_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
         while True:
             try:
-                return self.send(message, then)
+                return self.send(message, on_complete)
             except BufferError:
-                if self._clock.monotonic_s() >= give_up_s:
-                    raise self.failure(KafkaError(KafkaError._TIMED_OUT), "waiting for room to publish") from None
+                if self._clock.monotonic_s() >= deadline_s:
+                    raise self.failure(KafkaError(KafkaError._TIMED_OUT), "waiting for space in the buffer") from None
                 with self._changed:
-                    self._changed.wait(POLL_S)  # not for longer: room may have been made before we listened
+                    self._changed.wait(POLL_S)  # bounded: space may have been freed before the wait
 
-    def wait(self, ticket: Ticket) -> Published:
-        """What became of a message, once that is known."""
-        if not ticket.is_settled:
+    def wait(self, report: DeliveryReport) -> Published:
+        """Waits for the delivery of a message, and returns its position."""
+        if not report.is_complete:
             with self._changed:
-                settled = self._changed.wait_for(lambda: ticket.is_settled, self._settings.timeout_s + GRACE_S)
-            if not settled:
-                raise self.failure(KafkaError(KafkaError._TIMED_OUT), f"publishing to topic {ticket.topic!r}")
-        return ticket.result()
+                is_complete = self._changed.wait_for(lambda: report.is_complete, self._settings.timeout_s + GRACE_S)
+            if not is_complete:
+                raise self.failure(KafkaError(KafkaError._TIMED_OUT), f"publishing to topic {report.topic!r}")
+        return report.result()
 
     def failure(self, error: KafkaError, doing: str) -> ApiError:
         if error.code() in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
-            return Closed(f"{doing}: the connection was closed before it was acknowledged; it may have been kept")
+            return Closed(f"{doing}: the connection was closed before it was acknowledged; it may have been written")
         return explain(error, doing, PublishFailed, self._settings.servers)
 
-    def settle_all(self, timeout_s: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
-        """Wait until nothing is on its way, or what was settled so far is enough; whether that came true in time."""
+    def flush(self, timeout_s: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
+        """Waits until no message is in flight or `is_enough` holds. Returns False after the timeout."""
         with self._changed:
-            return self._changed.wait_for(lambda: not self._open or is_enough(), timeout_s)
+            return self._changed.wait_for(lambda: not self._in_flight or is_enough(), timeout_s)
 
-    def _listen(self) -> None:
-        while not self._is_closing or self._open:
+    def _poll_deliveries(self) -> None:
+        while not self._is_closing or self._in_flight:
             try:
-                self.producer.poll(POLL_S)
+                self.kafka_producer.poll(POLL_S)
             except KafkaException as error:
-                # A producer that can do no more says so here as well as to whoever uses it next.
-                log.info("producer_ended servers=%s reason=%r", self._settings.servers, kafka_error(error).str())
-            self._settle()
+                # A fatal error; the next call of the producer raises it too.
+                log.info("producer_failed servers=%s reason=%r", self._settings.servers, kafka_error(error).str())
+            self._complete_reports()
 
-    def _settle(self) -> None:
-        settled = 0
-        while self.settling:
-            ticket = self.settling.popleft()
-            ticket.is_settled = True
-            if ticket.then is not None:
-                ticket.then(ticket)
-            settled += 1
-        if settled:
+    def _complete_reports(self) -> None:
+        completed_count = 0
+        while self.completed:
+            report = self.completed.popleft()
+            report.is_complete = True
+            if report.on_complete is not None:
+                report.on_complete(report)
+            completed_count += 1
+        if completed_count:
             with self._changed:
-                self._open -= settled
+                self._in_flight -= completed_count
                 self._changed.notify_all()
 
     def begin_closing(self) -> None:
-        """Take nothing more. Several that are closed after this need not wait for each other's threads."""
+        """Rejects new messages. Called on several producers first, their threads end at the same time."""
         with self._changed:
             self._is_closing = True
 
     def close(self, timeout_s: float) -> None:
-        """Wait for what is on its way, give up the rest, and end the thread."""
+        """Waits for messages in flight, drops those left after `timeout_s`, and ends the thread."""
         self.begin_closing()
         if self._is_closed:
             return
         self._is_closed = True
         try:
-            self.settle_all(timeout_s)
+            self.flush(timeout_s)
         finally:
-            # Else the producer would wait for every message's own timeout.
-            self.producer.purge()
+            # Otherwise the producer would wait for the timeout of every message.
+            self.kafka_producer.purge()
             self._thread.join(timeout_s + GRACE_S)
-            # It ends with its last reference. Its own close() would try to abort a transaction that is not ours any
-            # more, and warn that it cannot.
-            del self.producer
+            # It is closed with its last reference. Its close() would try to abort a transaction that was fenced, and
+            # log a warning.
+            del self.kafka_producer

@@ -1,7 +1,7 @@
-"""How far a subscription has come: what was handed over, what of it is finished, what of that is committed.
+"""Position tracker of a subscription: delivered, finished and committed offsets of each partition.
 
-An offset may be committed when everything before it is finished. Messages may be finished in any order. There is no
-IO in here, and no time; only a lock that those who share a Progress hold while they use it.
+An offset may be committed when all messages before it are finished; messages may be finished in any order. No I/O and
+no clock; users of a PositionTracker hold its lock.
 """
 
 import threading
@@ -12,35 +12,35 @@ from penstock.foundation.ids import TopicPartition
 Offsets = Mapping[TopicPartition, int]
 
 
-class Track:
-    """One partition, for as long as it is ours. When it comes back later, that is another Track.
+class PartitionPosition:
+    """The position in one partition during one assignment. A later assignment of the partition has a new one.
 
-    >>> track = Track(TopicPartition("orders", 0))
-    >>> track.hand_over(7); track.hand_over(8); track.finish(8); track.watermark
+    >>> position = PartitionPosition(TopicPartition("orders", 0))
+    >>> position.deliver(7); position.deliver(8); position.finish(8); position.watermark
     7
     """
 
-    __slots__ = ("_asked", "_committed", "_next", "_unfinished", "is_ours", "place")
+    __slots__ = ("_committed", "_next", "_requested", "_unfinished", "is_assigned", "tp")
 
-    def __init__(self, place: TopicPartition) -> None:
-        self.place = place
-        self.is_ours = True
+    def __init__(self, tp: TopicPartition) -> None:
+        self.tp = tp
+        self.is_assigned = True
         self._unfinished: dict[int, None] = {}  # in order: offsets only grow
         self._next: int | None = None
-        self._asked: int | None = None
+        self._requested: int | None = None
         self._committed: int | None = None
 
     @property
     def watermark(self) -> int | None:
-        """Everything before this offset is finished; None if nothing was handed over yet."""
+        """The offset before which all messages are finished; None before the first delivery."""
         return next(iter(self._unfinished), self._next)
 
     @property
     def unfinished(self) -> int:
         return len(self._unfinished)
 
-    def hand_over(self, offset: int) -> None:
-        """Somebody works on this message now. One that is handed over again was unfinished all the time."""
+    def deliver(self, offset: int) -> None:
+        """Marks a message as delivered and unfinished. A redelivered message was unfinished all the time."""
         self._unfinished[offset] = None
         self._next = max(offset + 1, self._next or 0)
 
@@ -48,78 +48,78 @@ class Track:
         self._unfinished.pop(offset, None)
 
     def skip(self, offset: int) -> None:
-        """Nobody is to see this message."""
+        """Marks a message as finished without delivering it."""
         self._next = max(offset + 1, self._next or 0)
 
-    def hand_back(self) -> None:
-        """Whatever was handed over and is not committed was not: it comes again."""
+    def rewind(self) -> None:
+        """Rewinds to the committed offset: delivered messages that are not committed will be delivered again."""
         self._unfinished.clear()
-        self._next = self._asked = self._committed
+        self._next = self._requested = self._committed
 
-    def due(self, even_if_asked: bool = False) -> int | None:
-        """The offset to commit: not one that is committed, nor one that was asked for and may be soon."""
+    def due(self, even_if_requested: bool = False) -> int | None:
+        """Returns the offset to commit; None if it is committed, or requested unless `even_if_requested`."""
         mark = self.watermark
-        return None if mark == (self._committed if even_if_asked else self._asked) else mark
+        return None if mark == (self._committed if even_if_requested else self._requested) else mark
 
-    def ask(self) -> None:
-        """What was due has been asked for."""
-        self._asked = self.watermark
+    def mark_requested(self) -> None:
+        """Marks the commit of the watermark as in flight."""
+        self._requested = self.watermark
 
-    def settle(self, offset: int, is_done: bool) -> None:
-        """A commit of this offset has succeeded, or has to be asked for again."""
-        if is_done:
+    def record_commit(self, offset: int, is_committed: bool) -> None:
+        """Records the result of a commit; a failed one becomes due again."""
+        if is_committed:
             self._committed = offset
-        elif self._asked == offset:
-            self._asked = self._committed
+        elif self._requested == offset:
+            self._requested = self._committed
 
 
-class Progress:
-    """All the partitions that are ours."""
+class PositionTracker:
+    """The positions in all assigned partitions."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._tracks: dict[TopicPartition, Track] = {}
+        self._positions: dict[TopicPartition, PartitionPosition] = {}
 
-    def gain(self, places: Iterable[TopicPartition]) -> None:
-        for place in places:
-            self._tracks[place] = Track(place)
+    def assign(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            self._positions[tp] = PartitionPosition(tp)
 
-    def lose(self, places: Iterable[TopicPartition]) -> None:
-        for place in places:
-            track = self._tracks.pop(place, None)
-            if track is not None:
-                track.is_ours = False
+    def unassign(self, tps: Iterable[TopicPartition]) -> None:
+        for tp in tps:
+            position = self._positions.pop(tp, None)
+            if position is not None:
+                position.is_assigned = False
 
-    def track(self, place: TopicPartition) -> Track | None:
-        return self._tracks.get(place)
+    def position(self, tp: TopicPartition) -> PartitionPosition | None:
+        return self._positions.get(tp)
 
     @property
     def unfinished(self) -> int:
-        return sum(track.unfinished for track in self._tracks.values())
+        return sum(position.unfinished for position in self._positions.values())
 
     def due(
-        self, places: Iterable[TopicPartition] | None = None, *, even_if_asked: bool = False
+        self, tps: Iterable[TopicPartition] | None = None, *, even_if_requested: bool = False
     ) -> dict[TopicPartition, int]:
-        """What is to be committed now, of all partitions or of some."""
+        """Returns the offsets to commit now, of all partitions or of these."""
         found = {}
-        for place in self._tracks if places is None else places:
-            track = self._tracks.get(place)
-            offset = None if track is None else track.due(even_if_asked)
+        for tp in self._positions if tps is None else tps:
+            position = self._positions.get(tp)
+            offset = None if position is None else position.due(even_if_requested)
             if offset is not None:
-                found[place] = offset
+                found[tp] = offset
         return found
 
-    def ask(self, offsets: Offsets) -> None:
-        """These commits are under way."""
-        for place in offsets:
-            self._tracks[place].ask()
+    def mark_requested(self, offsets: Offsets) -> None:
+        """Marks these commits as in flight."""
+        for tp in offsets:
+            self._positions[tp].mark_requested()
 
-    def settle(self, place: TopicPartition, offset: int, is_done: bool) -> None:
-        """What became of one of them; the partition may be gone by now."""
-        track = self._tracks.get(place)
-        if track is not None:
-            track.settle(offset, is_done)
+    def record_commit(self, tp: TopicPartition, offset: int, is_committed: bool) -> None:
+        """Records the result of a commit; ignored if the partition is no longer assigned."""
+        position = self._positions.get(tp)
+        if position is not None:
+            position.record_commit(offset, is_committed)
 
-    def hand_back(self) -> None:
-        for track in self._tracks.values():
-            track.hand_back()
+    def rewind(self) -> None:
+        for position in self._positions.values():
+            position.rewind()

@@ -1,11 +1,11 @@
-"""Queues made, listed and deleted, and how a connection finds them."""
+"""Queue administration of a connection: create and list queues, and find the SQS endpoint."""
 
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any
 
-from penstock.api.core.cluster_lookup import Lookup
+from penstock.api.core.cluster_lookup import ClusterLookup
 from penstock.api.core.durations import Duration, whole_seconds
 from penstock.api.core.queue_calls import visibility_s
 from penstock.api.core.queue_wire import DELAY_S_MAX, explain
@@ -21,8 +21,8 @@ from penstock.foundation.errors import PenstockError
 CENTURY_S = 3_155_760_000
 
 
-def open_sqs(settings: Settings, lookup: Lookup, clock: Clock, executor: Executor | None) -> SqsClient:
-    """A client of the queues. Where they are, the connection was told, or the brokers are asked, on a thread."""
+def open_sqs(settings: Settings, lookup: ClusterLookup, clock: Clock, executor: Executor | None) -> SqsClient:
+    """Returns an SQS client. Its endpoint is that of the settings, or is looked up from the brokers on a thread."""
 
     async def find() -> list[Endpoint]:
         if settings.endpoint is not None:
@@ -30,7 +30,7 @@ def open_sqs(settings: Settings, lookup: Lookup, clock: Clock, executor: Executo
         try:
             return await asyncio.get_running_loop().run_in_executor(executor, lookup.endpoints)
         except NotConnected as error:
-            raise ConnectionFailed(error.message) from error  # tried again, where queues were served before
+            raise ConnectionFailed(error.message) from error  # which is retried
 
     return SqsClient(find, keys=settings.keys, timeout_s=settings.timeout_s, clock=clock)
 
@@ -50,7 +50,7 @@ def new_queue(
     content_based_deduplication: bool,
 ) -> NewQueue:
     if max_receives is not None and dead_letter is None:
-        raise InvalidArgument("max_receives counts for nothing without a dead_letter queue; give that too")
+        raise InvalidArgument("max_receives= has no effect without dead_letter=; give both")
 
     def seconds(value: Duration | None, what: str, least: int, most: int) -> int | None:
         return None if value is None else whole_seconds(value, what, least=least, most=most)
@@ -73,24 +73,24 @@ async def create_queue(sqs: SqsClient, name: str, queue: NewQueue, tags: Mapping
     params: dict[str, Any] = {"QueueName": name, "Attributes": queue.attributes()}
     if tags:
         params["tags"] = dict(tags)
-    await _ask(name, sqs.call, "CreateQueue", params)
+    await _call(name, sqs.call, "CreateQueue", params)
 
 
 async def list_queues(sqs: SqsClient, prefix: str) -> list[str]:
-    """The names of all queues that begin so."""
+    """Returns the names of all queues with this prefix."""
     found: list[str] = []
     params = {"QueueNamePrefix": prefix} if prefix else {}
     while True:
-        told = await _ask(prefix, sqs.call, "ListQueues", params)
-        found += map(name_of, told.get("QueueUrls", ()))
-        if not told.get("NextToken"):
+        response = await _call(prefix, sqs.call, "ListQueues", params)
+        found += map(name_of, response.get("QueueUrls", ()))
+        if not response.get("NextToken"):
             return found
-        params = {**params, "NextToken": told["NextToken"]}
+        params = {**params, "NextToken": response["NextToken"]}
 
 
-async def _ask(name: str, call: Callable[..., Any], action: str, params: dict[str, Any]) -> dict[str, Any]:
+async def _call(name: str, call: Callable[..., Any], action: str, params: dict[str, Any]) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = await call(action, params)
+        response: dict[str, Any] = await call(action, params)
     except PenstockError as error:
         raise explain(error, name) from error
-    return told
+    return response

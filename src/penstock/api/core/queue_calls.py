@@ -1,4 +1,4 @@
-"""Requests about one queue, for the tasks of one event loop: used by sync/queue.py and aio/queue.py."""
+"""SQS requests for one queue: send, receive, delete, change visibility, purge. For the tasks of one event loop."""
 
 import asyncio
 import uuid
@@ -23,8 +23,8 @@ from penstock.client.sqs import BATCH_MAX, WAIT_S_MAX, SqsClient
 from penstock.foundation.errors import PenstockError
 
 TRIES_MAX: Final = 5
-"""How often single messages of a batch are sent that a broker could not take just then."""
-PAUSE_S: Final = 0.2
+"""Attempts to send messages of a batch that failed by no fault of the sender."""
+RETRY_DELAY_S: Final = 0.2
 _COUNTS: Final = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesNotVisible",
@@ -33,7 +33,7 @@ _COUNTS: Final = (
 
 
 class QueueCalls:
-    """One queue. Every call raises errors of the API's own tree."""
+    """The requests of one queue. All errors are ApiErrors."""
 
     def __init__(self, sqs: SqsClient, name: str) -> None:
         self._sqs = sqs
@@ -52,11 +52,11 @@ class QueueCalls:
     # -- sending
 
     async def send(self, message: OutgoingJob) -> SentJob:
-        told = await self._call("SendMessage", entry_of(message).params)
-        return self._sent(told)
+        response = await self._call("SendMessage", entry_of(message).params)
+        return self._sent(response)
 
     async def send_many(self, messages: Iterable[object]) -> list[SentJob]:
-        """Send all; what is wrong with one keeps none of the others back."""
+        """Sends all messages. A rejected message does not stop the others, except in a FIFO queue."""
         entries = [
             entry_of(message if isinstance(message, OutgoingJob) else OutgoingJob(message)) for message in messages
         ]
@@ -69,15 +69,15 @@ class QueueCalls:
                 failed = await self._send_portion(portion, begin, sent)
             except ApiError as error:
                 if begin == 0:
-                    raise  # nothing was sent yet: the error says it all
+                    raise  # nothing was sent yet
                 failed = {number: (type(error).__name__, str(error)) for number in range(begin, len(entries))}
                 sent += [None] * (len(entries) - len(sent))
                 failures |= failed
                 break
             failures |= failed
             if failed and self.is_fifo:
-                # What follows must not overtake what has failed.
-                failures |= dict.fromkeys(range(len(sent), len(entries)), ("NotSent", "one before it has failed"))
+                # Later messages must not overtake a failed one.
+                failures |= dict.fromkeys(range(len(sent), len(entries)), ("NotSent", "an earlier one failed"))
                 sent += [None] * (len(entries) - len(sent))
                 break
         if failures:
@@ -87,34 +87,34 @@ class QueueCalls:
     async def _send_portion(
         self, portion: Sequence[Entry], begin: int, sent: list[SentJob | None]
     ) -> dict[int, tuple[str, str]]:
-        """Send up to ten; those that cannot be taken just now are sent again. Why the rest has failed."""
+        """Sends up to ten messages, with retries. Returns the errors of those that failed, by index."""
         left = {str(begin + number): entry for number, entry in enumerate(portion)}
         failures: dict[int, tuple[str, str]] = {}
         for attempt in range(1, TRIES_MAX + 1):
             entries = [{"Id": name, **entry.params} for name, entry in left.items()]
-            told = await self._call("SendMessageBatch", {"Entries": entries})
-            for each in told.get("Successful", ()):
+            response = await self._call("SendMessageBatch", {"Entries": entries})
+            for each in response.get("Successful", ()):
                 sent[int(each["Id"])] = self._sent(each)
                 failures.pop(int(each["Id"]), None)
                 del left[each["Id"]]
-            for each in told.get("Failed", ()):
+            for each in response.get("Failed", ()):
                 failures[int(each["Id"])] = each["Code"], each.get("Message", "")
                 if each["SenderFault"]:
                     del left[each["Id"]]
             if not left or attempt == TRIES_MAX:
                 break
-            await asyncio.sleep(PAUSE_S * attempt)
+            await asyncio.sleep(RETRY_DELAY_S * attempt)
         return failures
 
-    def _sent(self, told: Mapping[str, Any]) -> SentJob:
-        return SentJob(queue=self.name, message_id=told["MessageId"], sequence=told.get("SequenceNumber", ""))
+    def _sent(self, response: Mapping[str, Any]) -> SentJob:
+        return SentJob(queue=self.name, message_id=response["MessageId"], sequence=response.get("SequenceNumber", ""))
 
     def _send_failed(self, sent: Sequence[SentJob | None], failures: Mapping[int, tuple[str, str]]) -> SendFailed:
         first = min(failures)
         reason, message = failures[first]
         return SendFailed(
             f"{len(failures)} of {len(sent)} messages were not sent to queue {self.name!r}, first message {first}: "
-            f"{message} ({reason}); error.failed has all of them, by their place",
+            f"{message} ({reason}); error.failed has all of them, by index",
             failed={number: f"{text} ({code})" for number, (code, text) in failures.items()},
             sent=tuple(sent),
             reason=reason,
@@ -125,9 +125,9 @@ class QueueCalls:
     async def receive(
         self, most: int, wait: Duration | None = None, visibility: Duration | None = None
     ) -> list[dict[str, Any]]:
-        """The fields of up to so many messages. `wait`: for the first of them."""
+        """Returns the fields of up to `most` messages. `wait`: how long to wait for the first."""
         if most < 1:
-            raise InvalidArgument(f"max={most} makes no sense; give a number from 1")
+            raise InvalidArgument(f"max={most} is invalid; give 1 or more")
         loop = asyncio.get_running_loop()
         until_s = None if wait is None else loop.time() + seconds_of(wait, "wait")
         found: list[dict[str, Any]] = []
@@ -139,7 +139,7 @@ class QueueCalls:
             except ApiError:
                 if not found:
                     raise
-                return found  # those are ours, whatever becomes of the rest
+                return found  # these are received, even if the rest fails
             found += got
             if found and (len(got) < wanted or len(found) >= most):
                 return found
@@ -157,22 +157,22 @@ class QueueCalls:
         if visibility is not None:
             params["VisibilityTimeout"] = visibility_s(visibility)
         if self.is_fifo:
-            # If the answer is lost on its way, asking again with the same id gives the same messages.
+            # If the response is lost, a retry with the same id returns the same messages.
             params["ReceiveRequestAttemptId"] = str(uuid.uuid4())
-        told = await self._call("ReceiveMessage", params, wait_s=WAIT_S_MAX if wait_s is None else wait_s)
-        return [read_message(self.name, each) for each in told.get("Messages", ())]
+        response = await self._call("ReceiveMessage", params, wait_s=WAIT_S_MAX if wait_s is None else wait_s)
+        return [read_message(self.name, each) for each in response.get("Messages", ())]
 
-    # -- what becomes of messages
+    # -- delete and visibility
 
     async def delete(self, receipt: str) -> None:
         await self._call("DeleteMessage", {"ReceiptHandle": receipt})
 
     async def change(self, receipt: str, timeout_s: int) -> None:
-        """Keep a message for so long from now on; 0: give it back."""
+        """Sets the visibility timeout of a message, counted from now; 0 releases it."""
         await self._call("ChangeMessageVisibility", {"ReceiptHandle": receipt, "VisibilityTimeout": timeout_s})
 
     async def extend_all(self, receipts: Sequence[str], timeout_s: int) -> dict[str, ApiError]:
-        """Keep many messages for so long. Those that are lost, and why."""
+        """Sets the visibility timeout of many messages. Returns the errors of those that are lost."""
         lost: dict[str, ApiError] = {}
         for begin in range(0, len(receipts), BATCH_MAX):
             some = receipts[begin : begin + BATCH_MAX]
@@ -180,9 +180,9 @@ class QueueCalls:
                 {"Id": str(number), "ReceiptHandle": receipt, "VisibilityTimeout": timeout_s}
                 for number, receipt in enumerate(some)
             ]
-            told = await self._call("ChangeMessageVisibilityBatch", {"Entries": entries})
-            for each in told.get("Failed", ()):
-                if each["SenderFault"]:  # else it is tried again, when it is due the next time
+            response = await self._call("ChangeMessageVisibilityBatch", {"Entries": entries})
+            for each in response.get("Failed", ()):
+                if each["SenderFault"]:  # else the next renewal retries it
                     error = explain_reason(each["Code"], each.get("Message", ""), self.name)
                     lost[some[int(each["Id"])]] = error
         return lost
@@ -193,8 +193,8 @@ class QueueCalls:
         await self._call("PurgeQueue", {})
 
     async def counts(self) -> QueueCounts:
-        told = await self._call("GetQueueAttributes", {"AttributeNames": list(_COUNTS)})
-        available, in_flight, delayed = (int(told["Attributes"][name]) for name in _COUNTS)
+        response = await self._call("GetQueueAttributes", {"AttributeNames": list(_COUNTS)})
+        available, in_flight, delayed = (int(response["Attributes"][name]) for name in _COUNTS)
         return QueueCounts(available=available, in_flight=in_flight, delayed=delayed)
 
     async def delete_queue(self) -> None:

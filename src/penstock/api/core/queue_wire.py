@@ -1,4 +1,4 @@
-"""Messages and refusals of queues, as the SQS API writes them. Pure."""
+"""Encoding of queue messages and errors in the SQS JSON protocol. Pure."""
 
 import re
 from base64 import b64decode, b64encode
@@ -19,15 +19,15 @@ from penstock.api.errors import (
     QueueFailed,
     UnknownQueue,
 )
-from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, NO_SUCH_QUEUE, SqsRefused
+from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, NO_SUCH_QUEUE, SqsError
 from penstock.foundation.errors import PenstockError
 
 DELAY_S_MAX: Final = 900
 VISIBILITY_S_MAX: Final = 43_200
 FIFO_SUFFIX: Final = ".fifo"
-_LOST: Final = {"ReceiptHandleIsInvalid", "AWS.SimpleQueueService.MessageNotInflight"}
-_LOST_WORDS: Final = re.compile(r"parameter ReceiptHandle is invalid")
-_NOT_ALLOWED: Final = {
+_LOST_CODES: Final = {"ReceiptHandleIsInvalid", "AWS.SimpleQueueService.MessageNotInflight"}
+_LOST_MESSAGE: Final = re.compile(r"parameter ReceiptHandle is invalid")
+_NOT_ALLOWED_CODES: Final = {
     "AccessDenied",
     "IncompleteSignature",
     "InvalidClientTokenId",
@@ -35,30 +35,30 @@ _NOT_ALLOWED: Final = {
     "RequestExpired",
     "SignatureDoesNotMatch",
 }
-_MISUSED: Final = {"InvalidParameterValue", "MissingParameter", "InvalidAttributeName", "InvalidAttributeValue"}
+_INVALID_CODES: Final = {"InvalidParameterValue", "MissingParameter", "InvalidAttributeName", "InvalidAttributeValue"}
 
 
 class Entry(NamedTuple):
-    """A message as it is sent, and about how many bytes it counts for."""
+    """A message as sent, and about how many bytes it counts for."""
 
     params: dict[str, Any]
     size: int
 
 
 def entry_of(message: OutgoingJob) -> Entry:
-    """A message for the wire.
+    """Encodes a message for SendMessage.
 
     >>> entry_of(OutgoingJob({"id": 1}, delay="1m")).params
     {'MessageBody': '{"id":1}', 'DelaySeconds': 60}
     """
     value, _ = encode_value(message.body)
     if not value:
-        raise InvalidValue("a message of a queue has a body of at least one character")
+        raise InvalidValue("the body is empty; a message of a queue needs at least one character")
     try:
         params: dict[str, Any] = {"MessageBody": value.decode()}
     except UnicodeDecodeError as error:
         raise InvalidValue(
-            f"queues carry text, and these bytes are no UTF-8 ({error}); write them in base64, or publish them to "
+            f"messages of a queue are text, and these bytes are not UTF-8 ({error}); use base64, or publish them to "
             "the queue's topic with mq.publish"
         ) from error
     size = len(value)
@@ -85,7 +85,7 @@ def _attribute(name: str, value: AttributeValue) -> dict[str, str]:
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """As many as one request takes, in order."""
+    """Yields as many entries at a time as one batch request may have, in order."""
     portion: list[Entry] = []
     size = 0
     for entry in entries:
@@ -98,18 +98,18 @@ def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
         yield portion
 
 
-def read_message(queue: str, told: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a Received that an answer tells."""
-    system = told.get("Attributes", {})
-    body = told["Body"].encode()
+def read_message(queue: str, response: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the fields of a Received from one message of a ReceiveMessage response."""
+    system = response.get("Attributes", {})
+    body = response["Body"].encode()
     source = system.get("DeadLetterQueueSourceArn")
     return {
         "queue": queue,
-        "message_id": told["MessageId"],
-        "receipt": told["ReceiptHandle"],
-        # What no text can be was published by a Kafka client.
+        "message_id": response["MessageId"],
+        "receipt": response["ReceiptHandle"],
+        # A body that is not UTF-8 was published by a Kafka client.
         "value": b64decode(body) if system.get("PenstockBodyEncoding") == "base64" else body,
-        "attributes": read_attributes(told.get("MessageAttributes", {})),
+        "attributes": read_attributes(response.get("MessageAttributes", {})),
         "receive_count": int(system.get("ApproximateReceiveCount", 1)),
         "sent_ms": int(system.get("SentTimestamp", 0)),
         "first_received_ms": int(system.get("ApproximateFirstReceiveTimestamp", 0)),
@@ -120,12 +120,13 @@ def read_message(queue: str, told: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def read_attributes(told: Mapping[str, Mapping[str, str]]) -> Attributes:
-    """
+def read_attributes(attributes: Mapping[str, Mapping[str, str]]) -> Attributes:
+    """Decodes message attributes.
+
     >>> read_attributes({"n": {"DataType": "Number", "StringValue": "7"}})
     {'n': 7}
     """
-    return {name: _value(entry) for name, entry in told.items()}
+    return {name: _value(entry) for name, entry in attributes.items()}
 
 
 def _value(entry: Mapping[str, str]) -> AttributeValue:
@@ -142,27 +143,28 @@ def _value(entry: Mapping[str, str]) -> AttributeValue:
 
 
 def explain(error: PenstockError, queue: str) -> ApiError:
-    """What users of the API are told of an error that a queue, or the way to it, has given."""
+    """Returns the API error for an error of the SQS client."""
     if isinstance(error, ApiError):
         return error
-    if not isinstance(error, SqsRefused):
+    if not isinstance(error, SqsError):
         return NotConnected(f"queue {queue!r}: {error.message}", error.code)
     return explain_reason(error.reason, error.message, queue)
 
 
 def explain_reason(reason: str, message: str, queue: str) -> ApiError:
-    told = f"queue {queue!r}: {message} ({reason})"
+    text = f"queue {queue!r}: {message} ({reason})"
     if reason == NO_SUCH_QUEUE:
         return UnknownQueue(
-            f"there is no queue {queue!r}; make it with mq.create_queue({queue!r}) or `penstock queue create {queue}`"
+            f"there is no queue {queue!r}; create it with mq.create_queue({queue!r}) or "
+            f"`penstock queue create {queue}`"
         )
-    if reason in _LOST or _LOST_WORDS.search(message):
-        return JobLost(f"the message of queue {queue!r} is not ours any more: {message}", reason=reason)
-    if reason in _NOT_ALLOWED:
+    if reason in _LOST_CODES or _LOST_MESSAGE.search(message):
+        return JobLost(f"the message of queue {queue!r} is no longer in flight here: {message}", reason=reason)
+    if reason in _NOT_ALLOWED_CODES:
         return NotAllowed(
-            f"{told}; give access_key and secret_key, or $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, of a key "
-            "that may do this"
+            f"{text}; give access_key and secret_key, or $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, of a key "
+            "with this permission"
         )
-    if reason in _MISUSED:
-        return InvalidArgument(told)
-    return QueueFailed(told, reason=reason)
+    if reason in _INVALID_CODES:
+        return InvalidArgument(text)
+    return QueueFailed(text, reason=reason)

@@ -1,6 +1,6 @@
-"""A worker of a queue: it receives, keeps what is in hand for as long as that takes, and says what became of it.
+"""Queue worker: receives messages, renews their visibility timeout, and deletes or releases them.
 
-For the tasks of one event loop; sync/work.py and aio/work.py are loops on it.
+For the tasks of one event loop; the loops in sync/work.py and aio/work.py are built on it.
 """
 
 import asyncio
@@ -22,19 +22,17 @@ VISIBILITY: Final = "30s"
 BACKOFF: Final = "1s"
 BACKOFF_MAX: Final = "5m"
 RENEW_AFTER: Final = 1 / 3
-"""Of the visibility timeout. Two renewals may fail before the message is somebody else's."""
+"""Fraction of the visibility timeout: two renewals may fail before the message becomes visible again."""
 
 Fields = dict[str, Any]
-"""Of a Received."""
+"""The fields of a Received."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
-    """How a worker works."""
-
     visibility_s: int
     concurrency: int = 1
-    """Messages in hand at a time."""
+    """Messages in flight at a time."""
     backoff_s: float = 1.0
     backoff_max_s: float = 300.0
     limit: int | None = None
@@ -45,12 +43,12 @@ class WorkPlan:
             check_positive(name, getattr(self, name))
 
     @property
-    def is_in_order(self) -> bool:
-        """Whether asking for the next message says that the last one is finished."""
+    def is_sequential(self) -> bool:
+        """Whether requesting the next message deletes the previous one."""
         return self.concurrency == 1
 
     def delay_s(self, receive_count: int) -> int:
-        """How long a message that has failed is left alone: twice as long each time.
+        """Returns the delay before a failed message is delivered again; it doubles with each receive.
 
         >>> plan = WorkPlan(visibility_s=30)
         >>> [plan.delay_s(count) for count in (1, 2, 3, 99)]
@@ -78,56 +76,56 @@ def plan_of(
     )
 
 
-class Working:
-    """What a worker has in hand. A message is in hand until it is deleted, given back or lost."""
+class QueueWorker:
+    """The messages in flight of one worker. A message is in flight until it is deleted, released or lost."""
 
     def __init__(self, calls: QueueCalls, plan: WorkPlan) -> None:
         self.calls = calls
         self.plan = plan
         self._ready: deque[Fields] = deque()
-        """Received, and not handed out yet."""
-        self._held: dict[str, float] = {}
-        """What is in hand or ready, by receipt, and when it was last renewed."""
+        """Received, and not delivered to the loop yet."""
+        self._in_flight: dict[str, float] = {}
+        """Time of the last renewal by receipt handle, of messages that are ready or delivered."""
         self._counts: dict[str, int] = {}
-        """How often each of them was received."""
+        """Receive count by receipt handle."""
         self._lost: dict[str, ApiError] = {}
-        """What is not ours any more, and not heard of yet by who has it in hand."""
-        self._taken = 0
-        self._settled_s = 0.0
+        """Messages whose visibility timeout is over, until their holder is notified."""
+        self._delivered = 0
+        self._finished_s = 0.0
         self._is_closing = False
         self._receiving = asyncio.Lock()
-        self._room = asyncio.Event()
-        self._poll: asyncio.Task[list[Fields]] | None = None
-        self._keeper: asyncio.Task[None] | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._slot_freed = asyncio.Event()
+        self._receive_task: asyncio.Task[list[Fields]] | None = None
+        self._renewal: asyncio.Task[None] | None = None
+        self._close_task: asyncio.Task[None] | None = None
 
     @property
     def is_closed(self) -> bool:
-        return self._ending is not None and self._ending.done()
+        return self._close_task is not None and self._close_task.done()
 
     def has(self, receipt: str) -> bool:
-        return receipt in self._held or receipt in self._lost
+        return receipt in self._in_flight or receipt in self._lost
 
-    # -- taking
+    # -- receiving
 
     async def take(self) -> Fields | None:
-        """The next message, when there is one and a hand is free; None if the worker is to end."""
+        """Waits for the next message, and for a free slot; returns None when the worker ends."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with self._receiving:
             while not self._is_closing:
                 if self._ready:
                     fields = self._ready.popleft()
-                    self._taken += 1
+                    self._delivered += 1
                     return fields
-                if self.plan.limit is not None and self._taken >= self.plan.limit:
+                if self.plan.limit is not None and self._delivered >= self.plan.limit:
                     return None
-                free = self.plan.concurrency - len(self._held) - len(self._lost)
+                free = self.plan.concurrency - len(self._in_flight) - len(self._lost)
                 if free < 1:
-                    self._room.clear()
-                    await self._room.wait()
+                    self._slot_freed.clear()
+                    await self._slot_freed.wait()
                     continue
-                idle_s = self._idle_left_s(max(began_s, self._settled_s))
+                idle_s = self._idle_left_s(max(began_s, self._finished_s))
                 if not await self._receive(free, idle_s) and self._is_over(began_s):
                     return None
         return None
@@ -138,52 +136,51 @@ class Working:
         return max(0.0, since_s + self.plan.idle_timeout_s - asyncio.get_running_loop().time())
 
     def _is_over(self, began_s: float) -> bool:
-        """Whether nothing has come for so long that nothing will."""
-        return not self._held and self._idle_left_s(max(began_s, self._settled_s)) <= 0
+        return not self._in_flight and self._idle_left_s(max(began_s, self._finished_s)) <= 0
 
     async def _receive(self, free: int, wait_s: float) -> bool:
         most = min(free, BATCH_MAX)
         if self.plan.limit is not None:
-            most = min(most, self.plan.limit - self._taken)
+            most = min(most, self.plan.limit - self._delivered)
         if self.calls.is_fifo:
-            most = 1  # several at once may be of one message group, and must not be worked on side by side
+            most = 1  # several may be of one message group, and must not be processed concurrently
         receiving = self.calls.receive(most, min(wait_s, WAIT_S_MAX), self.plan.visibility_s)
-        self._poll = poll = asyncio.ensure_future(receiving)
+        self._receive_task = receive_task = asyncio.ensure_future(receiving)
         try:
-            found = await poll
+            found = await receive_task
         except asyncio.CancelledError:
-            if poll.done() and not poll.cancelled() and poll.exception() is None:
-                self._have(poll.result())  # it came in the same moment: it is ours, and is given back at the end
+            if receive_task.done() and not receive_task.cancelled() and receive_task.exception() is None:
+                self._add_received(receive_task.result())  # received just now: released at the end
             task = asyncio.current_task()
             if self._is_closing and task is not None and not task.cancelling():
-                return False  # it was `stop` that has hung up
+                return False  # cancelled by `stop`
             raise
         finally:
-            self._poll = None
-        self._have(found)
+            self._receive_task = None
+        self._add_received(found)
         return bool(found)
 
-    def _have(self, found: list[Fields]) -> None:
+    def _add_received(self, found: list[Fields]) -> None:
         now_s = asyncio.get_running_loop().time()
         for fields in found:
-            self._held[fields["receipt"]] = now_s
+            self._in_flight[fields["receipt"]] = now_s
             self._counts[fields["receipt"]] = fields["receive_count"]
             self._ready.append(fields)
-        if found and self._keeper is None:
-            self._keeper = asyncio.ensure_future(self._keep())
+        if found and self._renewal is None:
+            self._renewal = asyncio.ensure_future(self._renew_visibility())
 
-    # -- keeping
+    # -- visibility
 
-    async def _keep(self) -> None:
-        """Renew what is in hand, well before its time is over."""
+    async def _renew_visibility(self) -> None:
+        """Renews the visibility timeout of messages in flight, well before it ends."""
         every_s = self.plan.visibility_s * RENEW_AFTER
         loop = asyncio.get_running_loop()
         while True:
-            oldest_s = min(self._held.values(), default=loop.time())
+            oldest_s = min(self._in_flight.values(), default=loop.time())
             await asyncio.sleep(max(0.05, oldest_s + every_s - loop.time()))
             now_s = loop.time()
-            # Those that are due soon go along.
-            due = [receipt for receipt, renewed_s in self._held.items() if now_s >= renewed_s + every_s / 2]
+            # Includes those that are due soon.
+            due = [receipt for receipt, renewed_s in self._in_flight.items() if now_s >= renewed_s + every_s / 2]
             if not due:
                 continue
             try:
@@ -192,13 +189,13 @@ class Working:
                 log.warning("jobs_not_extended queue=%s jobs=%d reason=%r", self.calls.name, len(due), str(error))
                 continue
             for receipt in due:
-                if receipt in self._held:
-                    self._held[receipt] = now_s
+                if receipt in self._in_flight:
+                    self._in_flight[receipt] = now_s
             for receipt, reason in lost.items():
-                self._lose(receipt, reason)
+                self._mark_lost(receipt, reason)
 
-    def _lose(self, receipt: str, error: ApiError) -> None:
-        if self._held.pop(receipt, None) is None:
+    def _mark_lost(self, receipt: str, error: ApiError) -> None:
+        if self._in_flight.pop(receipt, None) is None:
             return  # it was finished meanwhile
         log.warning("job_lost queue=%s reason=%r", self.calls.name, str(error))
         ready = next((fields for fields in self._ready if fields["receipt"] == receipt), None)
@@ -208,41 +205,41 @@ class Working:
         else:
             self._lost[receipt] = error
 
-    # -- what becomes of it
+    # -- delete and release
 
     async def finish(self, receipt: str) -> None:
-        """It is done. JobLost if it is not ours any more."""
-        self._let_go(receipt)
+        """Deletes the message. Raises JobLost if its visibility timeout is over and it was received again."""
+        self._untrack(receipt)
         await self.calls.delete(receipt)
 
-    async def give_back(self, receipt: str, delay_s: int) -> None:
-        """Others may have it, after a while. JobLost if it is finished, or its time is over in a FIFO queue."""
-        self._let_go(receipt)
+    async def release(self, receipt: str, delay_s: int) -> None:
+        """Makes the message visible after `delay_s`. Raises JobLost if it is deleted, or expired in a FIFO queue."""
+        self._untrack(receipt)
         await self.calls.change(receipt, delay_s)
 
     async def extend(self, receipt: str, timeout_s: int) -> None:
-        """Keep it for so long; later renewals begin when that is nearly over."""
+        """Sets the visibility timeout; automatic renewals resume shortly before its end."""
         if receipt in self._lost:
             raise self._lost[receipt]
         await self.calls.change(receipt, timeout_s)
-        if receipt in self._held:
+        if receipt in self._in_flight:
             now_s = asyncio.get_running_loop().time()
-            self._held[receipt] = now_s + timeout_s - self.plan.visibility_s
+            self._in_flight[receipt] = now_s + timeout_s - self.plan.visibility_s
 
     async def fail(self, receipt: str, error: BaseException) -> None:
-        """Give it back after a failure, later each time; one that is lost is given back already."""
+        """Releases the message after a failure, with a backoff; logs errors, for example if the message is lost."""
         count = self._counts.get(receipt, 1)
         delay_s = self.plan.delay_s(count)
         log.warning(
             "job_failed queue=%s receive_count=%d retry_in_s=%d error=%r", self.calls.name, count, delay_s, error
         )
         try:
-            await self.give_back(receipt, delay_s)
+            await self.release(receipt, delay_s)
         except ApiError as failure:
             log.warning("job_not_released queue=%s reason=%r", self.calls.name, str(failure))
 
     async def done(self, receipt: str) -> bool:
-        """It is done, as far as that can still be said: whether it was ours."""
+        """Deletes the message; returns False if it was lost."""
         try:
             await self.finish(receipt)
         except JobLost as error:
@@ -250,53 +247,50 @@ class Working:
             return False
         return True
 
-    def _let_go(self, receipt: str) -> None:
-        """From now on it is not renewed, and a hand is free."""
-        self._held.pop(receipt, None)
+    def _untrack(self, receipt: str) -> None:
+        """Stops renewing the message and frees its slot. Raises its error if it was lost."""
+        self._in_flight.pop(receipt, None)
         lost = self._lost.pop(receipt, None)
-        self._settled_s = asyncio.get_running_loop().time()
+        self._finished_s = asyncio.get_running_loop().time()
         self._forget(receipt)
         if lost is not None:
             raise lost
 
     def _forget(self, receipt: str) -> None:
         self._counts.pop(receipt, None)
-        self._room.set()
+        self._slot_freed.set()
 
-    # -- the end
+    # -- closing
 
     def stop(self) -> None:
-        """Hand out nothing more. What is in hand stays there, and is still kept."""
+        """Delivers no more messages. Those in flight stay in flight, and are still renewed."""
         self._is_closing = True
-        self._room.set()
-        if self._poll is not None:
-            self._poll.cancel()  # hanging up: the broker gives the message to somebody else
+        self._slot_freed.set()
+        if self._receive_task is not None:
+            self._receive_task.cancel()  # closes the connection: the broker delivers the message elsewhere
 
     async def close(self, *, is_failure: bool = False) -> None:
-        """End, and give back all that is not finished: at once, or later if it was a failure.
-
-        Whoever else closes it waits for the same end.
-        """
+        """Ends the worker and releases all unfinished messages, with a backoff if `is_failure`."""
         await asyncio.shield(self.begin_closing(is_failure=is_failure))
 
     def begin_closing(self, *, is_failure: bool) -> "asyncio.Task[None]":
-        """The same, without waiting for it."""
+        """Starts `close` without waiting for it."""
         self.stop()
-        if self._ending is None:
-            self._ending = asyncio.ensure_future(self._end(is_failure))
-        return self._ending
+        if self._close_task is None:
+            self._close_task = asyncio.ensure_future(self._run_close(is_failure))
+        return self._close_task
 
-    async def _end(self, is_failure: bool) -> None:
-        keeper, self._keeper = self._keeper, None
-        if keeper is not None:
-            keeper.cancel()
-            await asyncio.wait([keeper])
+    async def _run_close(self, is_failure: bool) -> None:
+        renewal, self._renewal = self._renewal, None
+        if renewal is not None:
+            renewal.cancel()
+            await asyncio.wait([renewal])
         unseen = {fields["receipt"] for fields in self._ready}
         self._ready.clear()
         self._lost.clear()
-        for receipt in list(self._held):
+        for receipt in list(self._in_flight):
             delay_s = self.plan.delay_s(self._counts.get(receipt, 1)) if is_failure and receipt not in unseen else 0
             try:
-                await self.give_back(receipt, delay_s)
+                await self.release(receipt, delay_s)
             except ApiError as error:
                 log.warning("job_not_released queue=%s reason=%r", self.calls.name, str(error))

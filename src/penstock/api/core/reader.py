@@ -1,4 +1,4 @@
-"""How a connection is asked to read: the same for threads and for tasks, which differ in what they are given."""
+"""subscribe(), exactly_once() and process() of a connection: the same signatures for threads and asyncio."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from penstock.api.core.plans import (
     ExactlyOncePlan,
     Store,
     SubscribePlan,
-    reading_of,
+    parse_options,
     transactional_id_of,
 )
 from penstock.api.core.settings import (
@@ -26,7 +26,7 @@ from penstock.api.core.settings import (
     Settings,
     delivery_of,
 )
-from penstock.api.core.transformation import Route, Transform, Work
+from penstock.api.core.transformation import Route, Transform, Transformation
 from penstock.api.errors import InvalidArgument
 
 Messages = TypeVar("Messages")
@@ -35,7 +35,7 @@ Count = TypeVar("Count")
 
 
 class Reader(ABC, Generic[Messages, Loop, Count]):
-    """The reading half of a connection: what a call asks for becomes a plan, and each kind of connection opens it."""
+    """The reading methods of a connection. They build a plan, which the blocking or asyncio connection opens."""
 
     _settings: Settings
 
@@ -46,12 +46,12 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
     def _exactly_once(self, plan: ExactlyOncePlan) -> Loop: ...
 
     @abstractmethod
-    def _pass_on(self, messages: Messages, work: Work, batch: int, delivery: Delivery) -> Count:
-        """Read batches, and publish what comes of them before the next is read."""
+    def _process(self, messages: Messages, step: Transformation, batch: int, delivery: Delivery) -> Count:
+        """Reads batches, and publishes the results of each before the next is read."""
 
     @abstractmethod
-    def _pass_through(self, loop: Loop, work: Work) -> Count:
-        """Read messages, and publish what comes of them in the loop's transactions."""
+    def _process_exactly_once(self, loop: Loop, step: Transformation) -> Count:
+        """Reads messages, and publishes the results in the transactions of the loop."""
 
     def subscribe(
         self,
@@ -72,24 +72,26 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
         missing: Missing = "error",
     ) -> Messages:
-        """Read messages, sharing them with the other members of a group, or alone without one.
+        """Reads messages: as a member of a consumer group, or without a group all messages.
 
         for message in mq.subscribe("orders", group="billing", delivery="at-least-once"):
             charge(message.json())
         for message in mq.subscribe(re.compile("orders-.*"), from_=datetime(2026, 1, 31, tzinfo=UTC)):
             print(message)  # alone: everything since then, and nothing is committed
 
-        from_: where a group begins that has committed nothing, and where a reader alone does. tags: only messages
-        with one of them. where: only messages that match this condition, of which the broker sends no others; the
-        topic is then a view that is made for it (docs/views.md). limit, idle_timeout_s: when to end.
-        idempotent_by, store: see docs/delivery.md.
-        max_in_flight above 1: messages may be worked on at the same time, and each says when it is done().
-        prefetch: how many are taken at a time; at-most-once may lose as many in a crash. processing_timeout_s: who
-        needs longer for a message is given up by the group. missing: what to do about a topic that does not exist:
-        "error" raises UnknownTopic, "wait" reads it once it is created, "create" creates it. In tasks: `async for`.
+        from_: where to start if the group has no committed offset, or there is no group.
+        tags: only messages with one of these tags.
+        where: only messages that match this condition, evaluated by the broker through a view (docs/views.md).
+        limit, idle_timeout_s: ends after so many messages, or after so long without one.
+        max_in_flight: above 1, messages may be processed concurrently, and each is finished by message.done().
+        idempotent_by, store: skips messages that were handled before (docs/delivery.md).
+        prefetch: messages fetched at a time; at-most-once can lose as many in a crash.
+        processing_timeout_s: the group removes a member that takes longer for one message.
+        missing: if a topic does not exist, "error" raises UnknownTopic, "wait" awaits it, "create" creates it.
+        With asyncio: `async for`.
         """
         plan = SubscribePlan(
-            reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
+            read_options=parse_options(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
             loop_options=LoopOptions(
                 tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s, max_in_flight=max_in_flight
             ),
@@ -117,19 +119,19 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
         missing: Missing = "error",
     ) -> Loop:
-        """A loop whose results count together with its reading: both, or neither.
+        """Returns a loop that commits its offsets and the messages it publishes in one transaction.
 
         with mq.exactly_once("orders", group="billing") as loop:
             for message in loop:
                 loop.publish("invoices", invoice(message.json()), key=message.key)
 
-        batch, batch_s: how many messages, and for how long, share a transaction. transactional_id: one for each
-        process, always the same; then what a crash left open ends with the restart, not after transaction_timeout_s.
-        In tasks: `async with`, `async for`, `await loop.publish`.
+        batch, batch_s: maximum number of messages, and duration, of one transaction. transactional_id: a fixed id for
+        each process, by which a restart aborts the transaction that a crash left open; otherwise it is aborted after
+        transaction_timeout_s. With asyncio: `async with`, `async for`, `await loop.publish`.
         """
         prefetch = max(1, min(batch, PREFETCH))
         plan = ExactlyOncePlan(
-            reading=reading_of(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
+            read_options=parse_options(topics, group, from_, prefetch, processing_timeout_s, idle_timeout_s, missing),
             loop_options=LoopOptions(tags=tags_of(tags), limit=limit, idle_timeout_s=idle_timeout_s),
             transactional_id=transactional_id_of(transactional_id, group),
             transaction_timeout_s=transaction_timeout_s,
@@ -157,13 +159,15 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
         missing: Missing = "error",
     ) -> Count:
-        """Read, transform, publish, until Ctrl-C, `limit` or `idle_timeout_s`; how many messages were read.
+        """Reads, transforms and publishes messages until Ctrl-C, `limit` or `idle_timeout_s`. Returns how many were
+        read.
 
         mq.process("orders", "invoices", group="billing", transform=lambda message: invoice(message.json()))
         mq.process("orders", lambda message: f"orders-{message.tag}", group="split", transform=lambda m: m.value)
 
-        transform gives a value, an Outgoing, a list of those, or None for nothing; results keep the key. An exception
-        ends it, and the message comes again next time. In tasks: `await`, and transform may be a coroutine function.
+        transform returns a value, an Outgoing, a list of those, or None for no result; a result without a key gets
+        the key of the message. An exception ends the call, and the message is delivered again next time. With
+        asyncio: `await`, and transform may be a coroutine function.
         """
         promised = delivery_of(delivery, self._settings, Delivery.EXACTLY_ONCE)
         if promised is Delivery.EXACTLY_ONCE:
@@ -181,7 +185,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
                 processing_timeout_s=processing_timeout_s,
                 missing=missing,
             )
-            return self._pass_through(loop, Work(transform, to))
+            return self._process_exactly_once(loop, Transformation(transform, to))
         if transactional_id is not None:
             raise InvalidArgument(f"transactional_id= is for delivery='exactly-once', not for {promised.value!r}")
         messages = self.subscribe(
@@ -195,4 +199,4 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
             processing_timeout_s=processing_timeout_s,
             missing=missing,
         )
-        return self._pass_on(messages, Work(transform, to), batch, promised)
+        return self._process(messages, Transformation(transform, to), batch, promised)

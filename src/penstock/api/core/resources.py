@@ -1,18 +1,18 @@
-"""What a connection holds: producers by what they promise, transactional ones by their id, loops that are open."""
+"""Resources of a connection: producers by delivery guarantee, transactional producers, SQS client, open loops."""
 
 import threading
 import weakref
 from contextlib import ExitStack
 from typing import Protocol
 
-from penstock.api.core.cluster_lookup import Lookup
-from penstock.api.core.delay_topics import HoldingTopics
+from penstock.api.core.cluster_lookup import ClusterLookup
+from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.loop_thread import LoopThread
-from penstock.api.core.outlet import Outlet
+from penstock.api.core.outlet import BackgroundProducer
 from penstock.api.core.queue_admin import open_sqs
 from penstock.api.core.settings import LINGER_MANY_MS, Delivery, Settings, delivery_of, producer_config
 from penstock.api.errors import Closed
-from penstock.api.sync.transaction import Writers
+from penstock.api.sync.transaction import ProducerPool
 from penstock.client.sqs import SqsClient
 from penstock.foundation.clock import Clock, SystemClock
 
@@ -22,33 +22,35 @@ class Closable(Protocol):
 
 
 class Resources:
-    """Made when they are needed; closed all together. Any thread may ask."""
+    """Creates resources on first use and closes them together. Thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
-        self.lookup = Lookup(settings, self.clock)
-        self.holding = HoldingTopics(self.lookup.config)
-        self.writers = Writers(settings, self.holding, self.clock)
-        self._outlets: dict[tuple[Delivery, bool], Outlet] = {}
+        self.lookup = ClusterLookup(settings, self.clock)
+        self.delay_topics = DelayTopics(self.lookup.config)
+        self.transactional_producers = ProducerPool(settings, self.delay_topics, self.clock)
+        self._producers: dict[tuple[Delivery, bool], BackgroundProducer] = {}
         self._queues: tuple[LoopThread, SqsClient] | None = None
         self._loops: weakref.WeakSet[Closable] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._is_closed = False
 
-    def outlet(self, delivery: str | None, *, many: bool) -> Outlet:
-        """The producer that keeps a promise. One message is sent at once; of many, each waits a moment for others."""
+    def producer(self, delivery: str | None, *, many: bool) -> BackgroundProducer:
+        """Returns the producer for a delivery guarantee. With `many`, messages linger a moment to fill batches."""
         promised = delivery_of(delivery, self.settings, Delivery.EXACTLY_ONCE)
         with self._lock:
             self._check_open()
-            outlet = self._outlets.get((promised, many))
-            if outlet is None:
+            producer = self._producers.get((promised, many))
+            if producer is None:
                 config = producer_config(self.settings, promised, linger_ms=LINGER_MANY_MS if many else 0)
-                outlet = self._outlets[promised, many] = Outlet(self.settings, config, self.holding, self.clock)
-            return outlet
+                producer = self._producers[promised, many] = BackgroundProducer(
+                    self.settings, config, self.delay_topics, self.clock
+                )
+            return producer
 
     def queues(self) -> tuple[LoopThread, SqsClient]:
-        """The thread on which queues are asked, and what asks them."""
+        """Returns the event loop thread for queue requests, and the SQS client that runs on it."""
         with self._lock:
             self._check_open()
             if self._queues is None:
@@ -64,29 +66,29 @@ class Resources:
         if self._is_closed:
             raise Closed("the connection is closed; connect again")
 
-    def watch(self, loop: Closable) -> None:
-        """Close this loop with the connection, if it is still there by then."""
+    def register(self, loop: Closable) -> None:
+        """Closes this loop with the connection, unless it is garbage-collected before."""
         with self._lock:
             self._check_open()
             self._loops.add(loop)
 
     def close(self) -> None:
-        """Loops first, for they commit; then what is on its way is waited for."""
+        """Closes loops first, since they commit; then flushes and closes the producers."""
         with self._lock:
             if self._is_closed:
                 return
             self._is_closed = True
-            loops, outlets, queues = list(self._loops), list(self._outlets.values()), self._queues
-        with ExitStack() as stack:  # whatever fails, the others are closed
+            loops, producers, queues = list(self._loops), list(self._producers.values()), self._queues
+        with ExitStack() as stack:  # closes all, even if one fails
             stack.callback(self.lookup.close)
             if queues is not None:
                 thread, sqs = queues
                 stack.callback(thread.close)
                 stack.callback(thread.call, sqs.close)
-            for outlet in outlets:
-                stack.callback(outlet.close, self.settings.timeout_s)
-            for outlet in outlets:
-                stack.callback(outlet.begin_closing)
-            stack.callback(self.writers.close)
+            for producer in producers:
+                stack.callback(producer.close, self.settings.timeout_s)
+            for producer in producers:
+                stack.callback(producer.begin_closing)
+            stack.callback(self.transactional_producers.close)
             for loop in loops:
                 stack.callback(loop.close)

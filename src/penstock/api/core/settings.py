@@ -1,4 +1,4 @@
-"""What a connection was asked for, and what that means for librdkafka. Pure."""
+"""Settings of a connection, and the librdkafka configuration derived from them. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from penstock.client.signing import AccessKeys
 
 
 class Delivery(StrEnum):
-    """What is promised: see docs/delivery.md.
+    """Delivery guarantees: see docs/delivery.md.
 
     >>> Delivery("at-least-once") is Delivery.AT_LEAST_ONCE
     True
@@ -31,17 +31,17 @@ TRANSACTION_TIMEOUT_S: Final = 30.0
 REFRESH_S: Final = 30.0
 PROCESSING_TIMEOUT_S: Final = 300.0
 SESSION_MS: Final = 45_000
-"""A member that is silent for so long is taken for dead (KIP-735)."""
+"""session.timeout.ms: a member without a heartbeat for so long is removed from its group (KIP-735)."""
 HEARTBEAT_MS: Final = 1_000
-"""How soon a member hears of a rebalance. Kafka's own clients take three seconds, and twice that to hand over."""
+"""heartbeat.interval.ms: bounds how soon a member notices a rebalance. Kafka's clients use 3 s."""
 LINGER_MANY_MS: Final = 5
-"""How long messages wait for company when many are published: fuller batches, twice the throughput."""
+"""linger.ms when many messages are published: fuller batches double the throughput."""
 TOPIC_PATIENCE_MS: Final = 5_000
-"""How long a topic that nobody knows may still be on its way through the cluster."""
+"""How long a topic may be unknown after it was created."""
 MESSAGE_BYTES_MAX: Final = 100_000_000
-"""More than any topic takes: how large a message may be is the topic's to say."""
+"""More than any topic accepts: the limit is max.message.bytes of the topic."""
 
-_TAKEN: Final = {
+_MANAGED_OPTIONS: Final = {
     "bootstrap.servers": "the first argument of connect()",
     "metadata.broker.list": "the first argument of connect()",
     "client.id": "client_id",
@@ -60,12 +60,12 @@ _TAKEN: Final = {
     "on_commit": "delivery=",
     "error_cb": "the logger 'penstock.api'",
 }
-"""Settings that the promises rest on, and how to say instead what they would."""
+"""librdkafka settings on which the delivery guarantees depend, and the parameter to use instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What connect() was told."""
+    """The arguments of connect()."""
 
     servers: str
     delivery: Delivery | None = None
@@ -75,9 +75,9 @@ class Settings:
     """How often subscriptions look for new topics and partitions."""
     options: Mapping[str, Any] = field(default_factory=dict)
     endpoint: str | None = None
-    """Where queues are served, if the brokers are not to be asked."""
+    """The SQS endpoint; None: as the brokers advertise it."""
     keys: AccessKeys | None = None
-    """Who signs requests to queues; None: they are not signed."""
+    """Access keys that sign queue requests; None: they are not signed."""
 
     def __post_init__(self) -> None:
         try:
@@ -89,17 +89,17 @@ class Settings:
         check_positive("timeout_s", self.timeout_s)
         check_positive("refresh_s", self.refresh_s)
         for name in self.options:
-            if name in _TAKEN:
-                raise InvalidArgument(f"option {name!r} is not free; say it with {_TAKEN[name]}")
+            if name in _MANAGED_OPTIONS:
+                raise InvalidArgument(f"option {name!r} is managed by Penstock; use {_MANAGED_OPTIONS[name]}")
 
 
 def check_positive(name: str, value: float | None) -> None:
     if value is not None and not 0 < value < inf:
-        raise InvalidArgument(f"{name}={value} makes no sense; give a number above 0")
+        raise InvalidArgument(f"{name}={value} is invalid; give a number above 0")
 
 
 def delivery_of(name: str | None, settings: Settings, otherwise: Delivery) -> Delivery:
-    """What a call asks for; else what its connection does; else what is usual.
+    """Returns the guarantee of the call, else of the connection, else the default `otherwise`.
 
     >>> delivery_of("at-most-once", Settings(servers="localhost:9092"), Delivery.EXACTLY_ONCE).value
     'at-most-once'
@@ -114,24 +114,24 @@ def parse_delivery(name: str | None) -> Delivery | None:
         return Delivery(name)
     except ValueError:
         known = ", ".join(repr(each.value) for each in Delivery)
-        raise InvalidArgument(f"delivery={name!r} is not known; give one of {known}") from None
+        raise InvalidArgument(f"delivery={name!r} is unknown; give one of {known}") from None
 
 
 def admin_config(settings: Settings) -> dict[str, Any]:
     return {
         "bootstrap.servers": settings.servers,
         "client.id": settings.client_id,
-        # Brokers that come and go are librdkafka's daily life; what matters is raised, or logged by us.
+        # librdkafka logs every broker that restarts; important errors are raised, or logged by ErrorLogger.
         "log_level": 0,
         **settings.options,
     }
 
 
 def producer_config(settings: Settings, delivery: Delivery, *, linger_ms: int) -> dict[str, Any]:
-    """A producer that keeps a promise.
+    """Returns the configuration of a producer with this delivery guarantee.
 
-    At most once asks nobody and sends nothing twice. The other two ask all in-sync replicas and send again until
-    they are told; exactly once numbers its messages, so that the broker knows those it has (KIP-98).
+    At-most-once waits for no acknowledgement and never retries. The other two wait for all in-sync replicas and
+    retry; exactly-once adds sequence numbers, by which the broker drops duplicates (KIP-98).
     """
     promises: dict[Delivery, dict[str, Any]] = {
         Delivery.AT_MOST_ONCE: {"acks": 0, "retries": 0, "enable.idempotence": False},
@@ -142,9 +142,9 @@ def producer_config(settings: Settings, delivery: Delivery, *, linger_ms: int) -
         "linger.ms": linger_ms,
         "message.timeout.ms": int(settings.timeout_s * 1000),
         "message.max.bytes": MESSAGE_BYTES_MAX,
-        # Before the message is given up: else it would only be too late, not without a topic.
+        # Less than message.timeout.ms: otherwise an unknown topic would be reported as a timeout.
         "topic.metadata.propagation.max.ms": min(TOPIC_PATIENCE_MS, int(settings.timeout_s * 500)),
-        # As Kafka's own clients do it: equal keys meet in one partition, whoever published them.
+        # As in Kafka's Java client: equal keys go to the same partition from all clients.
         "partitioner": "murmur2_random",
         **admin_config(settings),
         **promises[delivery],
@@ -152,26 +152,25 @@ def producer_config(settings: Settings, delivery: Delivery, *, linger_ms: int) -
 
 
 def transactional_config(settings: Settings, transactional_id: str, timeout_s: float) -> dict[str, Any]:
-    """A producer whose messages count all together or not at all."""
     timeout_ms = int(timeout_s * 1000)
     return {
         **producer_config(settings, Delivery.EXACTLY_ONCE, linger_ms=LINGER_MANY_MS),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,
         "message.timeout.ms": min(timeout_ms, int(settings.timeout_s * 1000)),
-        # Starting over with the first addresses (KIP-899) makes librdkafka forget the broker that it has in mind as
-        # the group's coordinator, and wait for it for ever: offsets could not be sent after a restart.
+        # Rebootstrapping (KIP-899) makes librdkafka forget the broker that it knows as the group's coordinator, and
+        # wait for it for ever: offsets could not be sent after a restart.
         "metadata.recovery.strategy": "none",
     }
 
 
 def consumer_config(settings: Settings, group: str, processing_timeout_s: float) -> dict[str, Any]:
-    """A consumer that commits only what it is told to, and sees nothing of transactions that did not commit."""
+    """Returns the configuration of a consumer with manual commits that reads committed messages only."""
     processing_timeout_ms = int(processing_timeout_s * 1000)
     config = {
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # Where to begin is found out by us. This is for offsets that were trimmed away: the rest is still wanted.
+        # Start offsets are set explicitly. This applies to positions that were deleted: continue after them.
         "auto.offset.reset": "earliest",
         "isolation.level": "read_committed",
         "allow.auto.create.topics": False,
@@ -181,7 +180,7 @@ def consumer_config(settings: Settings, group: str, processing_timeout_s: float)
     }
     if not _is_new_protocol(config):
         config = {
-            # Who keeps a partition through a rebalance need not give it up and read again (KIP-429).
+            # A member keeps its partitions through a rebalance, and need not read messages again (KIP-429).
             "partition.assignment.strategy": "cooperative-sticky",
             "heartbeat.interval.ms": HEARTBEAT_MS,
             "session.timeout.ms": min(SESSION_MS, processing_timeout_ms),
@@ -191,10 +190,10 @@ def consumer_config(settings: Settings, group: str, processing_timeout_s: float)
 
 
 def _is_new_protocol(config: Mapping[str, Any]) -> bool:
-    """Whether the broker assigns partitions, and sets the times that classic members choose (KIP-848)."""
+    """Returns whether the broker assigns partitions and sets session and heartbeat times (KIP-848)."""
     return config.get("group.protocol") == "consumer"
 
 
 def is_incremental(config: Mapping[str, Any]) -> bool:
-    """Whether a consumer is told of changes to its partitions, rather than of all of them (KIP-429, KIP-848)."""
+    """Returns whether rebalance callbacks get only the changed partitions (KIP-429, KIP-848)."""
     return _is_new_protocol(config) or "cooperative" in config["partition.assignment.strategy"]

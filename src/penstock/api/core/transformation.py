@@ -1,4 +1,4 @@
-"""What a transformation gives back, as messages: for process()."""
+"""The transformation of process(): turns a message that was read into the messages to publish."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -9,29 +9,29 @@ from penstock.api.core.message import Message, Outgoing
 from penstock.api.errors import InvalidArgument
 
 Transform: TypeAlias = Callable[[Message], object]
-"""Gives a value, an Outgoing, a list of those, or None for nothing. In AsyncConnection it may be a coroutine."""
+"""Returns a value, an Outgoing, a list of those, or None for no result. With asyncio, may be a coroutine function."""
 Route: TypeAlias = str | Callable[[Message], str]
-"""Where results go: a topic, or a function from the message that was read to one."""
+"""The topic of the results, or a function from the message that was read to a topic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What process() does with each message."""
+class Transformation:
+    """The function and the target topic of process()."""
 
     transform: Transform
     to: Route
 
-    def results(self, given: object, message: Message) -> list[Encoded]:
-        """The messages that a message gives rise to. They keep its key, unless they say otherwise.
+    def results(self, result: object, message: Message) -> list[Encoded]:
+        """Encodes the results of one message. A result without a key gets the key of that message.
 
         >>> read = Message(topic="in", partition=0, offset=0, timestamp_ms=1, key=b"42", value=b"", headers=())
-        >>> work = Work(lambda message: [{"a": 1}, b"raw"], "out")
+        >>> work = Transformation(lambda message: [{"a": 1}, b"raw"], "out")
         >>> [(each.topic, each.key, each.value) for each in work.results(work.transform(read), read)]
         [('out', b'42', b'{"a":1}'), ('out', b'42', b'raw')]
         """
-        each_of: Iterable[object] = given if isinstance(given, list | tuple) else [given]
+        values: Iterable[object] = result if isinstance(result, list | tuple) else [result]
         found = []
-        for value in each_of:
+        for value in values:
             if value is None:
                 continue
             outgoing = value if isinstance(value, Outgoing) else Outgoing(value)
@@ -43,5 +43,5 @@ class Work:
     def _topic(self, message: Message) -> str:
         topic = self.to if isinstance(self.to, str) else self.to(message)
         if not isinstance(topic, str) or not topic:
-            raise InvalidArgument(f"the route of a message gave {topic!r}; it must give the name of a topic")
+            raise InvalidArgument(f"the route returned {topic!r} for a message; it must return the name of a topic")
         return topic

@@ -1,1 +1,1 @@
-"""The Python API for threads."""
+"""The blocking Python API, for threads."""

@@ -1,4 +1,4 @@
-"""The way in: connect(), and what can be done with a connection.
+"""connect() and Connection: the blocking Python API.
 
 mq = penstock.connect("localhost:9092")
 mq.publish("orders", {"id": 1}, key="42", tag="eu")
@@ -14,11 +14,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
-from penstock.api.core.cluster_lookup import From, Lookup, start_of
+from penstock.api.core.cluster_lookup import ClusterLookup, From, start_of
 from penstock.api.core.durations import Duration
 from penstock.api.core.encoding import encode
 from penstock.api.core.message import Headers, Outgoing, Published
-from penstock.api.core.outlet import Outlet, Ticket
+from penstock.api.core.outlet import BackgroundProducer, DeliveryReport
 from penstock.api.core.plans import ExactlyOncePlan, SubscribePlan
 from penstock.api.core.queue_admin import create_queue, list_queues, new_queue
 from penstock.api.core.queue_calls import QueueCalls
@@ -34,9 +34,9 @@ from penstock.api.core.settings import (
     check_positive,
     parse_delivery,
 )
-from penstock.api.core.transformation import Work
+from penstock.api.core.transformation import Transformation
 from penstock.api.core.views import create_view, drop_view
-from penstock.api.errors import ApiError, Closed, InvalidArgument, aside
+from penstock.api.errors import ApiError, Closed, InvalidArgument, add_note_to
 from penstock.api.sync.queue import Queue
 from penstock.api.sync.subscription import ExactlyOnce, Subscription
 from penstock.api.sync.transaction import Transaction, transaction_of
@@ -44,7 +44,7 @@ from penstock.client.address import BOOTSTRAP_DEFAULT
 from penstock.client.signing import keys_of
 
 IN_FLIGHT_MAX: Final = 10_000
-"""Messages under way before publish_many waits for the first of them."""
+"""Messages in flight before publish_many waits for the first of them."""
 
 
 def connect(
@@ -59,18 +59,16 @@ def connect(
     access_key: str | None = None,
     secret_key: str | None = None,
 ) -> "Connection":
-    """Connect to a cluster. NotConnected if no broker answers within `timeout_s`.
+    """Connects to a cluster. Raises NotConnected if no broker answers within `timeout_s`.
 
     mq = penstock.connect("localhost:9092")
     mq = penstock.connect("a:9092,b:9092", delivery="at-least-once", options={"security.protocol": "SSL"})
 
-    servers: one that answers is enough; without any, $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092.
-    delivery: what publish and subscribe promise if they are not told; else publish is exactly-once, subscribe
-    at-least-once. options: librdkafka's settings, by their names. refresh_s: how often subscriptions look for new
-    topics and partitions.
-
-    For queues: `endpoint` is where they are served (http://HOST:PORT) if the brokers are not to be asked, or
-    $PENSTOCK_ENDPOINT; the keys sign requests, or those of $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY.
+    servers: bootstrap servers, one that answers is enough; default $PENSTOCK_BOOTSTRAP or 127.0.0.1:9092.
+    delivery: guarantee of publish and subscribe; default exactly-once for publish, at-least-once for subscribe.
+    refresh_s: how often subscriptions look for new topics and partitions. options: librdkafka settings.
+    endpoint: SQS endpoint of the queues, http://HOST:PORT; default $PENSTOCK_ENDPOINT, else from the brokers.
+    access_key, secret_key: sign queue requests; default $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY.
     """
     connection = Connection(
         settings_of(servers, delivery, timeout_s, client_id, refresh_s, options, endpoint, access_key, secret_key)
@@ -110,27 +108,27 @@ def settings_of(
     )
 
 
-def settle(outlet: Outlet, ticket: Ticket, number: int) -> Published:
-    """What became of one message of many."""
+def wait_for_delivery(producer: BackgroundProducer, report: DeliveryReport, number: int) -> Published:
+    """Waits for one message of many. Raises its error with the number of the message."""
     try:
-        return outlet.wait(ticket)
+        return producer.wait(report)
     except ApiError as error:
-        raise which(error, number) from error
+        raise with_message_number(error, number) from error
 
 
-def which(error: ApiError, number: int) -> ApiError:
-    """The same error, saying which message of many it is about."""
+def with_message_number(error: ApiError, number: int) -> ApiError:
+    """Returns the same error, with the number of the message in its text."""
     return type(error)(f"message {number} was not published (the {number} before it were): {error}", error.code)
 
 
-def seek(lookup: Lookup, group: str, topic: str, to: From) -> dict[int, int]:
+def seek(lookup: ClusterLookup, group: str, topic: str, to: From) -> dict[int, int]:
     offsets = lookup.resolve(start_of(to), lookup.partitions([topic]))
-    lookup.move(group, offsets)
-    return {place.partition: offset for place, offset in offsets.items()}
+    lookup.commit_offsets(group, offsets)
+    return {tp.partition: offset for tp, offset in offsets.items()}
 
 
 class Connection(Reader[Subscription, ExactlyOnce, int]):
-    """A cluster to publish to and to read from. Threads may share it. Close it, or use it as a context manager.
+    """A connection to a cluster, for publishing, reading and queues. Thread-safe. Close it, or use `with`.
 
     with penstock.connect("localhost:9092") as mq:
         mq.publish("orders", {"id": 1})
@@ -139,11 +137,11 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     def __init__(self, settings: Settings) -> None:
         self._resources = Resources(settings)
         self._settings = settings
-        # What was published and forgotten still goes out, at the latest when the process ends.
+        # Messages in flight are still sent if the connection is not closed, at the latest when the process ends.
         self._finalizer = weakref.finalize(self, self._resources.close)
 
     def check(self) -> None:
-        """NotConnected, with the reason, unless a broker answers.
+        """Raises NotConnected, with the reason, unless a broker answers.
 
         mq.check()
         """
@@ -166,16 +164,16 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         deliver_at: datetime | int | None = None,
         delivery: DeliveryName | None = None,
     ) -> Published:
-        """Publish a message, and wait until it is acknowledged as `delivery` asks for.
+        """Publishes a message, and waits until it is acknowledged according to `delivery`.
 
         place = mq.publish("orders", {"id": 1}, key="42", tag="eu")
         print(place.partition, place.offset)
 
-        bytes and str go as they are, None is a tombstone, anything else is written as JSON. Messages with the same
-        key stay in order. at-most-once does not wait for the broker, and knows no offset. `delay` ("30s") or
-        `deliver_at` hold it back, on a topic with delayed.messages=true.
+        bytes and str are sent as they are, None is a tombstone, any other value is encoded as JSON. Messages with the
+        same key go to the same partition, in order. at-most-once does not wait, and returns no offset. `delay`
+        ("30s") or `deliver_at` delay the delivery, on a topic with delayed.messages=true.
         """
-        outlet = self._resources.outlet(delivery, many=False)
+        producer = self._resources.producer(delivery, many=False)
         message = Outgoing(
             value,
             key=key,
@@ -186,7 +184,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
             delay=delay,
             deliver_at=deliver_at,
         )
-        return outlet.wait(outlet.send_waiting(encode(topic, message)))
+        return producer.wait(producer.send_waiting(encode(topic, message)))
 
     def publish_many(
         self,
@@ -196,7 +194,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> list[Published]:
-        """Publish many messages, and wait for all: values, or Outgoing where more is to be said.
+        """Publishes many messages, and waits for all of them. Each is a value, or an Outgoing with key, headers, …
 
         mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
         """
@@ -210,81 +208,85 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> Iterator[Published]:
-        """Publish messages for as long as the answers are asked for, in order; bounded memory, however many they are.
+        """Publishes messages lazily, and yields the position of each in order. Memory is bounded by `max_in_flight`.
 
         for place in mq.publish_stream("lines", open("huge.txt")):
             ...
         """
         check_positive("max_in_flight", max_in_flight)
-        outlet = self._resources.outlet(delivery, many=True)
-        waiting: deque[Ticket] = deque()
+        producer = self._resources.producer(delivery, many=True)
+        waiting: deque[DeliveryReport] = deque()
         number = 0
         for message in messages:
             outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
-            waiting.append(outlet.send_waiting(encode(topic, outgoing)))
-            while waiting and (waiting[0].is_settled or len(waiting) >= max_in_flight):
-                yield settle(outlet, waiting.popleft(), number)
+            waiting.append(producer.send_waiting(encode(topic, outgoing)))
+            while waiting and (waiting[0].is_complete or len(waiting) >= max_in_flight):
+                yield wait_for_delivery(producer, waiting.popleft(), number)
                 number += 1
         while waiting:
-            yield settle(outlet, waiting.popleft(), number)
+            yield wait_for_delivery(producer, waiting.popleft(), number)
             number += 1
 
     def transaction(
         self, transactional_id: str, *, transaction_timeout_s: float = TRANSACTION_TIMEOUT_S
     ) -> Transaction:
-        """Messages that count all together or not at all. The id is yours alone: a second user fences the first.
+        """Returns a transaction: its messages are delivered all together or not at all.
 
         with mq.transaction("billing-1") as tx:
             tx.publish("invoices", {"id": 1})
             tx.publish("audit", {"invoice": 1})
+
+        Each process needs its own transactional_id: a second producer with the same id fences the first.
         """
-        return transaction_of(self._resources.writers, transactional_id, transaction_timeout_s)
+        return transaction_of(self._resources.transactional_producers, transactional_id, transaction_timeout_s)
 
     # -- reading: see core/reader.py
 
     def _subscribe(self, plan: SubscribePlan) -> Subscription:
         loop = Subscription(self, plan.open(self._resources), self._resources.clock)
-        self._resources.watch(loop)
+        self._resources.register(loop)
         return loop
 
     def _exactly_once(self, plan: ExactlyOncePlan) -> ExactlyOnce:
         loop = ExactlyOnce(self, plan.open(self._resources), self._resources.clock)
-        self._resources.watch(loop)
+        self._resources.register(loop)
         return loop
 
-    def _pass_on(self, messages: Subscription, work: Work, batch: int, delivery: Delivery) -> int:
+    def _process(self, messages: Subscription, step: Transformation, batch: int, delivery: Delivery) -> int:
         count = 0
         with messages:
-            outlet = self._resources.outlet(delivery, many=True)
+            producer = self._resources.producer(delivery, many=True)
             for read in messages.batches(batch):
-                # All of them before any is sent: if one fails, the others have not been published in vain.
-                made = [each for message in read for each in work.results(work.transform(message), message)]
+                # All results before any is sent: if one transformation fails, nothing of the batch was published.
+                results = [each for message in read for each in step.results(step.transform(message), message)]
                 try:
-                    for ticket in [outlet.send_waiting(each) for each in made]:
-                        outlet.wait(ticket)
-                except Closed:  # by another thread: what was read is not committed, and comes again
+                    for report in [producer.send_waiting(each) for each in results]:
+                        producer.wait(report)
+                except Closed:  # by another thread: the batch is not committed, and is delivered again
                     break
                 count += len(read)
         return count
 
-    def _pass_through(self, loop: ExactlyOnce, work: Work) -> int:
+    def _process_exactly_once(self, loop: ExactlyOnce, step: Transformation) -> int:
         count = 0
         with loop:
             for message in loop:
-                made = work.results(work.transform(message), message)
+                results = step.results(step.transform(message), message)
                 try:
-                    for each in made:
+                    for each in results:
                         loop._send(each)
-                except Closed:  # by another thread: the message is not committed, and comes again
+                except Closed:  # by another thread: the message is not committed, and is delivered again
                     break
                 count += message.attempt == 1
         return count
 
     def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
-        """Set where a group goes on; it must have no members now. The offset in each partition.
+        """Commits the offsets at which a group continues. Returns the offset of each partition.
 
         mq.seek("billing", "orders", to="earliest")
         mq.seek("billing", "orders", to=datetime(2026, 1, 31, tzinfo=UTC))
+
+        The group must have no members, else Busy is raised.
         """
         self._resources.check_open()
         return seek(self._resources.lookup, group, topic, to)
@@ -292,17 +294,17 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     # -- views
 
     def create_view(self, name: str, *, of: str, where: str, idle: Duration | None = None) -> None:
-        """Make a view of a topic: a topic to be read only, with those of its messages that match.
+        """Creates a view of a topic: a read-only topic with those of its messages that match a condition.
 
         mq.create_view("orders-eu", of="orders", where="tag IN ('eu', 'uk') AND priority > 3")
 
-        idle: drop it when nobody has read it for so long. InvalidArgument shows what is wrong with a condition.
+        idle: drops the view when it was not read for so long. Raises InvalidArgument if the condition is invalid.
         """
         self._resources.check_open()
         create_view(self._resources.lookup, name, of, where, idle)
 
     def drop_view(self, name: str) -> None:
-        """Drop a view; its topic stays.
+        """Drops a view; its topic stays.
 
         mq.drop_view("orders-eu")
         """
@@ -312,7 +314,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     # -- queues
 
     def queue(self, name: str) -> Queue:
-        """A queue, by its name. Whether it is there is known when it is used.
+        """Returns the queue of this name. Whether it exists is checked by the first request.
 
         mq.queue("jobs").send({"id": 1})
         """
@@ -320,7 +322,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         return Queue(self, self._resources, thread, QueueCalls(sqs, name))
 
     def queues(self, prefix: str = "") -> list[str]:
-        """The names of all queues, or of those that begin so.
+        """Returns the names of all queues that begin with `prefix`.
 
         mq.queues("job")
         """
@@ -343,15 +345,16 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         content_based_deduplication: bool = False,
         tags: Mapping[str, str] | None = None,
     ) -> Queue:
-        """Make a queue, or be content with the one that is there if it is as asked for.
+        """Creates a queue. Succeeds if a queue with the same attributes exists already.
 
         mq.create_queue("jobs-dead")
         mq.create_queue("jobs", visibility="1m", dead_letter="jobs-dead", max_receives=3)
         mq.create_queue("payments.fifo", content_based_deduplication=True)
         mq.create_queue("audit", from_topic="orders")
 
-        What is received `max_receives` times (5) and not deleted goes to the dead_letter queue. from_topic: work off
-        the messages of a topic, next to consumer groups that read them. The name of a FIFO queue ends in `.fifo`.
+        A message that was received `max_receives` times (5) and not deleted moves to the dead_letter queue.
+        from_topic: delivers the messages of a topic, which consumer groups can still read. The name of a FIFO queue
+        ends in `.fifo`.
         """
         wanted = new_queue(
             name,
@@ -371,17 +374,17 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         return self.queue(name)
 
     def delete_queue(self, name: str) -> None:
-        """Delete a queue, with all that is in it. The topic of one that was made by from_topic stays.
+        """Deletes a queue and its messages. The topic of a queue created with from_topic stays.
 
         mq.delete_queue("jobs")
         """
         thread, sqs = self._resources.queues()
         thread.run(QueueCalls(sqs, name).delete_queue())
 
-    # -- the end
+    # -- closing
 
     def close(self) -> None:
-        """End all loops, wait for what is on its way, and let go. Afterwards no thread is left.
+        """Closes all loops, waits for messages in flight, and ends all threads of the connection.
 
         mq.close()
         """
@@ -393,5 +396,5 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with aside(error):
+        with add_note_to(error):
             self.close()

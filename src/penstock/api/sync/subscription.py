@@ -1,4 +1,4 @@
-"""Loops over messages, for threads: subscriptions, and loops that read, transform and publish exactly once."""
+"""Subscription and ExactlyOnce: blocking loops over messages."""
 
 import threading
 import weakref
@@ -8,24 +8,24 @@ from types import TracebackType
 from typing import Self
 
 from penstock.api.core.encoding import Encoded, encode
-from penstock.api.core.feed import Feed, not_joined
+from penstock.api.core.feed import MessageBuffer, not_joined
 from penstock.api.core.message import Headers, Message, Outgoing
-from penstock.api.core.plans import Pipe
+from penstock.api.core.plans import TransactionalLoop
 from penstock.api.core.settings import TIMEOUT_S, check_positive
-from penstock.api.errors import Closed, aside
+from penstock.api.errors import Closed, add_note_to
 from penstock.foundation.clock import Clock
 
 
 class Loop:
-    """What both kinds of loops share. One thread iterates; any thread may close."""
+    """Base of Subscription and ExactlyOnce. One thread iterates; any thread may close."""
 
-    def __init__(self, owner: object, feed: Feed, clock: Clock, end: Callable[[], None]) -> None:
+    def __init__(self, owner: object, buffer: MessageBuffer, clock: Clock, end: Callable[[], None]) -> None:
         self._owner = owner  # a connection lasts as long as its loops
-        self._feed = feed
+        self._buffer = buffer
         self._clock = clock
         self._busy = threading.Lock()
         self._is_closing = False
-        # A loop that is left and forgotten leaves its group too, at the latest when the process ends.
+        # A loop that is not closed leaves its group when it is garbage-collected, or when the process ends.
         self._finalizer = weakref.finalize(self, end)
 
     def __iter__(self) -> Self:
@@ -38,40 +38,40 @@ class Loop:
         return taken[0]
 
     def _next(self, most: int) -> list[Message]:
-        """The next messages; none if the loop is over."""
-        feed = self._feed
+        """Returns the next messages; empty if the loop is over."""
+        buffer = self._buffer
         with self._busy:
             if self._is_closing:
                 return []
-            feed.finish_in_hand()
+            buffer.finish_delivered()
             while not self._is_closing:
-                if feed.is_due():
-                    feed.catch_up()
-                taken = feed.take(most)
+                if buffer.is_due():
+                    buffer.catch_up()
+                taken = buffer.take(most)
                 if taken:
                     return taken
-                if feed.wait():
+                if buffer.wait():
                     break
         self.close()
         return []
 
     def ready(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Wait until it is known which partitions are ours: from then on, nothing that is published is missed.
+        """Waits until partitions are assigned and returns the loop: no message published after that is missed.
 
         messages = mq.subscribe("orders", group="billing", from_="latest").ready()
         """
-        give_up_s = self._clock.monotonic_s() + timeout_s
+        deadline_s = self._clock.monotonic_s() + timeout_s
         with self._busy:
-            while not self._feed.is_joined:
+            while not self._buffer.is_joined:
                 if self._is_closing:
                     raise Closed("the subscription is closed; subscribe again")
-                if self._clock.monotonic_s() >= give_up_s:
+                if self._clock.monotonic_s() >= deadline_s:
                     raise not_joined(timeout_s)
-                self._feed.work()
+                self._buffer.poll_once()
         return self
 
     def close(self) -> None:
-        """Commit what is finished, and leave the group. A message that is in hand and not done() comes again."""
+        """Commits finished messages, and leaves the group. Delivered messages that are not done() are redelivered."""
         self._is_closing = True
         with self._busy:
             self._finalizer()
@@ -82,22 +82,22 @@ class Loop:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with aside(error):
+        with add_note_to(error):
             self.close()
 
 
 class Subscription(Loop):
-    """Messages, one after the other. A message is finished when the next one is asked for, or by message.done().
+    """An iterator over messages. A message is finished when the next one is requested, or by message.done().
 
     for message in mq.subscribe("orders", group="billing"):
         print(message.json())
     """
 
-    def __init__(self, owner: object, feed: Feed, clock: Clock) -> None:
-        super().__init__(owner, feed, clock, feed.close)
+    def __init__(self, owner: object, buffer: MessageBuffer, clock: Clock) -> None:
+        super().__init__(owner, buffer, clock, buffer.close)
 
     def batches(self, most: int = 100) -> Iterator[list[Message]]:
-        """Messages, as many at a time as are there: at least one, at most so many. They are finished together.
+        """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes all of them.
 
         for batch in mq.subscribe("orders", group="billing").batches(1000):
             database.insert_many([message.json() for message in batch])
@@ -108,20 +108,20 @@ class Subscription(Loop):
 
 
 class ExactlyOnce(Loop):
-    """Messages whose results are published exactly once: see mq.exactly_once.
+    """An iterator over messages whose results are published exactly once: see mq.exactly_once.
 
     with mq.exactly_once("orders", group="billing") as loop:
         for message in loop:
             loop.publish("invoices", invoice(message.json()), key=message.key)
     """
 
-    def __init__(self, owner: object, pipe: Pipe, clock: Clock) -> None:
-        super().__init__(owner, pipe.feed, clock, pipe.close)
-        self._commits = pipe.commits
+    def __init__(self, owner: object, transactional_loop: TransactionalLoop, clock: Clock) -> None:
+        super().__init__(owner, transactional_loop.buffer, clock, transactional_loop.close)
+        self._commits = transactional_loop.commits
 
     @property
     def transactions(self) -> int:
-        """How many have committed.
+        """The number of committed transactions.
 
         with mq.exactly_once("in", group="g", limit=10) as loop: ...
         print(loop.transactions)
@@ -139,7 +139,7 @@ class ExactlyOnce(Loop):
         partition: int | None = None,
         timestamp: datetime | int | None = None,
     ) -> None:
-        """Publish a message that counts when the one in hand is committed. Does not wait.
+        """Publishes a message in the transaction of the current message. Does not wait for it.
 
         loop.publish("invoices", {"order": message.json()["id"]}, key=message.key)
         """

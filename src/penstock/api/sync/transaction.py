@@ -1,4 +1,4 @@
-"""Transactions: messages that count all together or not at all."""
+"""Transactions: transactional producers over librdkafka, their pool, and the Transaction block."""
 
 import logging
 import threading
@@ -11,12 +11,12 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from penstock.api.core.cluster_lookup import as_kafka
-from penstock.api.core.delay_topics import HoldingTopics
+from penstock.api.core.cluster_lookup import to_kafka
+from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.durations import Duration
 from penstock.api.core.encoding import Encoded, encode
 from penstock.api.core.message import Headers, Outgoing
-from penstock.api.core.outlet import GRACE_S, Outlet, Ticket
+from penstock.api.core.outlet import GRACE_S, BackgroundProducer, DeliveryReport
 from penstock.api.core.progress import Offsets
 from penstock.api.core.settings import Settings, check_positive, transactional_config
 from penstock.api.errors import (
@@ -27,7 +27,7 @@ from penstock.api.errors import (
     InvalidArgument,
     PublishFailed,
     TransactionAborted,
-    aside,
+    add_note_to,
     explain,
     kafka_error,
 )
@@ -35,13 +35,13 @@ from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 
 CALL_S: Final = 1.0
-"""How long one call to librdkafka waits before it is made again: in between, Ctrl-C is heard."""
+"""Timeout of one call to librdkafka before it is repeated; in between, Ctrl-C is noticed."""
 CALL_S_MAX: Final = 16.0
-"""The same for a call that begins anew when it is made again: each time it waits twice as long as before."""
-WRITERS_MAX: Final = 16
-"""Transactional ids that a connection keeps ready; the one that was used longest ago goes first."""
+"""Maximum timeout of a call that starts anew when repeated: its timeout doubles each time."""
+IDLE_PRODUCERS_MAX: Final = 16
+"""Idle transactional producers that a connection keeps; the least recently used one is closed first."""
 
-PASSING: Final = frozenset(
+TRANSIENT_CODES: Final = frozenset(
     {
         KafkaError._MSG_TIMED_OUT,
         KafkaError._TIMED_OUT,
@@ -51,156 +51,159 @@ PASSING: Final = frozenset(
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
-"""Why a message may fail today and succeed tomorrow."""
+"""Delivery failures after which the same message may succeed later."""
 
 log = logging.getLogger("penstock.api")
 
 
-class Writer:
+class TransactionalProducer:
     """A transactional producer. One transaction at a time; any thread may send."""
 
     def __init__(
-        self, settings: Settings, transactional_id: str, timeout_s: float, holding: HoldingTopics, clock: Clock
+        self, settings: Settings, transactional_id: str, timeout_s: float, delay_topics: DelayTopics, clock: Clock
     ) -> None:
         self.transactional_id = transactional_id
         self.timeout_s = timeout_s
         self._settings = settings
-        self._holding = holding
+        self._delay_topics = delay_topics
         self._clock = clock
         self._failed: KafkaError | None = None
-        self._is_worn = False
+        self._has_failed_message = False
         self._is_fatal = False
         self.is_broken = False
-        """Nothing more can be done with it."""
+        """Whether it can no longer be used."""
         self._open()
 
     def _open(self) -> None:
-        """Make the producer, and take over the transactional id."""
+        """Creates the producer, and fences earlier producers with the transactional id."""
         config = transactional_config(self._settings, self.transactional_id, self.timeout_s)
-        self._outlet = Outlet(self._settings, config, self._holding, self._clock)
+        self._producer = BackgroundProducer(self._settings, config, self._delay_topics, self._clock)
         try:
-            # librdkafka looks for its coordinator at once, and again after half a second: it should know a broker.
-            self._insist(lambda timeout_s: self._meet(timeout_s), "connecting", is_resumed=False)
-            # Whoever had this id before is fenced now, and what it left open is aborted.
-            doing = f"beginning as {self.transactional_id!r}"
-            self._insist(lambda timeout_s: self._producer.init_transactions(timeout_s), doing)
+            # librdkafka looks up its coordinator at once, and again after half a second: it should know a broker.
+            self._retry_call(lambda timeout_s: self._connect(timeout_s), "connecting", resumes=False)
+            # Fences the previous producer with this id, and aborts its open transaction.
+            doing = f"initializing transactional id {self.transactional_id!r}"
+            self._retry_call(lambda timeout_s: self._kafka.init_transactions(timeout_s), doing)
         except BaseException:
-            self._outlet.close(0)
+            self._producer.close(0)
             raise
 
     @property
-    def _producer(self) -> Producer:
-        # Asked for at every use: an error that somebody keeps holds what its calls were given, and it would live on.
-        return self._outlet.producer
+    def _kafka(self) -> Producer:
+        # Not passed to the calls: the traceback of an error that is kept would keep the producer alive.
+        return self._producer.kafka_producer
 
-    def _meet(self, timeout_s: float) -> None:
-        self._producer.list_topics(timeout=timeout_s)
+    def _connect(self, timeout_s: float) -> None:
+        self._kafka.list_topics(timeout=timeout_s)
 
     def begin(self) -> None:
         self._failed = None
-        self._call(lambda: self._producer.begin_transaction(), "beginning a transaction")
+        self._call(lambda: self._kafka.begin_transaction(), "beginning a transaction")
 
     def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        """Send a message within the transaction. What becomes of it, `commit` says. BufferError: not without waiting.
+        """Sends a message in the transaction; its delivery is checked by `commit`. Raises BufferError if it may not
+        wait.
 
-        TransactionAborted: an earlier message of the transaction has failed, and nothing of it counts; or another
-        error if that message can never be published.
+        Raises TransactionAborted, or its permanent error, if an earlier message of the transaction has failed.
         """
         try:
             if is_waiting:
-                self._outlet.send_waiting(message, self._settled)
+                self._producer.send_waiting(message, self._on_delivery)
             else:
-                self._outlet.send(message, self._settled)
+                self._producer.send(message, self._on_delivery)
         except PublishFailed as error:
             if error.code is not ErrorCode.INVALID_TXN_STATE:
                 raise
-            # librdkafka knows that an earlier message has failed before we do; its reason is on its way.
+            # librdkafka knows that an earlier message has failed before its delivery report arrives.
             if not self._is_failed and not is_waiting:
                 raise BufferError from error
-            self._outlet.settle_all(GRACE_S, lambda: self._is_failed)
+            self._producer.flush(GRACE_S, lambda: self._is_failed)
             doing = f"publishing in transaction {self.transactional_id!r}"
-            aborted = TransactionAborted(f"{doing}: nothing of it counts: an earlier message has failed")
+            aborted = TransactionAborted(f"{doing}: it was aborted: an earlier message has failed")
             raise (self.failure or aborted) from error
 
-    def _settled(self, ticket: Ticket) -> None:
-        # One failure has the others thrown away, and they may be heard of first: the reason is the one to keep.
-        if ticket.error is not None and not self._is_failed:
-            self._failed = ticket.error
-            self._is_worn = True
+    def _on_delivery(self, report: DeliveryReport) -> None:
+        # After one failure the others are purged, and may be reported first: keep the error that is the cause.
+        if report.error is not None and not self._is_failed:
+            self._failed = report.error
+            self._has_failed_message = True
 
     @property
     def _is_failed(self) -> bool:
-        """Whether it is known why a message of this transaction has failed."""
-        return self._failed is not None and self._failed.code() not in _PURGED
+        """Whether a message of this transaction has failed, with a known reason."""
+        return self._failed is not None and self._failed.code() not in _PURGED_CODES
 
     @property
-    def is_to_go(self) -> bool:
-        """Whether it is of no use for another transaction.
+    def must_be_replaced(self) -> bool:
+        """Whether it cannot be used for another transaction.
 
-        librdkafka counts a message that was refused, and the broker does not: the next would be out of sequence.
+        librdkafka counts the sequence of a rejected message, and the broker does not: the next would be out of
+        sequence.
         """
-        return self.is_broken or self._is_worn
+        return self.is_broken or self._has_failed_message
 
     @property
     def failure(self) -> ApiError | None:
-        """Why a message of this transaction cannot be published, today or tomorrow."""
+        """The permanent error of a message of this transaction; None if there is none, or it is transient."""
         failed = self._failed
-        if failed is None or not self._is_failed or failed.code() in PASSING:
+        if failed is None or not self._is_failed or failed.code() in TRANSIENT_CODES:
             return None
-        return self._outlet.failure(failed, f"publishing in transaction {self.transactional_id!r}")
+        return self._producer.failure(failed, f"publishing in transaction {self.transactional_id!r}")
 
     def commit(self, offsets: Offsets | None = None, group: Any = None) -> None:
-        """Everything counts. TransactionAborted, or another error if there is no point in trying again: nothing does.
+        """Commits. Raises TransactionAborted if the transaction was aborted, or another error if a retry would fail
+        too.
 
-        NotConnected: nobody knows yet; the coordinator does, and the next one with this id hears of it.
+        After NotConnected the outcome is unknown; the coordinator completes it before the next transaction with this
+        id.
         """
         doing = f"committing transaction {self.transactional_id!r}"
         try:
             if offsets:
-                # Checked against the group's members (KIP-447): who lost a partition cannot commit for it.
-                self._insist(
-                    lambda timeout_s: self._producer.send_offsets_to_transaction(as_kafka(offsets), group, timeout_s),
+                # Fenced by the group's members (KIP-447): a member that lost a partition cannot commit for it.
+                self._retry_call(
+                    lambda timeout_s: self._kafka.send_offsets_to_transaction(to_kafka(offsets), group, timeout_s),
                     doing,
-                    is_resumed=False,
+                    resumes=False,
                 )
-            self._insist(lambda timeout_s: self._producer.commit_transaction(timeout_s), doing)
+            self._retry_call(lambda timeout_s: self._kafka.commit_transaction(timeout_s), doing)
         except TransactionAborted as error:
             self.abort()
-            self._outlet.settle_all(GRACE_S)  # so that it is known what went wrong
+            self._producer.flush(GRACE_S)  # until the cause is reported
             raise (self.failure or error) from error
 
     def abort(self) -> None:
-        """Nothing counts."""
+        """Aborts the transaction."""
         doing = f"aborting transaction {self.transactional_id!r}"
         try:
-            self._insist(lambda timeout_s: self._producer.abort_transaction(timeout_s), doing)
+            self._retry_call(lambda timeout_s: self._kafka.abort_transaction(timeout_s), doing)
         except PublishFailed as error:
             if not self._is_fatal:
                 raise
             # A coordinator that was killed before it knew of the transaction refuses to abort it (INVALID_TXN_STATE),
-            # and librdkafka gives its producer up. A new one aborts whatever is open under this id.
+            # which is fatal to librdkafka's producer. A new one aborts any open transaction of this id.
             log.warning("producer_replaced transactional_id=%s reason=%r", self.transactional_id, str(error))
-            self._outlet.close(0)
+            self._producer.close(0)
             self._open()
-            self.is_broken = self._is_worn = self._is_fatal = False
+            self.is_broken = self._has_failed_message = self._is_fatal = False
 
-    def _insist(self, call: Callable[[float], None], doing: str, *, is_resumed: bool = True) -> None:
-        """Make a call that is safe to repeat, until it is answered.
+    def _retry_call(self, call: Callable[[float], None], doing: str, *, resumes: bool = True) -> None:
+        """Repeats a call that is safe to repeat, until it is answered or the deadline is over.
 
-        `is_resumed`: whether the next call goes on where the last one was. One that begins anew needs more time each
-        time, or a cluster that answers slowly would never be heard.
+        `resumes`: whether a repeated call continues the last one; otherwise each call gets more time, for slow
+        clusters.
         """
-        give_up_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
+        deadline_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
         wait_s = CALL_S
         while True:
             try:
                 return self._call(partial(call, wait_s), doing)
-            except _TryAgain as error:
-                left_s = give_up_s - self._clock.monotonic_s()
+            except _RetriableError as error:
+                left_s = deadline_s - self._clock.monotonic_s()
                 if left_s <= 0:
                     self.is_broken = True
                     raise error.failure from error
-            if not is_resumed:
+            if not resumes:
                 wait_s = max(CALL_S, min(2 * wait_s, CALL_S_MAX, left_s))
 
     def _call(self, call: Callable[[], None], doing: str) -> None:
@@ -214,47 +217,46 @@ class Writer:
                 self._is_fatal = error.fatal()
                 raise failure from caught
             if error.txn_requires_abort():
-                raise TransactionAborted(f"{doing}: nothing of it counts: {error.str()}", failure.code) from caught
-            if error.retriable() or error.code() in _UNANSWERED:
-                raise _TryAgain(explain(error, doing, PublishFailed, self._settings.servers)) from caught
+                raise TransactionAborted(f"{doing}: it was aborted: {error.str()}", failure.code) from caught
+            if error.retriable() or error.code() in _UNANSWERED_CODES:
+                raise _RetriableError(explain(error, doing, PublishFailed, self._settings.servers)) from caught
             self.is_broken = True
             raise failure from caught
         except BaseException:
-            self.is_broken = True  # Ctrl-C in the middle of it: nobody knows how far it came
+            self.is_broken = True  # Ctrl-C: its progress is unknown
             raise
 
     def begin_closing(self) -> None:
-        self._outlet.begin_closing()
+        self._producer.begin_closing()
 
     def close(self) -> None:
-        self._outlet.close(0 if self.is_broken else self._settings.timeout_s)
+        self._producer.close(0 if self.is_broken else self._settings.timeout_s)
 
 
-_UNANSWERED: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
-"""What is not called retriable where librdkafka only says that nobody has answered."""
-_PURGED: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
-"""Messages that an abort threw away."""
+_UNANSWERED_CODES: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
+"""No answer, in errors that librdkafka does not mark as retriable."""
+_PURGED_CODES: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
-class _TryAgain(Exception):
+class _RetriableError(Exception):
     def __init__(self, failure: ApiError) -> None:
         super().__init__(str(failure))
         self.failure = failure
 
 
-class Writers:
-    """The transactional producers of a connection, kept ready for the next transaction of their id."""
+class ProducerPool:
+    """The transactional producers of a connection, kept for the next transaction with their id."""
 
-    def __init__(self, settings: Settings, holding: HoldingTopics, clock: Clock) -> None:
+    def __init__(self, settings: Settings, delay_topics: DelayTopics, clock: Clock) -> None:
         self._settings = settings
-        self._holding = holding
+        self._delay_topics = delay_topics
         self._clock = clock
         self._lock = threading.Lock()
-        self._idle: OrderedDict[str, Writer] = OrderedDict()
+        self._idle: OrderedDict[str, TransactionalProducer] = OrderedDict()
         self._busy: set[str] = set()
         self._is_closed = False
 
-    def borrow(self, transactional_id: str, timeout_s: float) -> Writer:
+    def acquire(self, transactional_id: str, timeout_s: float) -> TransactionalProducer:
         with self._lock:
             if self._is_closed:
                 raise Closed("the connection is closed; connect again")
@@ -264,57 +266,57 @@ class Writers:
                     ErrorCode.CONCURRENT_TRANSACTIONS,
                 )
             self._busy.add(transactional_id)
-            writer = self._idle.pop(transactional_id, None)
-        if writer is not None and writer.timeout_s == timeout_s:
-            return writer
+            producer = self._idle.pop(transactional_id, None)
+        if producer is not None and producer.timeout_s == timeout_s:
+            return producer
         try:
-            if writer is not None:
-                writer.close()  # the new one fences it
-            return Writer(self._settings, transactional_id, timeout_s, self._holding, self._clock)
+            if producer is not None:
+                producer.close()  # the new one fences it
+            return TransactionalProducer(self._settings, transactional_id, timeout_s, self._delay_topics, self._clock)
         except BaseException:
             self._busy.discard(transactional_id)
             raise
 
-    def give_back(self, writer: Writer) -> None:
-        leaving = []
+    def release(self, producer: TransactionalProducer) -> None:
+        to_close = []
         with self._lock:
-            self._busy.discard(writer.transactional_id)
-            if writer.is_to_go or self._is_closed:
-                leaving.append(writer)
+            self._busy.discard(producer.transactional_id)
+            if producer.must_be_replaced or self._is_closed:
+                to_close.append(producer)
             else:
-                self._idle[writer.transactional_id] = writer
-                if len(self._idle) > WRITERS_MAX:
-                    leaving.append(self._idle.popitem(last=False)[1])
-        for each in leaving:
+                self._idle[producer.transactional_id] = producer
+                if len(self._idle) > IDLE_PRODUCERS_MAX:
+                    to_close.append(self._idle.popitem(last=False)[1])
+        for each in to_close:
             each.close()
 
     def close(self) -> None:
         with self._lock:
             self._is_closed = True
             idle, self._idle = self._idle, OrderedDict()
-        for writer in idle.values():
-            writer.begin_closing()
-        for writer in idle.values():
-            writer.close()
+        for producer in idle.values():
+            producer.begin_closing()
+        for producer in idle.values():
+            producer.close()
 
 
 class Transaction:
-    """Messages that count all together or not at all. The end of the block commits; an exception aborts.
+    """Messages that are delivered all together or not at all. The end of the block commits; an exception aborts.
 
     with mq.transaction("billing-1") as tx:
         tx.publish("invoices", {"id": 1})
         tx.publish("audit", {"invoice": 1})
 
-    publish() does not wait: whether everything has arrived is known at the end.
+    publish() does not wait: a message that fails raises its error at the end of the block.
     """
 
-    def __init__(self, writers: Writers, transactional_id: str, timeout_s: float) -> None:
-        self._writers = writers
+    def __init__(self, pool: ProducerPool, transactional_id: str, timeout_s: float) -> None:
+        self._pool = pool
         self._id = transactional_id
         self._timeout_s = timeout_s
-        self._writer: Writer | None = None
+        self._producer: TransactionalProducer | None = None
         self.published = 0
-        """Messages so far."""
+        """Messages published so far."""
 
     @property
     def is_open(self) -> bool:
@@ -322,18 +324,18 @@ class Transaction:
 
         assert tx.is_open
         """
-        return self._writer is not None
+        return self._producer is not None
 
     def __enter__(self) -> Self:
-        if self._writer is not None:
+        if self._producer is not None:
             raise Busy(f"transaction {self._id!r} is open already", ErrorCode.CONCURRENT_TRANSACTIONS)
-        writer = self._writers.borrow(self._id, self._timeout_s)
+        producer = self._pool.acquire(self._id, self._timeout_s)
         try:
-            writer.begin()
+            producer.begin()
         except BaseException:
-            self._writers.give_back(writer)
+            self._pool.release(producer)
             raise
-        self._writer = writer
+        self._producer = producer
         self.published = 0
         return self
 
@@ -350,7 +352,7 @@ class Transaction:
         delay: Duration | None = None,
         deliver_at: datetime | int | None = None,
     ) -> None:
-        """Publish a message that counts when the transaction commits.
+        """Publishes a message that is delivered when the transaction commits.
 
         tx.publish("invoices", {"id": 1}, key="42")
         """
@@ -367,33 +369,33 @@ class Transaction:
         self._send(encode(topic, message))
 
     def _send(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        writer = self._writer
-        if writer is None:
+        producer = self._producer
+        if producer is None:
             raise Closed("this transaction is not open; publish within its `with` block")
-        failure = writer.failure
+        failure = producer.failure
         if failure is not None:
             raise failure
-        writer.send(message, is_waiting=is_waiting)
+        producer.send(message, is_waiting=is_waiting)
         self.published += 1
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        writer, self._writer = self._writer, None
-        assert writer is not None
+        producer, self._producer = self._producer, None
+        assert producer is not None
         try:
             if error is None:
-                writer.commit()
-            elif not writer.is_broken:
-                # If it cannot be aborted now, the cluster does so when its time is up: nothing counts in any case.
-                with aside(error):
-                    writer.abort()
+                producer.commit()
+            elif not producer.is_broken:
+                # If it cannot be aborted now, the coordinator aborts it after its timeout.
+                with add_note_to(error):
+                    producer.abort()
         finally:
-            self._writers.give_back(writer)
+            self._pool.release(producer)
 
 
-def transaction_of(writers: Writers, transactional_id: str, timeout_s: float) -> Transaction:
+def transaction_of(pool: ProducerPool, transactional_id: str, timeout_s: float) -> Transaction:
     if not transactional_id:
-        raise InvalidArgument("a transaction needs an id: a name that no other process uses")
+        raise InvalidArgument("transactional_id is empty; give a name that no other process uses")
     check_positive("transaction_timeout_s", timeout_s)
-    return Transaction(writers, transactional_id, timeout_s)
+    return Transaction(pool, transactional_id, timeout_s)

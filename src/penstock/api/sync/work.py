@@ -1,4 +1,4 @@
-"""Working off a queue, for threads: loops over its messages, and handlers that are given them."""
+"""Work: blocking loop over the messages of a queue, and handler threads."""
 
 import threading
 import weakref
@@ -11,43 +11,42 @@ from penstock.api.core.durations import Duration
 from penstock.api.core.job import Job, Received
 from penstock.api.core.loop_thread import LoopThread
 from penstock.api.core.queue_calls import visibility_s
-from penstock.api.core.queue_worker import Working
-from penstock.api.errors import aside
+from penstock.api.core.queue_worker import QueueWorker
+from penstock.api.errors import add_note_to
 
 Handler = Callable[[Job], object]
 
 
 class Work:
-    """Messages of a queue, kept for as long as they are in hand: a thread renews their visibility timeout.
+    """A loop over the messages of a queue. A background thread renews their visibility timeout.
 
     for job in mq.queue("jobs").work(visibility="30s"):
         print(job.json())
 
-    Asking for the next message says that the last one is done: it is deleted. A loop that ends otherwise, by an
-    exception or a break, gives the message back, so that it comes again after a while; job.delete() before a break
-    finishes it. With concurrency above 1 so many may be in hand, and each must be finished: by job.delete(), or at
-    the end of a `with job:` block.
+    Requesting the next message deletes the previous one. A loop that ends by an exception or `break` releases it, so
+    that it is delivered again; call job.delete() before a `break` to finish it. With concurrency above 1, that many
+    messages may be in flight, and each must be finished by job.delete() or a `with job:` block.
     """
 
-    def __init__(self, owner: object, thread: LoopThread, working: Working) -> None:
+    def __init__(self, owner: object, thread: LoopThread, queue_worker: QueueWorker) -> None:
         self._owner = owner  # a connection lasts as long as its loops
         self._thread = thread
-        self._working = working
-        # Not the loop itself: a message that somebody keeps must not keep the loop from being left.
-        self._actions = _WorkActions(thread, working)
-        self._in_hand: Job | None = None
+        self._worker = queue_worker
+        # Not the loop itself: a job that is still referenced must not keep the loop alive.
+        self._actions = _WorkActions(thread, queue_worker)
+        self._current: Job | None = None
         self._busy = threading.RLock()
         self._workers: set[int] = set()
-        # A loop that is left and forgotten gives back what it had, at the latest when the process ends.
-        self._finalizer = weakref.finalize(self, _abandon, thread, working)
+        # A loop that is not closed releases its messages when it is garbage-collected, or when the process ends.
+        self._finalizer = weakref.finalize(self, _abandon, thread, queue_worker)
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> Job:
-        job, self._in_hand = self._in_hand, None
+        job, self._current = self._current, None
         if job is not None and self._actions.has(job):
-            self._thread.run(self._working.done(job.receipt))
+            self._thread.run(self._worker.done(job.receipt))
         return self._next()
 
     def _next(self) -> Job:
@@ -55,36 +54,36 @@ class Work:
         if job is None:
             self.close()
             raise StopIteration
-        if self._working.plan.is_in_order:
-            self._in_hand = job
+        if self._worker.plan.is_sequential:
+            self._current = job
         return job
 
     def throw(self, error: BaseException) -> Job:
-        """The message in hand has failed: it is given back, later each time. The next message.
+        """Releases the current message after a failure, with a backoff, and returns the next message.
 
         jobs = mq.queue("jobs").work()
         next(jobs)
         jobs.throw(ValueError("not today"))
         """
-        job, self._in_hand = self._in_hand, None
+        job, self._current = self._current, None
         if job is not None and self._actions.has(job):
             self._actions.fail(job, error)
         return self._next()
 
     def _take(self) -> Job | None:
-        fields = self._thread.run(self._working.take())
+        fields = self._thread.run(self._worker.take())
         return None if fields is None else Job(**fields, _actions=self._actions)
 
     def run(self, handler: Handler) -> int:
-        """Have a function handle each message, on as many threads as `concurrency` says; how many it has handled.
+        """Calls a function with each message, on `concurrency` threads. Returns how many messages were handled.
 
         mq.queue("jobs").work(concurrency=8, idle_timeout_s=60).run(print)
 
-        An exception gives the message back, to come again after a while, and the next one is handled. It ends when
-        the loop is closed (mq.close() does), by `limit` or `idle_timeout_s`, or by Ctrl-C: what other threads are
-        handling then, is handled to its end.
+        An exception releases the message, to be delivered again after a backoff; other messages are still handled.
+        Ends by `limit`, `idle_timeout_s`, close() (also of the connection) or Ctrl-C, once all threads have finished
+        their message.
         """
-        count = self._working.plan.concurrency
+        count = self._worker.plan.concurrency
         with self._busy, self:
             if count == 1:
                 return self._work_off(handler)
@@ -104,37 +103,37 @@ class Work:
         return done
 
     def _handle(self, handler: Handler, job: Job) -> bool:
-        """Whether it was handled, and was ours until the end."""
+        """Returns whether the message was handled and deleted."""
         try:
             handler(job)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the message comes again, and others are worked on
+        except Exception as error:  # noqa: BLE001  # the message is delivered again, and the others are still handled
             if self._actions.has(job):
                 self._actions.fail(job, error)
             return False
-        return self._thread.run(self._working.done(job.receipt)) if self._actions.has(job) else True
+        return self._thread.run(self._worker.done(job.receipt)) if self._actions.has(job) else True
 
-    # -- the end
+    # -- closing
 
     def stop(self) -> None:
-        """Take no more messages; those in hand are worked on to their end. Any thread or signal handler may say so.
+        """Takes no more messages; those in flight are still processed. May be called by any thread or signal handler.
 
         jobs = mq.queue("jobs").work()
         signal.signal(signal.SIGTERM, lambda number, frame: jobs.stop())
         """
-        self._thread.call(self._working.stop)
+        self._thread.call(self._worker.stop)
 
     def close(self) -> None:
-        """End. What is in hand and not finished is given back; what run() has begun is worked on to its end."""
+        """Ends the loop and releases unfinished messages. Waits for the messages that run() is handling."""
         self.stop()
-        if threading.get_ident() not in self._workers:  # one of its own cannot wait for itself
+        if threading.get_ident() not in self._workers:  # a worker cannot wait for itself
             self._close(is_failure=False)
 
     def _close(self, *, is_failure: bool) -> None:
         with self._busy:
             self._workers.clear()
-            self._in_hand = None
+            self._current = None
             if self._finalizer.detach() is not None:
-                self._thread.run(self._working.close(is_failure=is_failure))
+                self._thread.run(self._worker.close(is_failure=is_failure))
 
     def __enter__(self) -> Self:
         return self
@@ -142,34 +141,32 @@ class Work:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with aside(error):
+        with add_note_to(error):
             self._close(is_failure=isinstance(error, Exception))
 
 
 class _WorkActions:
-    """Who has the messages of a loop."""
-
-    def __init__(self, thread: LoopThread, working: Working) -> None:
+    def __init__(self, thread: LoopThread, queue_worker: QueueWorker) -> None:
         self._thread = thread
-        self._working = working
+        self._worker = queue_worker
 
     def delete(self, job: Received) -> None:
-        self._thread.run(self._working.finish(job.receipt))
+        self._thread.run(self._worker.finish(job.receipt))
 
     def release(self, job: Received, delay: Duration) -> None:
-        self._thread.run(self._working.give_back(job.receipt, visibility_s(delay)))
+        self._thread.run(self._worker.release(job.receipt, visibility_s(delay)))
 
     def extend(self, job: Received, visibility: Duration | None) -> None:
-        plan = self._working.plan
+        plan = self._worker.plan
         timeout_s = plan.visibility_s if visibility is None else visibility_s(visibility)
-        self._thread.run(self._working.extend(job.receipt, timeout_s))
+        self._thread.run(self._worker.extend(job.receipt, timeout_s))
 
     def fail(self, job: Received, error: BaseException) -> None:
-        self._thread.run(self._working.fail(job.receipt, error))
+        self._thread.run(self._worker.fail(job.receipt, error))
 
     def has(self, job: Received) -> bool:
-        return self._working.has(job.receipt)
+        return self._worker.has(job.receipt)
 
 
-def _abandon(thread: LoopThread, working: Working) -> None:
-    thread.abandon(working.close(is_failure=True))
+def _abandon(thread: LoopThread, queue_worker: QueueWorker) -> None:
+    thread.abandon(queue_worker.close(is_failure=True))

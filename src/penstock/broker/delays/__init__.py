@@ -1,1 +1,1 @@
-"""Delayed messages put to work: copied when they are committed, hidden until they are due, delivered then."""
+"""Delayed messages on the broker: copied once committed, hidden until due, then delivered."""

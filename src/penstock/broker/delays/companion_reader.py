@@ -1,56 +1,57 @@
-"""Messages that wait, read from the companion log."""
+"""Reads pending delayed messages from the companion log."""
 
 from typing import Final, NamedTuple
 
-from penstock.delays.entries import Entry, Kept, read_kept
+from penstock.delays.entries import Entry, StoredMessage, read_stored_message
 from penstock.foundation.errors import StorageError
 from penstock.records.columns import Columns, decode_columns
 from penstock.records.delayed import read_raw
 from penstock.replication.partition import Partition
 
 CACHED: Final = 8
-"""Batches that stay decoded: what was produced together is often due together."""
+"""Batches that stay decoded: messages produced together are often due together."""
 
 
-class KeptMessage(NamedTuple):
+class PendingMessage(NamedTuple):
     entry: Entry
-    kept: Kept
+    stored: StoredMessage
 
     @property
     def key(self) -> bytes | None:
-        return read_raw(self.kept.raw)[0]
+        return read_raw(self.stored.raw)[0]
 
 
-class Keeping:
+class CompanionReader:
+    """Reads messages from a companion log; caches the last few batches."""
+
     def __init__(self, companion: Partition) -> None:
         self._companion = companion
-        self._opened: dict[int, Columns] = {}
+        self._cache: dict[int, Columns] = {}
 
-    def read(self, entry: Entry) -> KeptMessage:
-        """Raises ColdRead, and StorageError if the log does not have it."""
-        for columns in self._opened.values():
-            if columns.offsets[0] <= entry.kept_at <= columns.offsets[-1]:
+    def read(self, entry: Entry) -> PendingMessage:
+        """Returns the message of an entry. Raises ColdRead, and StorageError if the log does not have it."""
+        for columns in self._cache.values():
+            if columns.offsets[0] <= entry.stored_at <= columns.offsets[-1]:
                 found = _find(columns, entry)
                 if found is not None:
                     return found
         log = self._companion.log
-        data = log.read(entry.kept_at, 1, log.end_offset)
+        data = log.read(entry.stored_at, 1, log.end_offset)
         opened = decode_columns(bytes(data)) if data else None
         found = _find(opened, entry) if opened is not None else None
         if found is None or opened is None:
             raise StorageError(
-                f"{self._companion.name}: the message of offset {entry.offset} is not at {entry.kept_at}"
-                " of the companion log"
+                f"{self._companion.name}: the companion log has no message {entry.offset} at offset {entry.stored_at}"
             )
-        if len(self._opened) >= CACHED:
-            del self._opened[next(iter(self._opened))]
-        self._opened[entry.kept_at] = opened
+        if len(self._cache) >= CACHED:
+            del self._cache[next(iter(self._cache))]
+        self._cache[entry.stored_at] = opened
         return found
 
 
-def _find(columns: Columns, entry: Entry) -> KeptMessage | None:
+def _find(columns: Columns, entry: Entry) -> PendingMessage | None:
     for row in range(columns.count):
-        if columns.offsets[row] == entry.kept_at:
+        if columns.offsets[row] == entry.stored_at:
             value = columns.value(row)
-            return None if value is None else KeptMessage(entry, read_kept(value))
+            return None if value is None else PendingMessage(entry, read_stored_message(value))
     return None

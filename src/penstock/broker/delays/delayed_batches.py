@@ -1,10 +1,10 @@
-"""Which batches of a log have delayed records: known of the newest ones, found out by opening for all others."""
+"""Remembers which recent batches of a log contain delayed records; decodes all others to find out."""
 
 from array import array
 from bisect import bisect_left
 from typing import Final
 
-from penstock.broker.delays.batch_decoder import LargeBatches
+from penstock.broker.delays.batch_decoder import BatchDecoder
 from penstock.log.epochs import NO_EPOCH
 from penstock.log.log import Log
 from penstock.records.batch import BatchHeader
@@ -12,55 +12,55 @@ from penstock.records.columns import Columns
 from penstock.records.delayed import delayed_mask, is_delivery
 from penstock.records.layout import Buffer
 
-MARKS_MAX: Final = 1 << 17
-"""Then the older half is forgotten: whoever reads that again has batches opened again."""
+REMEMBERED_MAX: Final = 1 << 17
+"""Batches remembered; beyond that the older half is dropped, and those batches are decoded again when read."""
 
 
-class Marks:
-    """Of one replica. What is known goes from one offset to another; when the log was cut, all is forgotten."""
+class DelayedBatches:
+    """The batches with delayed records in one range of a replica's log. Cleared when the log is truncated."""
 
-    def __init__(self, large: LargeBatches | None = None) -> None:
-        self._large = large or LargeBatches()
-        self._marked = array("q")
+    def __init__(self, decoder: BatchDecoder | None = None) -> None:
+        self._decoder = decoder or BatchDecoder()
+        self._base_offsets = array("q")
         """Base offsets of batches with delayed records."""
         self._from = self._to = -1
         self._epoch = NO_EPOCH
 
     def check(self, log: Log) -> None:
-        """Call before a series of questions about a log."""
+        """Clears the marks if the log was truncated. Call before a series of `of_batch` calls."""
         if self._to > log.end_offset or (self._to > 0 and log.epochs.at(self._to - 1) != self._epoch):
             self._from = self._to = -1
-            del self._marked[:]
+            del self._base_offsets[:]
 
     def of_batch(self, batch: Buffer, header: BatchHeader, log: Log) -> "Columns | bool":
-        """Whether a batch has delayed records; its columns, where they had to be decoded to know it.
+        """Returns whether a batch has delayed records; its columns if they had to be decoded.
 
         Raises ColdRead if a thread has to decode it first.
         """
         if header.is_control or not header.count or is_delivery(header):
-            self._extend(header, log, is_marked=False)
+            self._extend(header, log, is_delayed=False)
             return False
         if self._from <= header.base_offset and header.next_offset <= self._to:
-            at = bisect_left(self._marked, header.base_offset)
-            return at < len(self._marked) and self._marked[at] == header.base_offset
+            at = bisect_left(self._base_offsets, header.base_offset)
+            return at < len(self._base_offsets) and self._base_offsets[at] == header.base_offset
         columns = self.decode(batch, header, log)
-        is_marked = 1 in delayed_mask(columns)
-        self._extend(header, log, is_marked=is_marked)
-        return columns if is_marked else False
+        is_delayed = 1 in delayed_mask(columns)
+        self._extend(header, log, is_delayed=is_delayed)
+        return columns if is_delayed else False
 
     def decode(self, batch: Buffer, header: BatchHeader, log: Log) -> Columns:
         """Returns the columns of a batch. Raises ColdRead if a thread has to decode it first."""
-        return self._large.decode(batch, header, log)
+        return self._decoder.decode(batch, header, log)
 
-    def _extend(self, header: BatchHeader, log: Log, *, is_marked: bool) -> None:
+    def _extend(self, header: BatchHeader, log: Log, *, is_delayed: bool) -> None:
         if self._to < 0:
             self._from = self._to = header.base_offset
         if header.base_offset != self._to:
             return
         self._to = header.next_offset
         self._epoch = log.epochs.at(self._to - 1)
-        if is_marked:
-            self._marked.append(header.base_offset)
-            if len(self._marked) > MARKS_MAX:
-                del self._marked[: MARKS_MAX // 2]
-                self._from = self._marked[0]
+        if is_delayed:
+            self._base_offsets.append(header.base_offset)
+            if len(self._base_offsets) > REMEMBERED_MAX:
+                del self._base_offsets[: REMEMBERED_MAX // 2]
+                self._from = self._base_offsets[0]

@@ -1,7 +1,8 @@
-"""The delayed messages of one partition that this broker leads: copied, delivered, cancelled, listed.
+"""The delayed messages of one partition led by this broker: copies, delivers, cancels and lists them.
 
-The order in which it begins matters. First it is found out, from the topic itself, what the leader before delivered
-and did not note; that is noted; only then are messages copied and delivered. See delays/machine.py for why.
+The order at the start matters. First it finds, in the topic itself, messages that the previous leader delivered
+without recording it; then it records them; only then are messages copied and delivered. See delays/machine.py for the
+reason.
 """
 
 import asyncio
@@ -10,11 +11,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Final
 
-from penstock.broker.delays.companion_reader import Keeping, KeptMessage
+from penstock.broker.delays.companion_reader import CompanionReader, PendingMessage
 from penstock.broker.delays.copier import Copier
 from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.visibility_filter import VisibilityFilter
-from penstock.delays.commands import Began, Begin, Cancel, Copy, Deliver, Fired, GiveBack, Rewind, Take
+from penstock.delays.commands import Began, Begin, Cancel, ConfirmDelivered, Copy, Deliver, Release, Rewind, Take
 from penstock.delays.entries import Entry, hash_of
 from penstock.delays.machine import UNKNOWN, DelayMachine
 from penstock.foundation.clock import Clock, Timer
@@ -23,31 +24,31 @@ from penstock.log.disk import ColdRead
 from penstock.records.batch import batches
 from penstock.records.build import build_rows
 from penstock.records.columns import decode_columns
-from penstock.records.delayed import DELIVERED_SEQUENCE, delivered_offsets, is_delivery, to_deliver
+from penstock.records.delayed import DELIVERED_SEQUENCE, delivered_offsets, is_delivery, make_delivery_row
 from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
 
 logger = logging.getLogger(__name__)
 
 TAKE_MAX: Final = 1000
-"""Messages that are delivered together."""
+"""Messages delivered together."""
 BATCH_BYTES_MAX: Final = 256 << 10
 SCAN_BYTES: Final = 1 << 20
-REST_MS: Final = 5
-"""Between two deliveries: what is due meanwhile goes into one batch."""
-LOOK_MS: Final = 500
-"""How often it is looked what time it is, whatever is due when: the clock may have been set."""
+PAUSE_MS: Final = 5
+"""Pause between two deliveries: messages that are due meanwhile are delivered in one batch."""
+TICK_MS: Final = 500
+"""How often the clock is checked even if nothing is due, because it may be stepped."""
 RETRY_MS: Final = 500
-NOTE_MS: Final = 10_000
-"""How often it is noted how far the topic was looked at, if nothing else is noted."""
+PROGRESS_MS: Final = 10_000
+"""How often the scan position of the topic is persisted if nothing else is."""
 
-NOTHING_FOUND: Final = Fired((), 0)
+NOTHING_FOUND: Final = ConfirmDelivered((), 0)
 
 TakeReply = Callable[[Any], None]
 
 
 class DelayPartition:
-    """Made when the partition's machine has read everything back, closed when another broker leads."""
+    """Created when the partition's state machine has loaded its log; closed when another broker becomes leader."""
 
     def __init__(
         self,
@@ -69,16 +70,16 @@ class DelayPartition:
         self._timer = timer
         self._threads = threads
         self._stats = stats
-        self._keeping = Keeping(runtime.partition)
-        self._copier = Copier(partition, self.machine, visibility.marks, clock)
+        self._companion_reader = CompanionReader(runtime.partition)
+        self._copier = Copier(partition, self.machine, visibility.delayed_batches, clock)
         self._stops: dict[str, Callable[[], None]] = {}
-        """What takes back each timer that is set."""
+        """Cancels each timer, by name."""
         self._ticket: int | None = None
         self._is_delivering = False
-        self._noted_ms = clock.monotonic_s() * 1000
+        self._progress_ms = clock.monotonic_s() * 1000
         self.is_closed = False
         self.is_ready = False
-        """Whether all is known that was delivered: until then nobody can be told what waits."""
+        """Whether all earlier deliveries are known; until then the pending messages cannot be listed or cancelled."""
 
     def close(self) -> None:
         self.is_closed = True
@@ -89,49 +90,49 @@ class DelayPartition:
             stop()
 
     @property
-    def _is_here(self) -> bool:
+    def _is_leader(self) -> bool:
         return not self.is_closed and self.partition.is_online and self.partition.is_leader
 
-    def _later(self, name: str, wait_ms: float, action: Callable[[], None]) -> None:
-        """At most one of a name: a new one takes its place."""
+    def _set_timer(self, name: str, wait_ms: float, action: Callable[[], None]) -> None:
+        """Sets a timer; replaces an earlier one of the same name."""
         stop = self._stops.pop(name, None)
         if stop is not None:
             stop()
 
         def run() -> None:
             self._stops.pop(name, None)
-            if self._is_here:
+            if self._is_leader:
                 action()
 
         self._stops[name] = self._timer(max(0.0, wait_ms) / 1000, run)
 
     def _warm(self, cold: ColdRead, then: Callable[[], None]) -> None:
-        """Have something read from the device on a thread, and go on."""
+        """Reads cold data on a thread, then calls `then`."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
         def done(warmed: "asyncio.Future[None]") -> None:
-            if warmed.cancelled() or not self._is_here:
+            if warmed.cancelled() or not self._is_leader:
                 return
             if warmed.exception() is not None:
                 logger.warning("delays_not_read partition=%s reason=%r", self.partition.name, str(warmed.exception()))
-            self._later("warm", 0 if warmed.exception() is None else RETRY_MS, then)
+            self._set_timer("warm", 0 if warmed.exception() is None else RETRY_MS, then)
 
         future.add_done_callback(done)
 
-    # -- taking over
+    # -- starting
 
     def start(self) -> None:
         end = self.partition.log.end_offset
         if self.machine.since == UNKNOWN:
             self._begin(None, end, NOTHING_FOUND)
         elif self.machine.copied_to > end:
-            logger.warning("delays_taken_back partition=%s end=%d", self.partition.name, end)
+            logger.warning("delays_truncated partition=%s end=%d", self.partition.name, end)
             self.runtime.submit(Rewind(end), lambda reply: self._scan(self.machine.scan_from, end, NOTHING_FOUND))
         else:
             self._scan(self.machine.scan_from, end, NOTHING_FOUND)
 
-    def _scan(self, at: int, end: int, found: Fired) -> None:
-        """Find what was delivered before and not noted, a piece at a time; then note it."""
+    def _scan(self, at: int, end: int, found: ConfirmDelivered) -> None:
+        """Finds deliveries that were not recorded, one piece of the topic at a time; then records them."""
         log = self.partition.log
         at = max(at, log.start_offset)
         if at < end:
@@ -141,37 +142,37 @@ class DelayPartition:
                 self._warm(cold, lambda: self._scan(at, end, found))
                 return
             view, before = memoryview(data), at
-            for place, header in batches(data):
+            for position, header in batches(data):
                 if is_delivery(header):
-                    columns = decode_columns(view[place : place + header.size_bytes])
-                    found = Fired((*found.offsets, *delivered_offsets(columns)), header.base_offset)
+                    columns = decode_columns(view[position : position + header.size_bytes])
+                    found = ConfirmDelivered((*found.offsets, *delivered_offsets(columns)), header.base_offset)
                 at = header.next_offset
             if at > before:
-                self._later("scan", 0, lambda: self._scan(at, end, found))
+                self._set_timer("scan", 0, lambda: self._scan(at, end, found))
                 return
-        self.partition.when_committed(end, lambda: self._note_found(end, found))
+        self.partition.when_committed(end, lambda: self._confirm_found(end, found))
 
-    def _note_found(self, end: int, found: Fired) -> None:
-        if not self._is_here or not self.partition.has_committed(end):
+    def _confirm_found(self, end: int, found: ConfirmDelivered) -> None:
+        if not self._is_leader or not self.partition.has_committed(end):
             return
         if any(self.machine.pending.find(offset) is not None for offset in found.offsets):
             self.runtime.submit(found, lambda reply: self._begin(reply, end, found))
         else:
             self._begin(None, end, found)
 
-    def _begin(self, reply: Any, end: int, found: Fired) -> None:
+    def _begin(self, reply: Any, end: int, found: ConfirmDelivered) -> None:
         if isinstance(reply, PenstockError):
-            self._later("scan", RETRY_MS, lambda: self._note_found(end, found))
-        elif self._is_here:
+            self._set_timer("scan", RETRY_MS, lambda: self._confirm_found(end, found))
+        elif self._is_leader:
             self.runtime.submit(Begin(self.partition.log.end_offset), self._on_begun)
 
     def _on_begun(self, reply: Any) -> None:
         if isinstance(reply, PenstockError):
-            self._later("begin", RETRY_MS, lambda: self._begin(None, 0, NOTHING_FOUND))
+            self._set_timer("begin", RETRY_MS, lambda: self._begin(None, 0, NOTHING_FOUND))
 
     def perform(self, effect: Any) -> None:
-        """What the machine wants done, now that it is committed."""
-        if not self._is_here:
+        """Performs an effect of the state machine, once committed."""
+        if not self._is_leader:
             return
         if isinstance(effect, Began):
             self.is_ready = True
@@ -184,9 +185,9 @@ class DelayPartition:
     # -- copying
 
     def _copy(self) -> None:
-        """All that is committed and not copied yet, a piece at a time; then wait for more."""
+        """Copies all committed messages that are not copied yet, one piece at a time; then waits for more."""
         if self._ticket is None:
-            self._ticket = self.partition.watch(self._on_news)
+            self._ticket = self.partition.watch(self._on_growth)
         try:
             commands = self._copier.next()
         except ColdRead as cold:
@@ -196,36 +197,36 @@ class DelayPartition:
             self.runtime.submit(command, self._ignore)
             if self.machine.copied_to < command.copied_to:  # it could not be persisted
                 self._copier.rewind()
-                self._later("copy", RETRY_MS, self._copy)
+                self._set_timer("copy", RETRY_MS, self._copy)
                 return
         if commands:
             self._tick()
         if self._copier.has_more:
-            self._later("copy", 0, self._copy)
+            self._set_timer("copy", 0, self._copy)
 
-    def _on_news(self) -> None:
+    def _on_growth(self) -> None:
         self._ticket = None
-        if self._is_here:
+        if self._is_leader:
             self._copier.note_growth()
-            # Not at once: what else arrives in this turn of the loop comes along.
-            self._later("copy", 0, self._copy)
+            # On the next turn of the loop, so that all records of this turn are copied together.
+            self._set_timer("copy", 0, self._copy)
 
-    def _note_progress(self) -> None:
-        """So that retention goes on at followers, and whoever takes over need not look at the topic from long ago."""
+    def _persist_progress(self) -> None:
+        """Persists the scan position, for retention at followers and a shorter scan by the next leader."""
         now_ms = self._clock.monotonic_s() * 1000
-        if now_ms - self._noted_ms < NOTE_MS:
+        if now_ms - self._progress_ms < PROGRESS_MS:
             return
-        self._noted_ms = now_ms
-        if self._copier.looked_to > self.machine.copied_to:
-            self.runtime.submit(Copy((), self._copier.looked_to), self._ignore)
+        self._progress_ms = now_ms
+        if self._copier.scanned_to > self.machine.copied_to:
+            self.runtime.submit(Copy((), self._copier.scanned_to), self._ignore)
         mark = self.partition.high_watermark
         if mark > self.machine.scan_from:
-            self.runtime.submit(Fired((), mark), self._ignore)
+            self.runtime.submit(ConfirmDelivered((), mark), self._ignore)
 
     # -- delivering
 
     def _tick(self) -> None:
-        """Have delivered what is due."""
+        """Delivers the messages that are due."""
         if self._is_delivering:
             return
         now_ms, due_ms = self._clock.now_ms(), self.machine.pending.next_due_ms
@@ -233,31 +234,31 @@ class DelayPartition:
             self._is_delivering = True
             self.runtime.submit(Take(now_ms, TAKE_MAX), self._on_taken)
             return
-        self._note_progress()
-        self._later("tick", LOOK_MS if due_ms is None else min(LOOK_MS, due_ms - now_ms), self._tick)
+        self._persist_progress()
+        self._set_timer("tick", TICK_MS if due_ms is None else min(TICK_MS, due_ms - now_ms), self._tick)
 
     def _on_taken(self, reply: Any) -> None:
         if isinstance(reply, PenstockError) or not reply:
-            self._rest(RETRY_MS)
+            self._pause(RETRY_MS)
 
-    def _rest(self, wait_ms: int) -> None:
+    def _pause(self, wait_ms: int) -> None:
         self._is_delivering = False
-        if self._is_here:
-            self._later("tick", wait_ms, self._tick)
+        if self._is_leader:
+            self._set_timer("tick", wait_ms, self._tick)
 
     def _deliver(self, entries: Sequence[Entry]) -> None:
-        """Append what was taken to the topic; when that is committed, note it."""
+        """Appends the messages taken to the topic; records the delivery once it is committed."""
         try:
-            messages = [self._keeping.read(entry) for entry in entries if entry.is_live]
+            messages = [self._companion_reader.read(entry) for entry in entries if entry.is_live]
         except ColdRead as cold:
             self._warm(cold, lambda: self._deliver(entries))
             return
         except PenstockError as error:
-            self._give_back(error)
+            self._release_failed(error)
             return
-        if entries[-1].due_ms > self._clock.now_ms():  # somebody has set the clock back meanwhile
-            self.runtime.submit(GiveBack(), self._ignore)
-            self._rest(REST_MS)
+        if entries[-1].due_ms > self._clock.now_ms():  # the clock was set back meanwhile
+            self.runtime.submit(Release(), self._ignore)
+            self._pause(PAUSE_MS)
             return
         log = self.partition.log
         base, appended, done = log.end_offset, 0, list(entries)
@@ -268,22 +269,22 @@ class DelayPartition:
                 appended += len(batch)
         except PenstockError as error:
             if not appended:
-                self._give_back(error)
+                self._release_failed(error)
                 return
             rank = messages[appended - 1].entry.rank
             done = [entry for entry in entries if entry.rank <= rank]
         end = log.end_offset
         self.partition.when_committed(end, lambda: self._on_delivered(done, base, end))
 
-    def _append(self, messages: Sequence[KeptMessage]) -> None:
+    def _append(self, messages: Sequence[PendingMessage]) -> None:
         now_ms, name = self._clock.now_ms(), self.partition.name
         rows = [
-            to_deliver(
-                message.kept.raw,
+            make_delivery_row(
+                message.stored.raw,
                 topic_id=self.partition.topic_id,
                 partition=name.partition,
                 offset=message.entry.offset,
-                timestamp_ms=message.kept.timestamp_ms,
+                timestamp_ms=message.stored.timestamp_ms,
                 due_ms=message.entry.due_ms,
             )
             for message in messages
@@ -291,76 +292,74 @@ class DelayPartition:
         batch = build_rows(rows, now_ms, base_sequence=DELIVERED_SEQUENCE)
         self.partition.append_own(batch, now_ms, any_size=True)
 
-    def _give_back(self, error: PenstockError) -> None:
+    def _release_failed(self, error: PenstockError) -> None:
         logger.warning("delayed_not_delivered partition=%s reason=%r", self.partition.name, str(error))
-        self.runtime.submit(GiveBack(), self._ignore)
-        self._rest(RETRY_MS)
+        self.runtime.submit(Release(), self._ignore)
+        self._pause(RETRY_MS)
 
     def _on_delivered(self, done: Sequence[Entry], base: int, end: int) -> None:
-        """They are committed, or this broker leads no more: then whoever does finds them."""
-        if not self._is_here or not self.partition.has_committed(end):
+        """Confirms the delivery if it is committed; after failover, the next leader finds it in the topic."""
+        if not self._is_leader or not self.partition.has_committed(end):
             return
         now_ms = self._clock.now_ms()
         for entry in done:
             if entry.is_live:
                 self._stats.delivered(now_ms - entry.due_ms)
-        self._note_delivered(Fired(tuple(entry.offset for entry in done), base))
+        self._confirm_delivered(ConfirmDelivered(tuple(entry.offset for entry in done), base))
 
-    def _note_delivered(self, fired: Fired) -> None:
+    def _confirm_delivered(self, confirmed: ConfirmDelivered) -> None:
         before = self.machine.in_flight
-        self.runtime.submit(fired, self._ignore)
-        if self.machine.in_flight == before:  # it could not be persisted: they are in the topic all the same
-            self._later("note", RETRY_MS, lambda: self._note_delivered(fired))
+        self.runtime.submit(confirmed, self._ignore)
+        if self.machine.in_flight == before:  # it could not be persisted, but the messages are in the topic
+            self._set_timer("note", RETRY_MS, lambda: self._confirm_delivered(confirmed))
             return
         if self.machine.in_flight:
-            self.runtime.submit(GiveBack(), self._ignore)
-        self._rest(REST_MS)
+            self.runtime.submit(Release(), self._ignore)
+        self._pause(PAUSE_MS)
 
-    # -- what people ask for
+    # -- requests
 
     def cancel(self, offsets: Sequence[int], then: TakeReply) -> None:
-        """Whether each waited until now, when that is committed: a dict by offset, or an error."""
+        """Cancels messages; replies, once committed, with a dict from offset to whether it was pending."""
 
         def on_cancelled(reply: Any) -> None:
             if not isinstance(reply, PenstockError):
                 self._stats.cancelled += sum(reply.values())
             then(reply)
 
-        if not self.is_ready:  # what is in the topic already may not be noted yet
-            then(
-                CoordinatorLoadInProgress(f"delayed messages of {self.partition.name} are being read back; try again")
-            )
+        if not self.is_ready:  # deliveries in the topic may not be recorded yet
+            then(CoordinatorLoadInProgress(f"delayed messages of {self.partition.name} are still loading; try again"))
             return
         self.runtime.submit(Cancel(tuple(offsets)), on_cancelled)
 
     async def find_key(self, key: bytes) -> list[int]:
-        """The offsets of messages with a key that wait. Of very many this takes a while: others have their turns."""
+        """Returns the offsets of pending messages with a key. Yields to the event loop between pieces."""
         found: list[int] = []
         for entries in self.machine.pending.with_hash(hash_of(key)):
             found += [entry.offset for entry in entries if (await self.read(entry)).key == key]
             await asyncio.sleep(0)
         return found
 
-    async def read(self, entry: Entry) -> KeptMessage:
-        """A message that waits."""
+    async def read(self, entry: Entry) -> PendingMessage:
+        """Returns a pending message. Waits for the disk."""
         while True:
             try:
-                return self._keeping.read(entry)
+                return self._companion_reader.read(entry)
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
     @staticmethod
     def _ignore(reply: Any) -> None:
-        """What became of it is seen from the machine."""
+        """The state machine shows whether the command took effect."""
 
 
-def _in_batches(messages: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
-    found: list[list[KeptMessage]] = []
+def _in_batches(messages: Sequence[PendingMessage]) -> list[list[PendingMessage]]:
+    found: list[list[PendingMessage]] = []
     size = BATCH_BYTES_MAX
     for message in messages:
-        if size + len(message.kept.raw) > BATCH_BYTES_MAX:
+        if size + len(message.stored.raw) > BATCH_BYTES_MAX:
             found.append([])
             size = 0
         found[-1].append(message)
-        size += len(message.kept.raw)
+        size += len(message.stored.raw)
     return found

@@ -1,4 +1,4 @@
-"""Topics whose messages are delayed: their replicas hidden, and their machines run where they are led."""
+"""Partitions with delayed messages: filters their reads and runs their state machines where they are led."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -6,14 +6,15 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final
 
-from penstock.broker.delays.batch_decoder import LargeBatches
+from penstock.broker.delays.batch_decoder import BatchDecoder
 from penstock.broker.delays.partition import DelayPartition
 from penstock.broker.delays.stats import DelayStats
 from penstock.broker.delays.visibility_filter import VisibilityFilter
-from penstock.cluster.image import ClusterImage, Place, Topic
+from penstock.cluster.image import ClusterImage, Topic
 from penstock.delays.machine import DelayMachine
-from penstock.delays.run_storage import Shelf
+from penstock.delays.run_storage import RunStorage
 from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.ids import TopicIdPartition
 from penstock.log.setting_table import DELAYED_MESSAGES, DELIVERY_DELAY_MS
 from penstock.log.settings import LogSettings, delays_messages
 from penstock.replication.companions import CompanionRuntimes
@@ -25,14 +26,14 @@ logger = logging.getLogger(__name__)
 
 
 class DelayPartitions:
-    """One DelayPartition for each partition that is led here and has read its waiting messages back."""
+    """One DelayPartition for each partition led by this broker whose pending messages are loaded."""
 
     def __init__(
         self,
         *,
         partitions: Partitions,
         settings_of: Callable[[Topic], LogSettings],
-        make_shelf: Callable[[], Shelf],
+        make_storage: Callable[[], RunStorage],
         clock: Clock,
         timer: Timer,
         threads: Executor,
@@ -42,16 +43,16 @@ class DelayPartitions:
         self._clock = clock
         self._timer = timer
         self._threads = threads
-        self._large = LargeBatches()
+        self._decoder = BatchDecoder()
         self.stats: Final = DelayStats()
-        self.by_place: Final[dict[Place, DelayPartition]] = {}
-        self._names: dict[Place, str] = {}
+        self.by_tp: Final[dict[TopicIdPartition, DelayPartition]] = {}
+        self._names: dict[TopicIdPartition, str] = {}
         self._topics: Mapping[bytes, Topic] = {}
         self._delayed: list[Topic] = []
-        """Those of the topics that may delay messages."""
-        self._filtered: dict[Place, Partition] = {}
+        """The topics that may delay messages."""
+        self._filtered: dict[TopicIdPartition, Partition] = {}
         self.runtimes: Final = CompanionRuntimes(
-            make=lambda partition: DelayMachine(make_shelf()),
+            make=lambda partition: DelayMachine(make_storage()),
             partitions=partitions,
             clock=clock,
             timer=timer,
@@ -63,15 +64,15 @@ class DelayPartitions:
         )
 
     def __iter__(self) -> Iterator[DelayPartition]:
-        yield from list(self.by_place.values())
+        yield from list(self.by_tp.values())
 
     def find(self, topic_id: bytes, number: int) -> DelayPartition | None:
-        """A partition that is led here and ready."""
-        found = self.by_place.get(Place(topic_id, number))
+        """Returns a partition that is led here and ready, or None."""
+        found = self.by_tp.get(TopicIdPartition(topic_id, number))
         return found if found is not None and found.partition.is_online else None
 
     def apply(self, image: ClusterImage) -> None:
-        """Call after the partitions have followed the image."""
+        """Call after the partitions have applied the metadata image."""
         if image.topics is not self._topics:
             self._topics = image.topics
             self._delayed = [
@@ -79,48 +80,48 @@ class DelayPartitions:
                 for topic in image.topics.values()
                 if DELAYED_MESSAGES in topic.configs or DELIVERY_DELAY_MS in topic.configs
             ]
-        wanted: dict[Place, tuple[Partition, Topic]] = {}
+        wanted: dict[TopicIdPartition, tuple[Partition, Topic]] = {}
         for topic in self._delayed:
             for partition in self._partitions.replicas.get(topic.topic_id, {}).values():
-                wanted[partition.place] = partition, topic
-        for place, known in list(self._filtered.items()):
-            if place not in wanted or wanted[place][0] is not known:
-                del self._filtered[place]
+                wanted[partition.tp] = partition, topic
+        for tp, known in list(self._filtered.items()):
+            if tp not in wanted or wanted[tp][0] is not known:
+                del self._filtered[tp]
                 if known.visibility is not None:
                     known.visibility.close()
                     known.visibility = None
         for partition, topic in wanted.values():
-            self.hide(topic, partition)
+            self.install_filter(topic, partition)
         self.runtimes.apply(image)
 
-    def hide(self, topic: Topic, partition: Partition) -> None:
-        """Hide from readers of a replica what its topic delays. Call it before the replica is found."""
+    def install_filter(self, topic: Topic, partition: Partition) -> None:
+        """Installs the visibility filter of a replica with delayed messages. Call it before the replica is read."""
         if DELAYED_MESSAGES not in topic.configs and DELIVERY_DELAY_MS not in topic.configs:
             return
         if partition.visibility is None:
-            place = partition.place
-            before = self._filtered.get(place)
+            tp = partition.tp
+            before = self._filtered.get(tp)
             if before is not None and before.visibility is not None:
                 before.visibility.close()
             partition.visibility = VisibilityFilter(
-                partition, partial(self.machine, place), self._clock, self._timer, self._large
+                partition, partial(self.machine, tp), self._clock, self._timer, self._decoder
             )
-            self._filtered[place] = partition
+            self._filtered[tp] = partition
         partition.visibility.configure(self._settings_of(topic))
 
-    def machine(self, place: Place) -> DelayMachine | None:
-        """Who knows which messages of a replica wait, whether it decides or stands by."""
-        runtime = self.runtimes.at(place)
+    def machine(self, tp: TopicIdPartition) -> DelayMachine | None:
+        """Returns the delay state machine of a replica, on a leader or a follower; None if it is not loaded."""
+        runtime = self.runtimes.at(tp)
         machine = runtime.machine if runtime is not None else None
         return machine if isinstance(machine, DelayMachine) else None
 
-    def _on_ready(self, place: Place, runtime: StateRuntime) -> None:
-        partition = self._partitions.by_id.get(place.topic_id, {}).get(place.number)
+    def _on_ready(self, tp: TopicIdPartition, runtime: StateRuntime) -> None:
+        partition = self._partitions.by_id.get(tp.topic_id, {}).get(tp.partition)
         if partition is None or partition.companion is not runtime.partition or not partition.is_online:
             return
         visibility = partition.visibility
         assert isinstance(visibility, VisibilityFilter)
-        found = self.by_place[place] = DelayPartition(
+        found = self.by_tp[tp] = DelayPartition(
             partition=partition,
             runtime=runtime,
             visibility=visibility,
@@ -129,22 +130,22 @@ class DelayPartitions:
             threads=self._threads,
             stats=self.stats,
         )
-        self._names[place] = str(partition.name)
+        self._names[tp] = str(partition.name)
         logger.info("delays_ready partition=%s pending=%d", partition.name, found.machine.pending_count)
         found.start()
 
-    def _on_gone(self, place: Place, runtime: StateRuntime) -> None:
-        found = self.by_place.get(place)
+    def _on_gone(self, tp: TopicIdPartition, runtime: StateRuntime) -> None:
+        found = self.by_tp.get(tp)
         if found is not None and found.runtime is runtime:
-            del self.by_place[place]
-            name = self._names.pop(place)
-            if place.topic_id not in self._topics and found.machine.pending_count:
+            del self.by_tp[tp]
+            name = self._names.pop(tp)
+            if tp.topic_id not in self._topics and found.machine.pending_count:
                 count = found.machine.pending_count
                 logger.warning("delayed_messages_dropped partition=%s count=%d reason='topic deleted'", name, count)
             found.close()
 
-    def _perform(self, place: Place, effect: Any) -> None:
-        found = self.by_place.get(place)
+    def _perform(self, tp: TopicIdPartition, effect: Any) -> None:
+        found = self.by_tp.get(tp)
         if found is not None:
             found.perform(effect)
 

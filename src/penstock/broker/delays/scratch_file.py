@@ -1,4 +1,4 @@
-"""A shelf in a file that has no name: what lies there is made again from the log at every start."""
+"""An unlinked scratch file that stores sorted runs of delayed entries; rebuilt from the log at every start."""
 
 import logging
 import os
@@ -7,29 +7,29 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from penstock.delays.run_storage import MemoryShelf
+from penstock.delays.run_storage import MemoryRunStorage
 
 logger = logging.getLogger(__name__)
 
 SLOT_BYTES: Final = 2 << 20
-"""A block's place in the file, so that places of blocks that are gone can be used again."""
+"""The size of a block's slot in the file, so that the slots of dropped blocks can be reused."""
 IN_MEMORY: Final = 1 << 40
-"""Numbers from here on are of blocks that the disk had no room for."""
+"""Numbers from here on belong to blocks kept in memory because the disk was full."""
 
 
-class ScratchShelf:
-    """Blocks of up to SLOT_BYTES. The file is made with the first of them, and gone with the process."""
+class ScratchFile:
+    """Stores blocks of up to SLOT_BYTES. The file is created with the first block and disappears with the process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._fd = -1
         self._free: list[int] = []
         self._slots = count()
-        self._spare = MemoryShelf()
+        self._spare = MemoryRunStorage()
 
     def put(self, data: bytes | bytearray) -> int:
         if len(data) > SLOT_BYTES:
-            raise ValueError(f"a block of {len(data)} bytes; at most {SLOT_BYTES} are kept")
+            raise ValueError(f"a block of {len(data)} bytes is too large; at most {SLOT_BYTES} bytes are allowed")
         slot = self._free.pop() if self._free else next(self._slots)
         try:
             if self._fd < 0:
@@ -37,7 +37,7 @@ class ScratchShelf:
             written = 0
             while written < len(data):
                 written += os.pwrite(self._fd, memoryview(data)[written:], slot * SLOT_BYTES + written)
-        except OSError as error:  # no reason to lose a message: memory is taken instead
+        except OSError as error:  # keep the block in memory instead
             logger.warning("delays_not_spilled folder=%s reason=%r", self._folder, str(error))
             self._free.append(slot)
             return IN_MEMORY + self._spare.put(data)
@@ -70,4 +70,4 @@ class ScratchShelf:
         if fd >= 0:
             os.close(fd)
 
-    __del__ = close  # whoever is replaced by another machine just lets go
+    __del__ = close  # a state machine that is replaced is not closed

@@ -1,4 +1,4 @@
-"""What was delivered and cancelled here, and how late it was."""
+"""Counts delayed messages delivered and cancelled by this broker, and how late they were delivered."""
 
 from typing import Final
 
@@ -6,14 +6,14 @@ BOUNDS_MS: Final = (10, 25, 50, 100, 250, 500, 1000, 5000, 60_000)
 
 
 class DelayStats:
-    """Counted since the process began."""
+    """Counters since the process started."""
 
     def __init__(self) -> None:
         self.cancelled = 0
         self.count = 0
         self.late_ms = 0
         self.buckets = [0] * (len(BOUNDS_MS) + 1)
-        """Messages that were as late as each of BOUNDS_MS at most, and those that were later."""
+        """Messages that were at most as late as each of BOUNDS_MS, and those that were later."""
 
     def delivered(self, late_ms: int) -> None:
         self.count += 1

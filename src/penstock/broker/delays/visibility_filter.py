@@ -1,11 +1,11 @@
-"""What consumers do not see of a replica: delayed records, and what is held back for a while. Followers see all."""
+"""Hides delayed records and topic-delayed records from consumers of a replica; followers see all records."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from penstock.broker.delays.batch_decoder import LargeBatches
-from penstock.broker.delays.delayed_batches import Marks
-from penstock.broker.delays.topic_delay import Holding
+from penstock.broker.delays.batch_decoder import BatchDecoder
+from penstock.broker.delays.delayed_batches import DelayedBatches
+from penstock.broker.delays.topic_delay import TopicDelay
 from penstock.delays.machine import UNKNOWN, DelayMachine
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.settings import LONG_MAX
@@ -21,22 +21,22 @@ from penstock.replication.partition import Partition
 
 READ_BYTES_MAX: Final = 4 << 20
 OPEN_BYTES_MAX: Final = 1 << 20
-"""Of batches that are opened for one answer, decompressed: more would hold the event loop for too long."""
+"""Decompressed bytes of batches decoded for one response: more would block the event loop too long."""
 _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
 
 
-class Seen(NamedTuple):
-    """What a consumer is sent."""
+class VisibleRecords(NamedTuple):
+    """The records that a consumer is sent."""
 
     records: Buffer
     high_watermark: int
     last_stable_offset: int
     is_changed: bool
-    """Whether records were left out: then what was aborted was, too."""
+    """Whether records were filtered out; aborted records then were, too."""
 
 
 class VisibilityFilter:
-    """Of one replica, led here or not. `machine_of`: who knows since when records are delayed."""
+    """Filters reads of one replica, leader or follower. `machine_of`: returns its delay state machine, or None."""
 
     def __init__(
         self,
@@ -44,41 +44,41 @@ class VisibilityFilter:
         machine_of: Callable[[], DelayMachine | None],
         clock: Clock,
         timer: Timer,
-        large: LargeBatches | None = None,
+        decoder: BatchDecoder | None = None,
     ) -> None:
         self._partition = partition
         self._machine_of = machine_of
         self._clock = clock
         self._timer = timer
-        self.marks: Final = Marks(large)
-        self._holding: Holding | None = None
-        self._kept_to = 0
+        self.delayed_batches: Final = DelayedBatches(decoder)
+        self._topic_delay: TopicDelay | None = None
+        self._copied_to = 0
         self.may_delay = False
-        """Whether delayed records may be taken in: it is committed that they are held back."""
+        """Whether delayed records may be accepted: the start of the delay is committed."""
 
     def configure(self, settings: LogSettings) -> None:
-        """The topic's settings may have changed."""
+        """Applies the topic's current settings."""
         delay_ms = settings.delivery_delay_ms
-        if self._holding is not None and not delay_ms:
-            self._holding.close()
-            self._holding = None
+        if self._topic_delay is not None and not delay_ms:
+            self._topic_delay.close()
+            self._topic_delay = None
             self._partition.tell_readers()
-        elif self._holding is not None:
-            self._holding.delay_ms = delay_ms
+        elif self._topic_delay is not None:
+            self._topic_delay.delay_ms = delay_ms
         elif delay_ms and self._partition.is_online:
-            self._holding = Holding(self._partition, delay_ms, self._clock, self._timer)
+            self._topic_delay = TopicDelay(self._partition, delay_ms, self._clock, self._timer)
 
     def close(self) -> None:
-        if self._holding is not None:
-            self._holding.close()
+        if self._topic_delay is not None:
+            self._topic_delay.close()
 
     def visible_to(self, limit: int) -> int:
-        """The end of the log, as consumers know it."""
-        return limit if self._holding is None else self._holding.visible_to(limit)
+        """Returns the high watermark, or another `limit`, as consumers see it."""
+        return limit if self._topic_delay is None else self._topic_delay.visible_to(limit)
 
     @property
     def keep_from(self) -> int:
-        """Retention may take what is below: no message is in there that consumers are yet to see from here."""
+        """The offset below which retention may delete: no message below it is still to be shown to consumers."""
         visible = self.visible_to(LONG_MAX)
         if not self._partition.log.settings.delayed:
             return visible
@@ -86,10 +86,10 @@ class VisibilityFilter:
         if machine is None or companion is None or machine.since == UNKNOWN:
             return 0
         if not companion.is_leader or companion.high_watermark >= companion.log.end_offset:
-            self._kept_to = machine.copied_to  # which is committed, as all is that was decided
-        return min(self._kept_to, visible)
+            self._copied_to = machine.copied_to  # committed, as all decisions are
+        return min(self._copied_to, visible)
 
-    def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> Seen:
+    def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> VisibleRecords:
         """As Partition.read. Raises ColdRead and OffsetOutOfRange."""
         partition = self._partition
         log = partition.log
@@ -98,17 +98,17 @@ class VisibilityFilter:
         limit = last_stable if stable else mark
         data = log.read(offset, min(max_bytes, READ_BYTES_MAX), limit, blocking=blocking, force=force)
         if not data or not log.settings.delayed:
-            return Seen(data, mark, last_stable, False)
+            return VisibleRecords(data, mark, last_stable, False)
         machine = self._machine_of()
         if machine is None or machine.since == UNKNOWN:
-            return Seen(b"", mark, last_stable, False)  # soon it is known; until then nothing may be shown
-        hidden = self._hide(data, offset, machine.since, log, stable)
-        return Seen(data if hidden is None else hidden, mark, last_stable, hidden is not None)
+            return VisibleRecords(b"", mark, last_stable, False)  # not loaded yet; until then nothing may be shown
+        filtered = self._remove_delayed(data, offset, machine.since, log, stable)
+        return VisibleRecords(data if filtered is None else filtered, mark, last_stable, filtered is not None)
 
-    def _hide(self, data: Buffer, offset: int, since: int, log: Log, stable: bool) -> Buffer | None:
-        """What is left of batches without their delayed records; None if they have none. Raises ColdRead."""
+    def _remove_delayed(self, data: Buffer, offset: int, since: int, log: Log, stable: bool) -> Buffer | None:
+        """Returns the batches without their delayed records; None if they have none. Raises ColdRead."""
         view = memoryview(data)
-        self.marks.check(log)
+        self.delayed_batches.check(log)
         opened: dict[int, Columns] = {}
         end, opened_bytes, is_cut = offset, 0, False
         for at, header in batches(data):
@@ -118,14 +118,16 @@ class VisibilityFilter:
             if header.next_offset > since:
                 batch = view[at : at + header.size_bytes]
                 try:
-                    found = self.marks.of_batch(batch, header, log)
+                    found = self.delayed_batches.of_batch(batch, header, log)
                     if found is not False:
-                        opened[at] = found if isinstance(found, Columns) else self.marks.decode(batch, header, log)
+                        opened[at] = (
+                            found if isinstance(found, Columns) else self.delayed_batches.decode(batch, header, log)
+                        )
                         opened_bytes += len(opened[at].body)
                 except ColdRead:
                     if end == offset:
                         raise
-                    is_cut = True  # a thread has to decode it: what comes before it can be sent meanwhile
+                    is_cut = True  # a thread has to decode it: send the batches before it meanwhile
                     break
             end = header.next_offset
         if not opened and not is_cut:

@@ -1,10 +1,10 @@
-"""What all express lanes count, until the connection has reported it; see produce_and_fetch.py."""
+"""Request and byte counters of a fast path, until the connection reports them as metrics."""
 
 from penstock.wire.keys import ApiKey
 
 
-class Lane:
-    """Requests of one version of one API, from one connection."""
+class FastPath:
+    """The fast path of one version of one API, on one connection."""
 
     api_key: ApiKey
 
@@ -15,7 +15,7 @@ class Lane:
         self.bytes_out = 0
 
     def take_counts(self, seconds: float) -> tuple[int, float, int, int]:
-        """What was counted since the last time; each request took `seconds`."""
+        """Returns and resets the counters; `seconds` is the time that each request took."""
         taken = self.count, seconds, self.bytes_in, self.bytes_out
         self.count = self.bytes_in = self.bytes_out = 0
         return taken

@@ -1,19 +1,19 @@
-"""The express lane of OffsetCommit: a member commits the same partitions over and over; only the numbers differ.
+"""The fast path of OffsetCommit: repeated commits of the same partitions, where only the offsets differ.
 
-What does not differ is compared as a whole; the offsets and leader epochs between it are handed to the coordinator,
-which checks, persists and applies them as it does any commit (`Recommit`, `StateRuntime.repeat`). What it answers
-with when all is well is always the same. Everything else goes the general way, as in produce_and_fetch.py.
+The constant bytes are compared as a whole; the offsets and leader epochs between them are passed to the coordinator,
+which checks, persists and applies them like any commit (`RepeatedCommit`, `StateRuntime.repeat`). The response to a
+successful commit is always the same. All other requests are decoded, as in produce_and_fetch.py.
 """
 
 import struct
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
-from penstock.broker.fastpath.counters import Lane
+from penstock.broker.fastpath.counters import FastPath
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
-from penstock.groups.offsets.repeated_commit import Recommit
+from penstock.groups.offsets.repeated_commit import RepeatedCommit
 from penstock.replication.runtime import StateRuntime
 from penstock.replication.runtimes import StateRuntimes
 from penstock.wire.codec import encode_bytes
@@ -28,49 +28,49 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from penstock.wire.schema import Buffer, message_of
-from penstock.wire.templates import find_holes
+from penstock.wire.templates import make_template
 
 VERSIONS: Final = range(6, 11)
-"""Those that have leader epochs."""
-SHAPES_MAX: Final = 16
-"""Commits of one connection that are remembered; then all are forgotten and learnt again."""
+"""Versions that have leader epochs."""
+TEMPLATES_MAX: Final = 16
+"""The most commits of one connection that are remembered; then all are dropped and learned again."""
 _HEADER_BYTES: Final = 8  # API key, version, correlation id
 
 
-class _Shape(NamedTuple):
-    """A request with holes, what it asks for, and its answer, which has one: the correlation id."""
+class _CommitTemplate(NamedTuple):
+    """A request with holes, the commit that it stands for, and its response, with a hole for the correlation id."""
 
     unpack: Any  # the bound method of a Struct, as is `pack`
-    fixed: tuple[bytes | int, ...]  # bytes, all of them
+    fixed: tuple[bytes | int, ...]  # all of them bytes
     groups: StateRuntimes
     number: int
-    """Of the coordinator's partition: there may be more of them one day, and then others decide."""
+    """The coordinator's partition: if partitions are added, another coordinator may be responsible."""
     runtime: StateRuntime
-    recommit: Recommit
+    recommit: RepeatedCommit
     pack: Any
     length: int
     answer: bytes
 
 
-class ExpressCommit(Lane):
-    """One version of OffsetCommit."""
+class OffsetCommitFastPath(FastPath):
+    """The fast path of one version of OffsetCommit."""
 
     api_key = ApiKey.OFFSET_COMMIT
 
     def __init__(self, version: int) -> None:
         super().__init__(version)
         self._flexible = version >= message_of(OffsetCommitRequest).flexible_from
-        self._shapes: dict[int, _Shape] = {}
-        """By the size of a frame."""
+        self._templates: dict[int, _CommitTemplate] = {}
+        """By frame size."""
         self._last: Any = None
-        """What the last request said that went the general way, but for its numbers."""
+        """The last request that was decoded, without its offsets and leader epochs."""
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Answer the frame between `at` and `stop`; how many bytes were put to `out`, 0 as for Produce."""
-        shape = self._shapes.get(stop - at)
-        if shape is None:
+        """Answers the frame between `at` and `stop`. Returns the bytes added to `out`; 0 as for Produce."""
+        template = self._templates.get(stop - at)
+        if template is None:
             return 0
-        unpack, fixed, groups, number, runtime, recommit, pack, length, answer = shape
+        unpack, fixed, groups, number, runtime, recommit, pack, length, answer = template
         fields = unpack(data, at + _HEADER_BYTES)
         if fields[::3] != fixed or groups.partition_of(recommit.group_id) != number:
             return 0
@@ -80,10 +80,10 @@ class ExpressCommit(Lane):
         return length + 4
 
     def learn(self, frame: memoryview, request: OffsetCommitRequest, broker: Broker) -> None:
-        """Remember a commit that went the general way, once it has come twice: many come only once."""
-        said = _same_for_all(request)
-        if said != self._last:
-            self._last = said
+        """Remembers a decoded commit when it arrives for the second time: many come only once."""
+        fixed_part = _fixed_part(request)
+        if fixed_part != self._last:
+            self._last = fixed_part
             return
         self._last = None
         try:
@@ -94,21 +94,21 @@ class ExpressCommit(Lane):
             return
         machine = runtime.machine
         assert isinstance(machine, GroupCoordinator)
-        # Whoever asks is of no concern to a commit.
+        # A commit does not depend on the client.
         ask = Ask(body=request, version=self._version, client_id="", client_host="")
-        recommit = Recommit.of(machine, ask, broker.clock.steady_ms())
+        recommit = RepeatedCommit.of(machine, ask, broker.clock.steady_ms())
         start = self._body_at(frame)
         if recommit is None or encode_bytes(request, self._version) != frame[start:]:
-            return  # not allowed, or not written as usual: there may be fields that we do not know
+            return  # refused, or encoded unusually: there may be unknown fields
         head = bytes(frame[_HEADER_BYTES:start])
-        zeros, ones = (head + encode_bytes(_numbered(request, number), self._version) for number in (0, -1))
-        holes = find_holes(zeros, ones, "qi" * recommit.count)
+        zeros, ones = (head + encode_bytes(_with_numbers(request, number), self._version) for number in (0, -1))
+        template = make_template(zeros, ones, "qi" * recommit.count)
         answer = b"".join(response_frame(_response(request), self._version, 0))[8:]
-        if len(self._shapes) >= SHAPES_MAX:
-            self._shapes.clear()
-        self._shapes[len(frame)] = _Shape(
-            holes.layout.unpack_from,
-            holes.fields[::3],
+        if len(self._templates) >= TEMPLATES_MAX:
+            self._templates.clear()
+        self._templates[len(frame)] = _CommitTemplate(
+            template.layout.unpack_from,
+            template.fields[::3],
             broker.groups,
             runtime.partition.name.partition,
             runtime,
@@ -123,8 +123,8 @@ class ExpressCommit(Lane):
         return skip_tags(frame, at) if self._flexible else at
 
 
-def _same_for_all(request: OffsetCommitRequest) -> Any:
-    """What must be the same for a commit to be of the same shape, as far as it ever changes."""
+def _fixed_part(request: OffsetCommitRequest) -> Any:
+    """Returns the fields that must be equal for two commits to have the same template."""
     return (
         request.member_id,
         request.generation_id_or_member_epoch,
@@ -137,8 +137,8 @@ def _same_for_all(request: OffsetCommitRequest) -> Any:
     )
 
 
-def _numbered(request: OffsetCommitRequest, number: int) -> OffsetCommitRequest:
-    """The request with this in the place of all offsets and leader epochs."""
+def _with_numbers(request: OffsetCommitRequest, number: int) -> OffsetCommitRequest:
+    """Returns the request with `number` in place of all offsets and leader epochs."""
     topics = []
     for topic in request.topics:
         partitions = [
@@ -161,7 +161,7 @@ def _numbered(request: OffsetCommitRequest, number: int) -> OffsetCommitRequest:
 
 
 def _response(request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """What is answered if all is well."""
+    """Returns the response to a successful commit."""
     topics = []
     for topic in request.topics:
         partitions = [

@@ -1,13 +1,13 @@
-"""The express lane: requests that look like the one before are not decoded again.
+"""The fast path of Produce and Fetch: requests that look like the previous one are not decoded again.
 
-A client sends the same request over and over: the same client id, topic and partition, the same settings; only the
-correlation id and the records or the offset change. So the bytes around those are looked up as a whole, and lead to
-what the general way found out about them the first time. The answer is made the same way, from the bytes that the
-general encoder gave. Whatever is unusual (an error, a wait, a batch that must be opened) goes the general way, which
-alone decides what is right: the lane only saves the way there.
+A client sends the same request over and over: the same client id, topic, partition and settings; only the
+correlation id and the records or the offset change. The bytes around those are looked up as a whole, and lead to the
+partition that the decoded request named. The response is built the same way, from bytes of the general encoder.
+Unusual requests (an error, a wait, a batch that must be decompressed) are decoded and handled as usual: the fast path
+only saves decoding and encoding.
 
-Each connection has lanes of its own, one for each version of Produce, Fetch and OffsetCommit that it speaks; that of
-OffsetCommit is in offset_commit.py.
+Each connection has its own fast paths, one for each version of Produce, Fetch and OffsetCommit that it uses; the one
+for OffsetCommit is in offset_commit.py.
 """
 
 import struct
@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.fastpath import offset_commit
-from penstock.broker.fastpath.counters import Lane
-from penstock.broker.fastpath.offset_commit import ExpressCommit
+from penstock.broker.fastpath.counters import FastPath
+from penstock.broker.fastpath.offset_commit import OffsetCommitFastPath
 from penstock.broker.isolation import wants_committed
 from penstock.foundation.errors import PenstockError
 from penstock.log.log import Log
@@ -36,25 +36,25 @@ from penstock.wire.schema import Buffer, message_of
 from penstock.wire.varint import uvarint
 
 JOIN_BYTES_MAX: Final = 32 << 10
-"""Answers up to this size are copied into one piece; larger ones are handed over in pieces."""
+"""Responses up to this size are copied into one buffer; larger ones are sent as several."""
 ROUTES_MAX: Final = 1000
-"""Of one lane; then all are forgotten and learnt again."""
-LANES: Final = {
+"""The most requests of one fast path that are remembered; then all are dropped and learned again."""
+FAST_PATH_VERSIONS: Final = {
     *((ApiKey.PRODUCE, version) for version in range(5, 14)),
     *((ApiKey.FETCH, version) for version in range(9, 19)),
     *((ApiKey.OFFSET_COMMIT, version) for version in offset_commit.VERSIONS),
 }
-"""Of Produce and Fetch, versions whose answers have the three offsets side by side."""
+"""For Produce and Fetch, versions whose responses have the three offsets side by side."""
 _HEADER_BYTES: Final = 8  # API key, version, correlation id
-_MARK: Final = 0x1122334455667788
-_MARKS: Final = struct.pack(">qqq", _MARK, _MARK, _MARK)
+_PLACEHOLDER: Final = 0x1122334455667788
+_PLACEHOLDERS: Final = struct.pack(">qqq", _PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
 _INT32: Final = struct.Struct(">i")
 _INT64: Final = struct.Struct(">q")
-_PLACE: Final = struct.Struct(">iiq")  # partition, leader epoch, offset: as they stand in a fetch
+_FETCH_POSITION: Final = struct.Struct(">iiq")  # partition, leader epoch, offset, as in a fetch request
 
 
-class _Answer(NamedTuple):
-    """An answer with holes: its length, the correlation id, and three offsets."""
+class _ResponseTemplate(NamedTuple):
+    """A response with holes: its length, the correlation id, and three offsets."""
 
     pack: Any  # the bound method of a Struct
     length: int
@@ -62,16 +62,16 @@ class _Answer(NamedTuple):
     after: bytes
 
 
-def _answer_like(response: Any, version: int, cut: int) -> _Answer:
-    """Made from what the encoder gives; `cut` bytes at the end are left to the caller."""
+def _response_template(response: Any, version: int, cut: int) -> _ResponseTemplate:
+    """Builds a template from an encoded response; `cut` bytes at the end are left to the caller."""
     raw = b"".join(response_frame(response, version, 0))
-    at = raw.index(_MARKS)
-    before, after = raw[8:at], raw[at + len(_MARKS) : len(raw) - cut]
-    return _Answer(struct.Struct(f">ii{len(before)}sqqq{len(after)}s").pack, len(raw) - 4, before, after)
+    at = raw.index(_PLACEHOLDERS)
+    before, after = raw[8:at], raw[at + len(_PLACEHOLDERS) : len(raw) - cut]
+    return _ResponseTemplate(struct.Struct(f">ii{len(before)}sqqq{len(after)}s").pack, len(raw) - 4, before, after)
 
 
-class ExpressProduce(Lane):
-    """One version of Produce, for requests with one batch."""
+class ProduceFastPath(FastPath):
+    """The fast path of one version of Produce, for requests with one batch."""
 
     api_key = ApiKey.PRODUCE
 
@@ -79,20 +79,20 @@ class ExpressProduce(Lane):
         super().__init__(version)
         self._now_ms = now_ms
         self._flexible = version >= message_of(ProduceRequest).flexible_from
-        self._routes: dict[bytes, tuple[Partition, Log, _Answer]] = {}
-        self._records_at = 0  # where, in a frame, the length of the records stood last time
+        self._routes: dict[bytes, tuple[Partition, Log, _ResponseTemplate]] = {}
+        self._records_at = 0  # position of the records' length in the last frame
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Answer the frame between `at` and `stop`; how many bytes were put to `out`.
+        """Answers the frame between `at` and `stop`. Returns the bytes added to `out`.
 
-        0 if the general way must be taken: then nothing was done.
+        0 if the request must be decoded: then nothing was done.
         """
         records_at = at + self._records_at
         route = self._routes.get(data[at + _HEADER_BYTES : records_at].tobytes())
         if route is None or stop - records_at < HEADER_BYTES:
             return 0
         partition, log, (pack, length, before, after) = route
-        if not partition.is_express:
+        if not partition.allows_fast_path:
             return 0
         if self._flexible:
             size = data[records_at]
@@ -120,7 +120,7 @@ class ExpressProduce(Lane):
         return length + 4
 
     def learn(self, frame: memoryview, request: ProduceRequest, broker: Broker) -> None:
-        """Remember a request that went the general way, if it is of the usual kind."""
+        """Remembers a decoded request if the fast path can handle requests like it."""
         if request.transactional_id is not None or request.acks == 0 or len(request.topic_data) != 1:
             return
         (topic,) = request.topic_data
@@ -135,14 +135,18 @@ class ExpressProduce(Lane):
         except PenstockError:
             return
         if partition.is_internal:
-            return  # its refusal must not be taken for a request of the usual kind
+            return  # its requests are refused, not appended
         answer = PartitionProduceResponse(
-            index=data.index, error_code=0, base_offset=_MARK, log_append_time_ms=_MARK, log_start_offset=_MARK
+            index=data.index,
+            error_code=0,
+            base_offset=_PLACEHOLDER,
+            log_append_time_ms=_PLACEHOLDER,
+            log_start_offset=_PLACEHOLDER,
         )
         topics = [TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=[answer])]
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
-        made = _answer_like(ProduceResponse(responses=topics), self._version, cut=0)
+        made = _response_template(ProduceResponse(responses=topics), self._version, cut=0)
         self._records_at = at
         self._routes[bytes(frame[_HEADER_BYTES:at])] = partition, partition.log, made
 
@@ -154,12 +158,12 @@ class _FetchRoute(NamedTuple):
     min_bytes: int
     max_bytes: int
     is_stable: bool
-    """Whether only committed records are wanted."""
-    answer: _Answer
+    """Whether only committed records are read (read_committed)."""
+    answer: _ResponseTemplate
 
 
-class ExpressFetch(Lane):
-    """One version of Fetch, for requests outside sessions, for one partition that has enough to give."""
+class FetchFastPath(FastPath):
+    """The fast path of one version of Fetch, for one partition outside sessions that has min bytes available."""
 
     api_key = ApiKey.FETCH
 
@@ -167,13 +171,13 @@ class ExpressFetch(Lane):
         super().__init__(version)
         self._flexible = version >= message_of(FetchRequest).flexible_from
         self._routes: dict[bytes, _FetchRoute] = {}
-        self._shapes: dict[int, Any] = {}
-        """By the size of a frame: how to take it apart into what is before the offset, the offset, and the rest."""
-        self._size, self._number = -1, b""  # of the last answer's records, and how it is written
+        self._layouts: dict[int, Any] = {}
+        """By frame size: unpacks a frame into the bytes before the offset, the offset, and the rest."""
+        self._size, self._number = -1, b""  # size of the last response's records, and its encoding
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Answer the frame between `at` and `stop`; how many bytes were put to `out`, 0 as for Produce."""
-        unpack = self._shapes.get(stop - at)
+        """Answers the frame between `at` and `stop`. Returns the bytes added to `out`; 0 as for Produce."""
+        unpack = self._layouts.get(stop - at)
         if unpack is None:
             return 0
         head, offset, tail = unpack(data, at + _HEADER_BYTES)
@@ -181,14 +185,14 @@ class ExpressFetch(Lane):
         if route is None:
             return 0
         partition, log, leader_epoch, min_bytes, max_bytes, is_stable, (pack, length, before, after) = route
-        if not partition.is_express or (leader_epoch >= 0 and leader_epoch != partition.leader_epoch):
+        if not partition.allows_fast_path or (leader_epoch >= 0 and leader_epoch != partition.leader_epoch):
             return 0
         mark = stable = limit = partition.high_watermark
         if log.has_transactions:
             stable = partition.last_stable_offset
             if is_stable:
                 if offset <= log.newest_abort:
-                    return 0  # what was aborted must be named
+                    return 0  # the response must list aborted transactions
                 limit = stable
         try:
             records = log.read(offset, max_bytes, limit)
@@ -214,7 +218,7 @@ class ExpressFetch(Lane):
         return length + 4
 
     def learn(self, frame: memoryview, request: FetchRequest, broker: Broker) -> None:
-        """Remember a request that went the general way, if it is of the usual kind."""
+        """Remembers a decoded request if the fast path can handle requests like it."""
         if request.session_id != 0 or request.session_epoch != -1 or len(request.topics) != 1:
             return
         (topic,) = request.topics
@@ -222,8 +226,8 @@ class ExpressFetch(Lane):
             return
         (wanted,) = topic.partitions
         raw = bytes(frame)
-        place = _PLACE.pack(wanted.partition, wanted.current_leader_epoch, wanted.fetch_offset)
-        if raw.count(place) != 1:
+        position = _FETCH_POSITION.pack(wanted.partition, wanted.current_leader_epoch, wanted.fetch_offset)
+        if raw.count(position) != 1:
             return
         try:
             is_stable = wants_committed(request.isolation_level)
@@ -233,9 +237,9 @@ class ExpressFetch(Lane):
         data = PartitionData(
             partition_index=wanted.partition,
             error_code=0,
-            high_watermark=_MARK,
-            last_stable_offset=_MARK,
-            log_start_offset=_MARK,
+            high_watermark=_PLACEHOLDER,
+            last_stable_offset=_PLACEHOLDER,
+            log_start_offset=_PLACEHOLDER,
             aborted_transactions=() if is_stable else None,
             records=b"",
         )
@@ -243,9 +247,9 @@ class ExpressFetch(Lane):
         response = FetchResponse(throttle_time_ms=0, responses=topics)
         if len(self._routes) >= ROUTES_MAX:
             self._routes.clear()
-            self._shapes.clear()
-        at = raw.index(place) + 8
-        self._shapes[len(raw)] = struct.Struct(f">{at - _HEADER_BYTES}sq{len(raw) - at - 8}s").unpack_from
+            self._layouts.clear()
+        at = raw.index(position) + 8
+        self._layouts[len(raw)] = struct.Struct(f">{at - _HEADER_BYTES}sq{len(raw) - at - 8}s").unpack_from
         limit_bytes = min(wanted.partition_max_bytes, request.max_bytes, broker.configs["fetch.max.bytes"])
         self._routes[raw[_HEADER_BYTES:at] + raw[at + 8 :]] = _FetchRoute(
             partition,
@@ -254,28 +258,28 @@ class ExpressFetch(Lane):
             request.min_bytes,
             limit_bytes,
             is_stable,
-            _answer_like(response, self._version, cut=4),
+            _response_template(response, self._version, cut=4),
         )
 
 
-ExpressLane = ExpressProduce | ExpressFetch | ExpressCommit
+AnyFastPath = ProduceFastPath | FetchFastPath | OffsetCommitFastPath
 
 
-def learn(lanes: dict[int, ExpressLane], frame: memoryview, request: Any, broker: Broker) -> None:
-    """A request was answered at once: let one like it take a lane, if there are lanes for it.
+def learn(fast_paths: dict[int, AnyFastPath], frame: memoryview, request: Any, broker: Broker) -> None:
+    """Lets a fast path learn from a request that was answered at once, if its API and version have one.
 
-    Lanes are found by API key and version, as one number of four bytes, as they stand in a request.
+    Fast paths are found by API key and version, as one number of four bytes, as in the request header.
     """
     kind: int
     (kind,) = _INT32.unpack_from(frame)
-    lane = lanes.get(kind)
-    if lane is None and (kind >> 16, kind & 0xFFFF) in LANES:
-        lane = lanes[kind] = _new_lane(kind >> 16, kind & 0xFFFF, broker)
-    if lane is not None:
-        lane.learn(frame, request, broker)
+    fast_path = fast_paths.get(kind)
+    if fast_path is None and (kind >> 16, kind & 0xFFFF) in FAST_PATH_VERSIONS:
+        fast_path = fast_paths[kind] = _new_fast_path(kind >> 16, kind & 0xFFFF, broker)
+    if fast_path is not None:
+        fast_path.learn(frame, request, broker)
 
 
-def _new_lane(api_key: int, version: int, broker: Broker) -> ExpressLane:
+def _new_fast_path(api_key: int, version: int, broker: Broker) -> AnyFastPath:
     if api_key == ApiKey.PRODUCE:
-        return ExpressProduce(version, broker.clock.now_ms)
-    return ExpressFetch(version) if api_key == ApiKey.FETCH else ExpressCommit(version)
+        return ProduceFastPath(version, broker.clock.now_ms)
+    return FetchFastPath(version) if api_key == ApiKey.FETCH else OffsetCommitFastPath(version)

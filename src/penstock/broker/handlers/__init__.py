@@ -1,1 +1,1 @@
-"""One file a Kafka API; registry.load_handlers imports them all."""
+"""Request handlers, one file per Kafka API; registry.load_handlers imports them all."""

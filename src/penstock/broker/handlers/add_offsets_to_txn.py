@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: the offsets of a group will be committed with a transaction."""
+"""AddOffsetsToTxn: adds the offsets partition of a consumer group to a transaction."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import command
-from penstock.broker.internal_topics import make_internal_topic
+from penstock.broker.internal_topics import create_internal_topic
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -20,16 +20,16 @@ def add_offsets_to_txn(
     request: AddOffsetsToTxnRequest, call: Call, broker: Broker
 ) -> AddOffsetsToTxnResponse | Awaitable[AddOffsetsToTxnResponse | None] | None:
     if broker.groups.topic not in broker.image.by_name:
-        # Some clients ask for the group's coordinator, which would make the topic, only after this.
-        return _make_then_add(request, call, broker)
+        # Some clients send FindCoordinator, which creates the topic, only after this.
+        return _create_then_add(request, call, broker)
     return _add(request, call, broker)
 
 
-async def _make_then_add(
+async def _create_then_add(
     request: AddOffsetsToTxnRequest, call: Call, broker: Broker
 ) -> AddOffsetsToTxnResponse | None:
     try:
-        await make_internal_topic(broker.groups.topic, broker)
+        await create_internal_topic(broker.groups.topic, broker)
     except PenstockError:
         return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _add(request, call, broker)

@@ -1,11 +1,11 @@
-"""AddPartitionsToTxn: partitions join a client's transaction, or many transactions of which another broker asks."""
+"""AddPartitionsToTxn: adds partitions to a client's transaction, or to many at once for another broker (KIP-890)."""
 
 from functools import partial
 from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.coordinator_requests import Gathering, command
+from penstock.broker.coordinator_requests import ResponseGatherer, command
 from penstock.broker.registry import handles
 from penstock.cluster.views import NotAllowedOnView
 from penstock.foundation.codes import ErrorCode
@@ -26,7 +26,7 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker
     # Only brokers send the versions for many transactions: those may add the offsets of a group (TxnOffsetCommit).
     forbidden = INTERNAL_TOPICS if version < add_partitions.BATCHED_FROM else {TRANSACTIONS_TOPIC}
 
-    def what_is(one: TopicPartition) -> ErrorCode:
+    def check_partition(one: TopicPartition) -> ErrorCode:
         if one.topic in forbidden:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED  # as in Kafka
         topic = topics.get(one.topic)
@@ -36,10 +36,10 @@ def add_partitions_to_txn(request: AddPartitionsToTxnRequest, call: Call, broker
         return NotAllowedOnView.code if is_view else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     wanted = add_partitions.transactions_of(request, version)
-    gathering = Gathering(call, len(wanted), partial(_merge, version))
+    gatherer = ResponseGatherer(call, len(wanted), partial(_merge, version))
     for number, one in enumerate(wanted):
-        take = gathering.taker(number, partial(_refused, one, version))
-        unknown = add_partitions.refuse_unknown(one, what_is)
+        take = gatherer.receiver(number, partial(_refused, one, version))
+        unknown = add_partitions.refuse_unknown(one, check_partition)
         if unknown is not None:
             take(add_partitions.response([unknown], version))
         else:

@@ -1,4 +1,4 @@
-"""AlterConfigs: the named settings, and no others, are what a resource has from now on."""
+"""AlterConfigs: replaces all settings of a resource by those in the request."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

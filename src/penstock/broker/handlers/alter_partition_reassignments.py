@@ -1,16 +1,15 @@
-"""AlterPartitionReassignments (KIP-455): partitions get other replicas, or keep those that they had before."""
+"""AlterPartitionReassignments (KIP-455): starts or cancels the reassignment of partitions to other replicas."""
 
 from collections.abc import Mapping
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.partition_lookup import find_place, within
+from penstock.broker.partition_lookup import find_partition, run_with_timeout
 from penstock.broker.registry import handles
 from penstock.cluster.administration import reassign
-from penstock.cluster.image import Place
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -27,14 +26,14 @@ async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest, call: Call, broker: Broker
 ) -> AlterPartitionReassignmentsResponse:
     try:
-        failures = await within(broker.metadata, request.timeout_ms, _reassign(request, broker))
+        failures = await run_with_timeout(broker.metadata, request.timeout_ms, _reassign(request, broker))
     except PenstockError as error:
-        # What holds for all of them is said of each of them too.
-        return _answer(request, dict.fromkeys(_named(request), error), error)
+        # An error of the whole request is also reported for each partition.
+        return _answer(request, dict.fromkeys(_partitions_in(request), error), error)
     return _answer(request, failures)
 
 
-def _named(request: AlterPartitionReassignmentsRequest) -> list[TopicPartition]:
+def _partitions_in(request: AlterPartitionReassignmentsRequest) -> list[TopicPartition]:
     return [
         TopicPartition(topic.name, partition.partition_index)
         for topic in request.topics
@@ -44,25 +43,25 @@ def _named(request: AlterPartitionReassignmentsRequest) -> list[TopicPartition]:
 
 async def _reassign(request: AlterPartitionReassignmentsRequest, broker: Broker) -> Failures:
     failures: dict[TopicPartition, PenstockError] = {}
-    places: dict[Place, TopicPartition] = {}
+    tps: dict[TopicIdPartition, TopicPartition] = {}
     wanted = {}
     for topic in request.topics:
         for partition in topic.partitions:
             name = TopicPartition(topic.name, partition.partition_index)
             try:
-                place = find_place(broker, *name)
+                tp = find_partition(broker, *name)
             except PenstockError as error:
                 failures[name] = error
                 continue
-            places[place] = name
-            wanted[place] = partition.replicas
+            tps[tp] = name
+            wanted[tp] = partition.replicas
     results = await reassign(
         broker.metadata,
         wanted,
         is_unclean=broker.configs.is_unclean,
         may_resize=request.allow_replication_factor_change,
     )
-    return failures | {places[place]: error for place, error in results.items() if error is not None}
+    return failures | {tps[tp]: error for tp, error in results.items() if error is not None}
 
 
 def _answer(

@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: a broker keeps everything in one folder, so that replicas stay where they are."""
+"""AlterReplicaLogDirs: a broker has one log directory, so replicas stay where they are."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,15 +1,15 @@
-"""AlterShareGroupOffsets: where a share group without members is to begin again (KIP-932)."""
+"""AlterShareGroupOffsets: sets the start offsets of a share group without members (KIP-932)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.broker.share.coordinator import ask_coordinator
-from penstock.broker.share.delivery_states import at_leaders
-from penstock.broker.share.sessions import Place
+from penstock.broker.share.delivery_states import ask_leaders
 from penstock.cluster.administration import add_companion
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.commands import NoteDelivery
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.commands import AddDeliveryState
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.alter_share_group_offsets import (
     AlterShareGroupOffsetsRequest,
@@ -51,38 +51,38 @@ async def alter_share_group_offsets(
 async def _alter(
     request: AlterShareGroupOffsetsRequest, broker: Broker
 ) -> dict[tuple[str, int], tuple[int, str | None]]:
-    """What became of each partition: a code and what there is to say about it."""
+    """Returns error code and message of each partition."""
     image = broker.image
-    wanted: dict[Place, int] = {}
+    wanted: dict[TopicIdPartition, int] = {}
     names: dict[bytes, str] = {}
     outcome: dict[tuple[str, int], tuple[int, str | None]] = {}
     for topic in request.topics:
         known = image.by_name.get(topic.topic_name)
         for entry in topic.partitions:
             if known is None or entry.partition_index not in known.partitions:
-                why = f"there is no partition {entry.partition_index} of topic {topic.topic_name!r}"
+                why = f"topic {topic.topic_name!r} or its partition {entry.partition_index} does not exist"
                 outcome[topic.topic_name, entry.partition_index] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, why
             elif known.is_internal:
-                why = f"topic {topic.topic_name!r} is internal: share groups cannot work it off"
+                why = f"topic {topic.topic_name!r} is internal; share groups cannot read it"
                 outcome[topic.topic_name, entry.partition_index] = ErrorCode.INVALID_TOPIC_EXCEPTION, why
             elif entry.start_offset < 0:
-                why = f"offset {entry.start_offset}; expected 0 or more"
+                why = f"start offset {entry.start_offset} is negative; expected 0 or more"
                 outcome[topic.topic_name, entry.partition_index] = ErrorCode.INVALID_REQUEST, why
             else:
-                wanted[known.topic_id, entry.partition_index] = entry.start_offset
+                wanted[TopicIdPartition(known.topic_id, entry.partition_index)] = entry.start_offset
                 names[known.topic_id] = known.name
-    # First it is noted where the group has delivery state: whatever happens next, that goes when the group does.
-    await ask_coordinator(broker, request.group_id, NoteDelivery(group_id=request.group_id, topics=names))
+    # First the group records where it has delivery state, so that the state is deleted with the group.
+    await ask_coordinator(broker, request.group_id, AddDeliveryState(group_id=request.group_id, topics=names))
     for topic_id in names:
         await add_companion(broker.metadata, topic_id)
-    states = await at_leaders(broker, PLACE, request.group_id, wanted)
+    states = await ask_leaders(broker, PLACE, request.group_id, wanted)
     for (topic_id, number), state in states.items():
         outcome[names[topic_id], number] = state.error_code, state.error_message
     return outcome
 
 
-def _answer(number: int, said: tuple[int, str | None] | None) -> AlterShareGroupOffsetsResponsePartition:
-    code, message = said or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+def _answer(number: int, outcome: tuple[int, str | None] | None) -> AlterShareGroupOffsetsResponsePartition:
+    code, message = outcome or (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
     return AlterShareGroupOffsetsResponsePartition(partition_index=number, error_code=code, error_message=message)
 
 

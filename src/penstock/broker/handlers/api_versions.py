@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, and nothing else."""
+"""ApiVersions: lists the APIs, versions and features that this broker supports."""
 
 import re
 from typing import Final
@@ -18,16 +18,17 @@ from penstock.wire.messages.api_versions import (
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE_ADVERTISED_FROM: Final = 0
-"""librdkafka compresses only if Produce is said to reach back this far (KAFKA-18659); versions 0-2 are refused."""
+"""librdkafka compresses only if Produce is advertised from this version on (KAFKA-18659); versions 0-2 are
+refused."""
 
 
 FEATURES: Final = {
     "group.version": (1, 1),  # the consumer protocol, KIP-848
     "share.version": (1, 1),  # share groups, KIP-932
     "streams.version": (1, 1),  # streams groups, KIP-1071
-    "transaction.version": (1, 2),  # 2: an epoch a transaction, partitions join by being written to, KIP-890
+    "transaction.version": (1, 2),  # 2: one epoch per transaction, partitions are added by producing to them, KIP-890
 }
-"""What clients look up before they speak newer protocols: the versions that are supported. The newest are in use."""
+"""Supported feature versions, which clients check before they use newer protocols. The newest are finalized."""
 
 
 @handles(ApiKey.API_VERSIONS)
@@ -40,12 +41,13 @@ def api_versions(request: ApiVersionsRequest, call: Call, broker: Broker) -> Api
         # The client's metadata is of another cluster, or of a broker that had this address before (KIP-1242).
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=())
     if call.version >= 3:
-        broker.telemetry.introduce(call.peer, request.client_software_name, request.client_software_version)
+        broker.telemetry.set_software(call.peer, request.client_software_name, request.client_software_version)
     return served(ErrorCode.NONE)
 
 
 def served(error: ErrorCode) -> ApiVersionsResponse:
-    """Every API with its versions. With UNSUPPORTED_VERSION it is what a too new ApiVersions is answered (v0)."""
+    """Returns every API with its versions. With UNSUPPORTED_VERSION it answers an ApiVersions request that is too
+    new (v0)."""
     return ApiVersionsResponse(
         error_code=error,
         api_keys=[

@@ -1,7 +1,6 @@
-"""CommitSet: the transactions of one Spark query are ended by one decision; Penstock's own API.
+"""CommitSet: commits or aborts all transactions of one Spark query in one step. Penstock's own API.
 
-The decision is one batch of records and cannot be cut. What it takes to make it is worked out before, in time slices,
-where there are many participants.
+The decision is one batch of records and cannot be cut. With many participants, it is prepared in time slices first.
 """
 
 from typing import Final
@@ -19,7 +18,7 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import COMMIT, CommitSetRequest, CommitSetResponse
 
 PREPARED_MIN: Final = 200
-"""From so many participants on they are prepared first."""
+"""With this many participants or more, the decision is prepared in time slices."""
 
 
 @handles(ApiKey.COMMIT_SET)

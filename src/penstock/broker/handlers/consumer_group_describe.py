@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: consumer groups and their members. Each group is asked for at its own coordinator."""
+"""ConsumerGroupDescribe: describes consumer groups and their members, each by its coordinator (KIP-848)."""
 
 from collections.abc import Awaitable
 from typing import Any, Final
@@ -17,7 +17,7 @@ from penstock.wire.messages.consumer_group_describe import (
     DescribedGroup,
 )
 
-# Without access control everyone may do everything; the numbers are those of Kafka's AclOperation.
+# Without an authorizer all operations are allowed; the numbers are those of Kafka's AclOperation.
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 
 

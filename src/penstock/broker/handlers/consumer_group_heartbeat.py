@@ -1,4 +1,4 @@
-"""ConsumerGroupHeartbeat: a member of a consumer group joins, stays or leaves (KIP-848)."""
+"""ConsumerGroupHeartbeat: a member joins, stays in or leaves a consumer group (KIP-848)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,8 +1,10 @@
-"""CreatePartitions: a topic grows; it never shrinks.
+"""CreatePartitions: adds partitions to a topic; the number of partitions never shrinks.
 
-An internal topic grows only while its coordinators are paused: `penstock cluster repair-internal-topics` then moves
-their state to the partitions that its keys belong to.
+Partitions are added to an internal topic only while its coordinators are paused: `penstock cluster
+repair-internal-topics` then moves its state to the partitions that the keys belong to.
 """
+
+from collections import Counter
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -24,12 +26,12 @@ from penstock.wire.messages.create_partitions import (
 
 @handles(ApiKey.CREATE_PARTITIONS)
 async def create_partitions(request: CreatePartitionsRequest, call: Call, broker: Broker) -> CreatePartitionsResponse:
-    names = [topic.name for topic in request.topics]
+    counts = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
         code, message = 0, None
         try:
-            if names.count(topic.name) > 1:
+            if counts[topic.name] > 1:
                 raise InvalidRequest(f"the request names topic {topic.name!r} more than once")
             await _grow(topic, request.validate_only, broker)
         except PenstockError as error:

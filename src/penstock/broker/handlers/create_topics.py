@@ -1,4 +1,4 @@
-"""CreateTopics: checked one by one, so that one bad topic does not keep the others from being made."""
+"""CreateTopics: creates topics and views one by one, so that an invalid one does not affect the others."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""DelayedMessages: list or cancel what waits for its time on a partition that this broker leads."""
+"""DelayedMessages: lists or cancels delayed messages on a partition led by this broker. Penstock's own API."""
 
 import asyncio
 from typing import Any
@@ -40,11 +40,11 @@ def _find(request: DelayedMessagesRequest, broker: Broker) -> DelayPartition:
     partition = broker.partition(request.topic, b"", request.partition)
     if not partition.log.settings.delayed:
         raise InvalidRequest(
-            f"topic {request.topic!r} has no delayed messages; set {DELAYED_MESSAGES}=true on it to have some"
+            f"topic {request.topic!r} has no delayed messages; set {DELAYED_MESSAGES}=true on it to enable them"
         )
     found = broker.delays.find(partition.topic_id, request.partition) if broker.delays is not None else None
     if found is None or not found.is_ready:
-        raise CoordinatorLoadInProgress(f"delayed messages of {partition.name} are being read back; try again")
+        raise CoordinatorLoadInProgress(f"delayed messages of {partition.name} are being loaded; try again")
     return found
 
 
@@ -52,13 +52,13 @@ async def _list(request: DelayedMessagesRequest, found: DelayPartition) -> Delay
     count_max = min(max(0, request.count_max), PAGE_MAX)
     messages = []
     for entry in found.machine.pending.page(Rank(request.after_due_ms, request.after_offset), count_max):
-        kept = (await found.read(entry)).kept
-        key, value, _ = read_raw(kept.raw)
+        stored = (await found.read(entry)).stored
+        key, value, _ = read_raw(stored.raw)
         messages.append(
             WaitingMessage(
                 offset=entry.offset,
                 due_ms=entry.due_ms,
-                timestamp_ms=kept.timestamp_ms,
+                timestamp_ms=stored.timestamp_ms,
                 key=key,
                 value_bytes=-1 if value is None else len(value),
             )
@@ -69,7 +69,7 @@ async def _list(request: DelayedMessagesRequest, found: DelayPartition) -> Delay
 async def _cancel(request: DelayedMessagesRequest, found: DelayPartition) -> DelayedMessagesResponse:
     if request.action == CANCEL_KEY:
         if request.key is None:
-            raise InvalidRequest("messages without a key can be cancelled by their offsets only")
+            raise InvalidRequest("messages without a key can only be cancelled by offset")
         offsets = await found.find_key(bytes(request.key))
     elif request.action == CANCEL:
         offsets = list(request.offsets)
@@ -80,14 +80,14 @@ async def _cancel(request: DelayedMessagesRequest, found: DelayPartition) -> Del
     done: dict[int, bool] = {}
     for start in range(0, len(offsets), OFFSETS_MAX):
         some = offsets[start : start + OFFSETS_MAX]
-        done.update(await _cancelled(found, some))
+        done.update(await _cancel_offsets(found, some))
     return DelayedMessagesResponse(
         pending=found.machine.pending_count,
         cancelled=[CancelledMessage(offset=offset, was_pending=pending) for offset, pending in done.items()],
     )
 
 
-async def _cancelled(found: DelayPartition, offsets: list[int]) -> dict[int, bool]:
+async def _cancel_offsets(found: DelayPartition, offsets: list[int]) -> dict[int, bool]:
     outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def take(reply: Any) -> None:

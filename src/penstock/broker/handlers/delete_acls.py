@@ -1,4 +1,4 @@
-"""DeleteAcls: there is no authorizer, and Kafka's answer to that."""
+"""DeleteAcls: refused, as by Kafka without an authorizer."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

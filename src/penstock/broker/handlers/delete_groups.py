@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members, and their offsets. Each group is asked for at its own coordinator."""
+"""DeleteGroups: deletes groups without members, and their offsets, each at its coordinator."""
 
 import asyncio
 from typing import Any
@@ -25,13 +25,13 @@ async def delete_groups(request: DeleteGroupsRequest, call: Call, broker: Broker
 
 
 async def _remove_offsets(broker: Broker, group_id: str) -> None:
-    """Offsets of a group that has very many go a piece at a time, before the group itself."""
+    """Removes the offsets of a group in pieces before the group itself: there may be very many."""
     reply: Any = 1
     while isinstance(reply, int) and reply:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         async with broker.slices:
             broker.groups.submit(group_id, RemoveOffsets(group_id=group_id), answered.set_result)
-        reply = await answered  # an error, too: deleting the group says the same
+        reply = await answered  # on an error, stop: deleting the group returns the same error
 
 
 def _refused(part: DeleteGroupsRequest, error: PenstockError) -> DeleteGroupsResponse:

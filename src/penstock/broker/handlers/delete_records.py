@@ -1,4 +1,4 @@
-"""DeleteRecords: trim a partition; readers see nothing before the offset any more. Internal topics are refused."""
+"""DeleteRecords: moves the log start offset of partitions up. Internal topics are refused."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -39,19 +39,19 @@ def delete_records(request: DeleteRecordsRequest, call: Call, broker: Broker) ->
 
 
 def _trim(partition: Partition, offset: int) -> int:
-    """The first offset that is left."""
+    """Returns the new log start offset. Raises PolicyViolation, OffsetOutOfRange or OffsetNotAvailable."""
     log = partition.log
     if not log.settings.deleted:
-        raise PolicyViolation(f"{partition.name} is only compacted; add delete to its cleanup.policy to trim it")
+        raise PolicyViolation(f"{partition.name} has cleanup.policy=compact; add delete to delete records")
     end = partition.high_watermark
     if partition.visibility is not None:
-        end = partition.visibility.visible_to(end)  # as consumers know it: nothing goes that is held back from them
+        end = partition.visibility.visible_to(end)  # as consumers see it: hidden delayed messages stay
     offset = end if offset == TO_THE_END else offset
     if not 0 <= offset <= end:
-        raise OffsetOutOfRange(f"{partition.name} ends at offset {end}, asked for {offset}")
+        raise OffsetOutOfRange(f"{partition.name} ends at offset {end}; requested {offset}")
     if partition.visibility is not None and offset > max(log.start_offset, partition.visibility.keep_from):
         raise OffsetNotAvailable(
-            f"{partition.name} has delayed messages before offset {offset} that are not kept elsewhere yet; try again"
+            f"{partition.name} has delayed messages before offset {offset} that are not copied yet; try again"
         )
     if offset > log.start_offset:
         log.trim(offset)

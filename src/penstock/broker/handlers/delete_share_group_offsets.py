@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets: a share group without members forgets where it was in topics (KIP-932)."""
+"""DeleteShareGroupOffsets: deletes a share group's delivery state in topics; it must have no members (KIP-932)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -7,7 +7,7 @@ from penstock.broker.share.coordinator import ask_coordinator
 from penstock.cluster.image import Topic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.commands import DropDelivery
+from penstock.groups.commands import DeleteDeliveryState
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.delete_share_group_offsets import (
     DeleteShareGroupOffsetsRequest,
@@ -27,7 +27,9 @@ async def delete_share_group_offsets(
     own = queue.topic_id if queue is not None else b""
     topic_ids = frozenset(topic.topic_id for _, topic in topics if topic is not None and topic.topic_id != own)
     try:
-        await ask_coordinator(broker, request.group_id, DropDelivery(group_id=request.group_id, topic_ids=topic_ids))
+        await ask_coordinator(
+            broker, request.group_id, DeleteDeliveryState(group_id=request.group_id, topic_ids=topic_ids)
+        )
     except PenstockError as error:
         return DeleteShareGroupOffsetsResponse(
             throttle_time_ms=0, error_code=error.code, error_message=error.message, responses=()
@@ -42,7 +44,7 @@ def _answer(name: str, topic: Topic | None, own: bytes) -> DeleteShareGroupOffse
     if topic is None:
         code, message = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}"
     elif topic.topic_id == own:
-        # What is done in it has been reclaimed: it would begin with what is left, in flight or not.
+        # Acknowledged messages are reclaimed: all others would be delivered again, in flight or not.
         code, message = ErrorCode.INVALID_REQUEST, f"{name!r} belongs to the queue of that name; delete the queue"
     return DeleteShareGroupOffsetsResponseTopic(
         topic_name=name,

@@ -1,4 +1,4 @@
-"""DeleteTopics, by name or by id; a view is dropped by it, and its topic stays. Internal topics are refused."""
+"""DeleteTopics: deletes topics by name or id, or drops views but not their topics. Internal topics are refused."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -32,7 +32,7 @@ async def _delete(wanted: DeleteTopicState, broker: Broker) -> DeletableTopicRes
         if not broker.configs["delete.topic.enable"]:
             raise DeletionDisabled("topics may not be deleted: delete.topic.enable is false")
         if name and topic_id != NIL_UUID:
-            raise InvalidRequest("name a topic, or give its id, not both")
+            raise InvalidRequest("the request has both topic name and id; give one of them")
         topic = broker.shown_topic(name, topic_id)
         name, topic_id = topic.name, topic.topic_id
         if topic.view is not None:

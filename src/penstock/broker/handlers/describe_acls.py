@@ -1,4 +1,4 @@
-"""DescribeAcls: there is no authorizer, and Kafka's answer to that."""
+"""DescribeAcls: refused, as by Kafka without an authorizer."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: there are none."""
+"""DescribeClientQuotas: returns an empty list, as there are no quotas."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,8 +1,8 @@
-"""DescribeCluster: the brokers and who is in charge."""
+"""DescribeCluster: returns the brokers and the controller."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_ASKED
+from penstock.broker.handlers.metadata import CLUSTER_OPERATIONS, NOT_REQUESTED
 from penstock.broker.registry import handles
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
@@ -25,9 +25,9 @@ def describe_cluster(request: DescribeClusterRequest, call: Call, broker: Broker
             throttle_time_ms=0,
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
             error_message=(
-                "this is a broker; controllers have no listener of their own"
+                "this is a broker; controllers have no separate listener"
                 if is_known
-                else f"there is no endpoint type {request.endpoint_type}"
+                else f"endpoint type {request.endpoint_type} does not exist; expected 1 (brokers) or 2 (controllers)"
             ),
             cluster_id=image.cluster_id,
             brokers=(),
@@ -42,6 +42,6 @@ def describe_cluster(request: DescribeClusterRequest, call: Call, broker: Broker
             for known in image.brokers.values()
         ],
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )

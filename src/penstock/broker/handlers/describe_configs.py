@@ -1,4 +1,4 @@
-"""DescribeConfigs: every setting with its value, where the value comes from, and what else it could have been."""
+"""DescribeConfigs: returns settings with their values, sources and synonyms."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -63,14 +63,16 @@ def _values(resource: DescribeConfigsResource, broker: Broker) -> list[tuple[Set
             ]
             return [(setting, values) for setting, values in dynamic if values]
         if resource.resource_name != str(broker.node_id):
-            raise InvalidRequest(f"this is broker {broker.node_id}, ask broker {resource.resource_name} itself")
+            raise InvalidRequest(
+                f"this is broker {broker.node_id}; send the request to broker {resource.resource_name}"
+            )
         return [(setting, configs.broker_values(setting)) for setting in BROKER_SETTINGS]
     if resource.resource_type == Resource.GROUP:
         own = broker.image.group_configs.get(resource.resource_name, {})
         return [(setting, configs.group_values(setting, own)) for setting in GROUP_CONFIGS]
     if resource.resource_type == Resource.CLIENT_METRICS:
         if not resource.resource_name:
-            raise InvalidRequest("a subscription to client metrics has a name; it is empty")
+            raise InvalidRequest("the name of a client metrics subscription is empty; give a name")
         own = broker.image.client_metrics.get(resource.resource_name, {})
         return [(setting, configs.client_metrics_values(setting, own)) for setting in CLIENT_METRICS_SETTINGS]
     raise InvalidRequest(

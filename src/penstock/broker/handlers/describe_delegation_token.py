@@ -1,4 +1,4 @@
-"""DescribeDelegationToken: not on a listener without authentication, as in Kafka."""
+"""DescribeDelegationToken: refused, as by Kafka on a listener without authentication."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""DescribeGroups: classic groups and their members. Each group is asked for at its own coordinator."""
+"""DescribeGroups: describes classic groups and their members, each by its coordinator."""
 
 from collections.abc import Awaitable
 from typing import Any

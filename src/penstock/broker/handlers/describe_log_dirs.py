@@ -1,11 +1,11 @@
-"""DescribeLogDirs: how many bytes each partition takes, and how many are free."""
+"""DescribeLogDirs: returns the size of each partition, and the total and free disk space."""
 
 from collections.abc import Awaitable, Iterator
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.sliced_answers import paced
+from penstock.broker.sliced_answers import with_breaks
 from penstock.cluster.settings import CORDONED
 from penstock.foundation.steps import Steps
 from penstock.replication.partition import Partition
@@ -40,7 +40,7 @@ def _wanted(request: DescribeLogDirsRequest, broker: Broker) -> Iterator[Partiti
 
 def _describe(request: DescribeLogDirsRequest, broker: Broker) -> Steps[DescribeLogDirsResponse]:
     by_topic: dict[str, dict[int, DescribeLogDirsPartition]] = {}
-    for partition in paced(_wanted(request, broker)):
+    for partition in with_breaks(_wanted(request, broker)):
         if partition is None:
             yield
         elif partition.is_online:

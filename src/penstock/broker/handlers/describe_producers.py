@@ -1,4 +1,4 @@
-"""DescribeProducers: who writes to a partition, as the partition remembers it (KIP-664)."""
+"""DescribeProducers: returns the producer state of partitions (KIP-664)."""
 
 from collections.abc import Awaitable
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.sliced_answers import paced
+from penstock.broker.sliced_answers import with_breaks
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.steps import Steps
 from penstock.log.producers import Producer
@@ -20,7 +20,7 @@ from penstock.wire.messages.describe_producers import (
 )
 
 PRODUCERS_MAX: Final = 100_000
-"""Of all partitions in one answer: as many as one partition can remember."""
+"""The most producers in one response: as many as one partition can have."""
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)
@@ -32,18 +32,18 @@ def describe_producers(
 
 def _describe(request: DescribeProducersRequest, broker: Broker) -> Steps[DescribeProducersResponse]:
     topics = []
-    room = PRODUCERS_MAX
+    remaining = PRODUCERS_MAX
     for topic in request.topics:
         results = []
         for number in topic.partition_indexes:
             yield
             try:
                 producers = broker.partition(topic.name, b"", number).log.producers.by_id
-                if len(producers) > room:
+                if len(producers) > remaining:
                     raise InvalidRequest(
-                        f"an answer has at most {PRODUCERS_MAX} producers; ask for fewer partitions at a time"
+                        f"a response has at most {PRODUCERS_MAX} producers; request fewer partitions at a time"
                     )
-                room -= len(producers)
+                remaining -= len(producers)
             except PenstockError as error:
                 results.append(
                     PartitionResponse(
@@ -55,7 +55,7 @@ def _describe(request: DescribeProducersRequest, broker: Broker) -> Steps[Descri
                 )
                 continue
             states = []
-            for found in paced(list(producers.items())):
+            for found in with_breaks(list(producers.items())):
                 if found is None:
                     yield
                 else:

@@ -1,4 +1,4 @@
-"""DescribeQuorum: there is no quorum of brokers; the cluster is kept in its store."""
+"""DescribeQuorum: unsupported, as brokers form no quorum; metadata is in the store."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""DescribeShareGroupOffsets: how far share groups are, and how much is left for them (KIP-932, KIP-1226)."""
+"""DescribeShareGroupOffsets: returns start offsets and lag of share groups (KIP-932, KIP-1226)."""
 
 from collections.abc import Sequence
 
@@ -6,11 +6,11 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
 from penstock.broker.share.coordinator import ask_coordinator
-from penstock.broker.share.delivery_states import at_leaders, places_of
-from penstock.broker.share.sessions import Place
+from penstock.broker.share.delivery_states import ask_leaders, partitions_of
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.commands import FindDelivery
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.commands import FindDeliveryState
 from penstock.groups.errors import GroupIdNotFound
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.describe_share_group_offsets import (
@@ -50,21 +50,21 @@ async def describe_share_group_offsets(
 async def _topics(
     broker: Broker, group: DescribeShareGroupOffsetsRequestGroup
 ) -> list[DescribeShareGroupOffsetsResponseTopic]:
-    known = await _delivering(broker, group.group_id)
+    known = await _find_delivery_topics(broker, group.group_id)
     image = broker.image
     if group.topics is None:
-        places = places_of(broker, known)
+        tps = partitions_of(broker, known)
     else:
         named = [
             (image.by_name[wanted.topic_name], wanted)
             for wanted in group.topics
             if wanted.topic_name in image.by_name
         ]
-        places = [(topic.topic_id, number) for topic, wanted in named for number in wanted.partitions]
-    states = await at_leaders(broker, DESCRIBE, group.group_id, dict.fromkeys(places, -1))
+        tps = [TopicIdPartition(topic.topic_id, number) for topic, wanted in named for number in wanted.partitions]
+    states = await ask_leaders(broker, DESCRIBE, group.group_id, dict.fromkeys(tps, -1))
     found: dict[bytes, list[DescribeShareGroupOffsetsResponsePartition]] = {}
-    for place, state in states.items():
-        found.setdefault(place[0], []).append(_partition(place, state))
+    for tp, state in states.items():
+        found.setdefault(tp[0], []).append(_partition(tp, state))
     topics = [
         DescribeShareGroupOffsetsResponseTopic(
             topic_name=image.topics[topic_id].name, topic_id=topic_id, partitions=partitions
@@ -75,11 +75,11 @@ async def _topics(
     return topics + [_unknown(wanted) for wanted in group.topics or () if wanted.topic_name not in image.by_name]
 
 
-async def _delivering(broker: Broker, group_id: str) -> Sequence[bytes]:
-    """The topics that a group has delivery state in. A queue is one, whether or not it ever had members."""
+async def _find_delivery_topics(broker: Broker, group_id: str) -> Sequence[bytes]:
+    """Returns the topics that a group has delivery state in; a queue's topic always, even if it never had members."""
     queue = broker.image.queues.get(group_id)
     try:
-        found = list(await ask_coordinator(broker, group_id, FindDelivery(group_id=group_id)))
+        found = list(await ask_coordinator(broker, group_id, FindDeliveryState(group_id=group_id)))
     except GroupIdNotFound:
         if queue is None:
             raise
@@ -87,9 +87,9 @@ async def _delivering(broker: Broker, group_id: str) -> Sequence[bytes]:
     return found if queue is None else list(dict.fromkeys([*found, queue.topic_id]))
 
 
-def _partition(place: Place, state: ShareStatePartition) -> DescribeShareGroupOffsetsResponsePartition:
+def _partition(tp: TopicIdPartition, state: ShareStatePartition) -> DescribeShareGroupOffsetsResponsePartition:
     return DescribeShareGroupOffsetsResponsePartition(
-        partition_index=place[1],
+        partition_index=tp[1],
         start_offset=state.start_offset,
         leader_epoch=max(0, state.leader_epoch),
         lag=state.lag,

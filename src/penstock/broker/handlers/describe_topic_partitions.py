@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions: topics with their partitions, page by page (KIP-966)."""
+"""DescribeTopicPartitions: returns topics with their partitions, page by page (KIP-966)."""
 
 from collections.abc import Awaitable
 
@@ -6,7 +6,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.handlers.metadata import TOPIC_OPERATIONS
 from penstock.broker.registry import handles
-from penstock.broker.sliced_answers import paced
+from penstock.broker.sliced_answers import with_breaks
 from penstock.cluster.image import NO_LEADER, PartitionState
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import INTERNAL_TOPICS
@@ -39,26 +39,26 @@ def _describe(request: DescribeTopicPartitionsRequest, broker: Broker) -> Steps[
         names = [name for name in names if name >= request.cursor.topic_name]
         if names and names[0] == request.cursor.topic_name:
             start = max(0, request.cursor.partition_index)
-    room = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
+    remaining = max(1, min(request.response_partition_limit, PARTITIONS_MAX))
     topics: list[DescribeTopicPartitionsResponseTopic] = []
-    for name in paced(names):
+    for name in with_breaks(names):
         if name is None:
             yield
             continue
         topic = by_name.get(name)
         if topic is None:
-            # While all topics are listed, one that is gone since the last page is no error.
+            # When all topics are listed, one that was deleted since the last page is no error.
             if request.topics:
                 topics.append(_unknown(name))
             continue
-        if room == 0:
+        if remaining == 0:
             return _page(topics, Cursor(topic_name=name, partition_index=0))
         numbers = [number for number in topic.partitions if number >= start]
-        taken, left = numbers[:room], numbers[room:]
+        taken, left = numbers[:remaining], numbers[remaining:]
         start = 0
-        room -= len(taken)
+        remaining -= len(taken)
         partitions = []
-        for number in paced(taken):
+        for number in with_breaks(taken):
             if number is None:
                 yield
             else:

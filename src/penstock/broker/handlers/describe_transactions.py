@@ -1,4 +1,4 @@
-"""DescribeTransactions: how transactions stand (KIP-664). Each id is asked for at its own coordinator."""
+"""DescribeTransactions: returns the state of transactions, each from its coordinator (KIP-664)."""
 
 from collections.abc import Awaitable
 from typing import Any

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: no user has any."""
+"""DescribeUserScramCredentials: no user has SCRAM credentials."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,16 +1,15 @@
-"""ElectLeaders (KIP-460): partitions go back to their preferred leaders, or get any leader that there is."""
+"""ElectLeaders (KIP-460): elects the preferred leader of partitions, or any replica (unclean)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.partition_lookup import find_place, within
+from penstock.broker.partition_lookup import find_partition, run_with_timeout
 from penstock.broker.registry import handles
-from penstock.broker.sliced_answers import paced
+from penstock.broker.sliced_answers import with_breaks
 from penstock.cluster.administration import elect_leaders as hold_elections
 from penstock.cluster.elections import Election
-from penstock.cluster.image import Place
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
 from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.elect_leaders import (
@@ -28,12 +27,14 @@ async def elect_leaders(request: ElectLeadersRequest, call: Call, broker: Broker
     try:
         election = _election(request.election_type)
         if request.topic_partitions is None:
-            results = await within(broker.metadata, request.timeout_ms, _elect_all(broker, election))
+            results = await run_with_timeout(broker.metadata, request.timeout_ms, _elect_all(broker, election))
         else:
-            results = await within(broker.metadata, request.timeout_ms, _elect(_named(request), broker, election))
+            results = await run_with_timeout(
+                broker.metadata, request.timeout_ms, _elect(_partitions_in(request), broker, election)
+            )
     except PenstockError as error:
-        # What holds for all of them is said of each of them too; before version 1 there is no other place for it.
-        return await broker.slices.run(_answer(dict.fromkeys(_named(request), error), error.code))
+        # An error of the whole request is also reported for each partition; version 0 has no other field for it.
+        return await broker.slices.run(_answer(dict.fromkeys(_partitions_in(request), error), error.code))
     return await broker.slices.run(_answer(results))
 
 
@@ -41,10 +42,12 @@ def _election(number: int) -> Election:
     try:
         return Election(number)
     except ValueError:
-        raise InvalidRequest(f"election type {number} is not known; 0 is preferred, 1 is unclean") from None
+        raise InvalidRequest(
+            f"election type {number} does not exist; expected 0 (preferred) or 1 (unclean)"
+        ) from None
 
 
-def _named(request: ElectLeadersRequest) -> list[TopicPartition]:
+def _partitions_in(request: ElectLeadersRequest) -> list[TopicPartition]:
     return [
         TopicPartition(topic.topic, number) for topic in request.topic_partitions or () for number in topic.partitions
     ]
@@ -52,25 +55,25 @@ def _named(request: ElectLeadersRequest) -> list[TopicPartition]:
 
 async def _elect(names: list[TopicPartition], broker: Broker, election: Election) -> Results:
     results: Results = dict.fromkeys(names)
-    places: dict[Place, TopicPartition] = {}
+    tps: dict[TopicIdPartition, TopicPartition] = {}
 
     def find() -> Steps[None]:
-        for name in paced(names):
+        for name in with_breaks(names):
             if name is None:
                 yield
                 continue
             try:
-                places[find_place(broker, *name)] = name
+                tps[find_partition(broker, *name)] = name
             except PenstockError as error:
                 results[name] = error
 
     await broker.slices.run(find())
-    held = await hold_elections(broker.metadata, places, election)
-    return results | {places[place]: error for place, error in held.items()}
+    held = await hold_elections(broker.metadata, tps, election)
+    return results | {tps[tp]: error for tp, error in held.items()}
 
 
 async def _elect_all(broker: Broker, election: Election) -> Results:
-    """In every partition. Those that have the leader they should have are not worth telling."""
+    """Elects leaders of all partitions; omits those whose election is not needed from the result."""
     names = await broker.slices.run(_all_names(broker))
     results = await _elect(names, broker, election)
     return {
@@ -88,7 +91,7 @@ def _all_names(broker: Broker) -> Steps[list[TopicPartition]]:
 
 def _answer(results: Results, code: ErrorCode = ErrorCode.NONE) -> Steps[ElectLeadersResponse]:
     topics: dict[str, list[PartitionResult]] = {}
-    for found in paced(results.items()):
+    for found in with_breaks(results.items()):
         if found is None:
             yield
             continue

@@ -1,4 +1,4 @@
-"""EndTxn: commit or abort. Answered when that is decided for good; the partitions are told after that."""
+"""EndTxn: commits or aborts a transaction; answered when the decision is committed, before markers are written."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -22,7 +22,7 @@ def end_txn(request: EndTxnRequest, call: Call, broker: Broker) -> Awaitable[End
 
     def answer(reply: Any) -> None:
         if isinstance(reply, NeedsProducerId):
-            needs.append(reply)  # which is known at once, before anything has to be persisted
+            needs.append(reply)  # replied at once, before anything is persisted
         else:
             _answer(call, reply)
 
@@ -31,7 +31,7 @@ def end_txn(request: EndTxnRequest, call: Call, broker: Broker) -> Awaitable[End
 
 
 async def _end_with_fresh_id(wanted: Ask, call: Call, broker: Broker) -> EndTxnResponse | None:
-    """Once in 32,767 transactions of a producer."""
+    """Ends the transaction with a new producer id: its epochs are exhausted after 32,767 transactions."""
     try:
         again = EndTransaction(ask=wanted, fresh_producer_id=await broker.producer_ids.take())
     except PenstockError as error:

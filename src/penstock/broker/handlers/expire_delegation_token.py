@@ -1,4 +1,4 @@
-"""ExpireDelegationToken: not on a listener without authentication, as in Kafka."""
+"""ExpireDelegationToken: refused, as by Kafka on a listener without authentication."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

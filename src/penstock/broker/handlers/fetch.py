@@ -1,4 +1,4 @@
-"""Fetch: committed batches as they lie in the log, now or when there are enough of them."""
+"""Fetch: returns committed record batches as stored in the log, at once or when min bytes are available."""
 
 from collections.abc import Awaitable
 from typing import Final
@@ -40,7 +40,7 @@ IDS_FROM: Final = 13
 LARGE_PARTITIONS: Final = 1000
 """A request for more partitions is read in time slices."""
 STEP_MASK: Final = 63
-"""Partitions between two points at which reading may be interrupted, less one."""
+"""Partitions between two points at which reading may pause, less one."""
 
 
 @handles(ApiKey.FETCH)
@@ -50,7 +50,7 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
         plan = broker.sessions.plan(request, broker.clock.now_ms(), by_id=call.version >= IDS_FROM)
     except PenstockError as error:
         return FetchResponse(throttle_time_ms=0, error_code=error.code, responses=())
-    attempt = Attempt(request, plan, broker, is_stable)
+    attempt = FetchAttempt(request, plan, broker, is_stable)
     if broker.image.views and attempt.follower is None and has_views(plan, broker):
         answer_views(attempt, call)
         return None
@@ -65,8 +65,8 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
     return None
 
 
-class Attempt:
-    """One look at all the partitions that a request wants."""
+class FetchAttempt:
+    """One read of all partitions of a fetch request."""
 
     def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker, is_stable: bool) -> None:
         self.request = request
@@ -77,31 +77,31 @@ class Attempt:
         self.limit_bytes = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
         self.answers: list[tuple[Key, PartitionData]] = []
         self.cold: list[ColdRead] = []
-        self.got_bytes = 0
+        self.read_bytes = 0
         self.throttled_bytes = 0
         self.scans: dict[Key, Scan] | None = None
-        """How far the partitions of views have been looked through, where there are any (broker/views/)."""
+        """Scan progress of the partitions of views, if there are any (broker/views/)."""
         self.failures: dict[Key, PenstockError] = {}
-        """What looking through some of them has come to."""
-        self.held_back: set[Key] = set()
-        """Partitions that a follower gets nothing of before it may have more (KIP-73)."""
+        """Errors of those scans."""
+        self.throttled: set[Key] = set()
+        """Partitions of which a follower gets no bytes until the throttle allows more (KIP-73)."""
         self.failed = False
 
     @property
     def is_large(self) -> bool:
-        """Whether reading all partitions takes so long that it is done in time slices."""
+        """Whether there are so many partitions that they are read in time slices."""
         return len(self.plan.wanted) > LARGE_PARTITIONS
 
     def read(self, blocking: bool = False) -> None:
-        """Read everything anew."""
+        """Reads all partitions again."""
         run_steps(self.read_steps(blocking))
 
     def read_steps(self, blocking: bool = False) -> Steps[None]:
-        """As `read`, interruptible."""
+        """As `read`, in steps."""
         self.answers = []
         self.cold = []
-        self.got_bytes = self.throttled_bytes = 0
-        self.held_back = set()
+        self.read_bytes = self.throttled_bytes = 0
+        self.throttled = set()
         self.failed = False
         for key, wanted in self.plan.wanted:
             try:
@@ -114,38 +114,40 @@ class Attempt:
                 yield
 
     def _read_one(self, key: Key, wanted: FetchPartition, blocking: bool) -> PartitionData:
-        limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.got_bytes)
+        limit_bytes = min(wanted.partition_max_bytes, self.limit_bytes - self.read_bytes)
         if self.follower is not None:
-            return self._serve(self.follower, key, wanted, limit_bytes, blocking)
+            return self._read_for_follower(self.follower, key, wanted, limit_bytes, blocking)
         partition = self.find(key)
         partition.check_epoch(wanted.current_leader_epoch)
         log = partition.log
         if not partition.is_leader and wanted.fetch_offset > partition.high_watermark:
-            raise OffsetNotAvailable(f"{partition.name} is not at offset {wanted.fetch_offset} on this replica yet")
+            raise OffsetNotAvailable(
+                f"{partition.name} has not replicated offset {wanted.fetch_offset} to this broker yet"
+            )
         divergence = epoch_divergence(log, wanted)
         if divergence is not None:
             self.failed = True
             return self._diverged(partition, wanted, divergence)
-        nearer = self._nearer(partition, wanted.fetch_offset)
+        nearer = self._nearest_replica(partition, wanted.fetch_offset)
         if nearer is not None:
-            self.failed = True  # there is nothing to wait for here
-            return _nothing_yet(partition, wanted, nearer)
+            self.failed = True  # answer at once: the consumer must read from that replica
+            return _empty_data(partition, wanted, nearer)
         if self.scans is not None and key in self.scans:
             if key in self.failures:
                 raise self.failures[key]
-            return self._viewed(self.scans[key], partition, wanted)
+            return self._read_view(self.scans[key], partition, wanted)
         if partition.visibility is not None:
             return self._read_filtered(partition, partition.visibility, wanted, limit_bytes, blocking)
         records: Buffer = b""
         try:
-            # The first batch of an answer comes whole, however large: else its consumer would stand still.
-            force = self.got_bytes == 0
+            # The first batch of a response is complete, however large: otherwise the consumer would be stuck.
+            force = self.read_bytes == 0
             records = partition.read(
                 wanted.fetch_offset, limit_bytes, blocking=blocking, force=force, stable=self.is_stable
             )
         except ColdRead as cold:
             self.cold.append(cold)
-        self.got_bytes += len(records)
+        self.read_bytes += len(records)
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
@@ -156,9 +158,10 @@ class Attempt:
             records=records,
         )
 
-    def _viewed(self, scan: Scan, partition: Partition, wanted: FetchPartition) -> PartitionData:
-        """What was found. What was aborted has been left out already, so that none of it is named."""
-        self.got_bytes += scan.kept_bytes
+    def _read_view(self, scan: Scan, partition: Partition, wanted: FetchPartition) -> PartitionData:
+        """Returns the records found by a scan. It has dropped aborted records, so no aborted transactions are
+        named."""
+        self.read_bytes += scan.kept_bytes
         mark, visibility = partition.high_watermark, partition.visibility
         if visibility is not None:
             mark = visibility.visible_to(mark)
@@ -180,16 +183,16 @@ class Attempt:
         limit_bytes: int,
         blocking: bool,
     ) -> PartitionData:
-        """Of a topic whose messages are delayed: what consumers may see by now."""
+        """Reads a topic with delayed messages: only records that are visible to consumers by now."""
         log, offset = partition.log, wanted.fetch_offset
         try:
             seen = visibility.read(
-                offset, limit_bytes, blocking=blocking, force=self.got_bytes == 0, stable=self.is_stable
+                offset, limit_bytes, blocking=blocking, force=self.read_bytes == 0, stable=self.is_stable
             )
         except ColdRead as cold:
             self.cold.append(cold)
-            return _nothing_yet(partition, wanted)
-        self.got_bytes += len(seen.records)
+            return _empty_data(partition, wanted)
+        self.read_bytes += len(seen.records)
         aborted: list[AbortedTransaction] | None = None
         if self.is_stable:
             aborted = [] if seen.is_changed else _aborted(log, offset, seen.records)
@@ -204,22 +207,22 @@ class Attempt:
         )
 
     def find(self, key: Key) -> Partition:
-        """The partition that is asked for; of a view, that of its topic. Raises Kafka's errors."""
+        """Returns the partition of a request; for a view, the partition of its topic. Raises Kafka's errors."""
         if self.scans is not None and key in self.scans:
             return self.broker.replica("", self.scans[key].topic_id, key[2])
-        return self.broker.replica(*key) if self.follower is None else self.broker.followed(*key)
+        return self.broker.replica(*key) if self.follower is None else self.broker.followed_partition(*key)
 
-    def _serve(
+    def _read_for_follower(
         self, follower: ReplicaState, key: Key, wanted: FetchPartition, limit_bytes: int, blocking: bool
     ) -> PartitionData:
-        partition, now_ms, force = self.find(key), self.broker.clock.steady_ms(), self.got_bytes == 0
+        partition, now_ms, force = self.find(key), self.broker.clock.steady_ms(), self.read_bytes == 0
         self._check_follower(follower, partition, wanted)
         is_throttled = self._is_throttled(partition, follower)
         if is_throttled:
-            room = self.broker.throttle.room(now_ms) - self.throttled_bytes
-            limit_bytes, force = min(limit_bytes, room), force and room > 0
-            if room <= 0:
-                self.held_back.add(key)
+            allowed_bytes = self.broker.throttle.available(now_ms) - self.throttled_bytes
+            limit_bytes, force = min(limit_bytes, allowed_bytes), force and allowed_bytes > 0
+            if allowed_bytes <= 0:
+                self.throttled.add(key)
         try:
             data = serve_follower(
                 partition,
@@ -232,23 +235,25 @@ class Attempt:
             )
         except ColdRead as cold:
             self.cold.append(cold)
-            return _nothing_yet(partition, wanted)
+            return _empty_data(partition, wanted)
         except OffsetOutOfRange as error:
             self.failed = True
             return _refusal(wanted.partition, error, partition.log.start_offset)
         size = len(data.records or b"")
-        self.got_bytes += size
+        self.read_bytes += size
         self.throttled_bytes += size if is_throttled else 0
         self.failed |= data.diverging_epoch is not None
         return data
 
     def _check_follower(self, follower: ReplicaState, partition: Partition, wanted: FetchPartition) -> None:
-        """A follower's fetch commits records, so it must be a replica's, in that broker's present registration.
+        """Raises NotLeaderOrFollower or UnknownLeaderEpoch unless the follower is a replica with its current broker
+        epoch.
 
-        A leader may hear of a registration or of a new replica later than the follower: it comes again (as in Kafka).
+        A follower's fetch position commits records. The leader may learn of a registration or a new replica later
+        than the follower, which then retries (as in Kafka).
         """
         registered = self.broker.image.brokers.get(follower.replica_id)
-        state = self.broker.image.state(partition.place)
+        state = self.broker.image.state(partition.tp)
         is_leader = follower.replica_id == self.broker.node_id
         if is_leader or registered is None or registered.epoch != follower.replica_epoch:
             raise NotLeaderOrFollower(
@@ -259,14 +264,15 @@ class Attempt:
             raise UnknownLeaderEpoch(reason) if wanted.current_leader_epoch >= 0 else NotLeaderOrFollower(reason)
 
     def _is_throttled(self, partition: Partition, follower: ReplicaState) -> bool:
-        """Whether the topic throttles this broker as a leader, and the follower is not in sync (KIP-73)."""
+        """Whether the topic throttles this leader, and the follower is not in the ISR (KIP-73)."""
         if (partition.name.partition, self.broker.node_id) not in partition.log.settings.leader_throttled:
             return False
-        state = self.broker.image.state(partition.place)
+        state = self.broker.image.state(partition.tp)
         return state is not None and follower.replica_id not in state.isr
 
-    def _nearer(self, partition: Partition, offset: int) -> int | None:
-        """A replica in the reader's rack, if this broker leads and is in another one (KIP-392)."""
+    def _nearest_replica(self, partition: Partition, offset: int) -> int | None:
+        """Returns a replica in the consumer's rack, if this broker leads and is in another rack; else None
+        (KIP-392)."""
         rack, lead, brokers = self.request.rack_id, partition.leadership, self.broker.image.brokers
         if not rack or lead is None or self.broker.configs["replica.selector.class"] != RACK_AWARE:
             return None
@@ -274,7 +280,7 @@ class Attempt:
         return None if self.broker.node_id in near else lead.nearest(offset, near)
 
     def _diverged(self, partition: Partition, wanted: FetchPartition, divergence: EpochEndOffset) -> PartitionData:
-        """The reader's last batch is not in this log: tell it where the two part (KIP-595)."""
+        """Returns the diverging epoch: the reader's last batch is not in this log (KIP-595)."""
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
@@ -288,18 +294,18 @@ class Attempt:
 
     @property
     def is_enough(self) -> bool:
-        return self.failed or self.got_bytes >= self.request.min_bytes or not self.plan.wanted
+        return self.failed or self.read_bytes >= self.request.min_bytes or not self.plan.wanted
 
     def response(self) -> FetchResponse:
         return run_steps(self.response_steps())
 
     def response_steps(self) -> Steps[FetchResponse]:
-        """As `response`, interruptible."""
+        """As `response`, in steps."""
         if self.throttled_bytes:
             self.broker.throttle.take(self.throttled_bytes, self.broker.clock.steady_ms())
         topics: dict[tuple[str, bytes], list[PartitionData]] = {}
         for number, (key, data) in enumerate(self.answers):
-            if self.plan.must_tell(key, data):
+            if self.plan.must_include(key, data):
                 topics.setdefault(key[:2], []).append(data)
             if number & STEP_MASK == STEP_MASK:
                 yield
@@ -314,13 +320,13 @@ class Attempt:
 
 
 def follower_of(request: FetchRequest) -> ReplicaState | None:
-    """The broker that asks, if it is one and no consumer."""
+    """Returns the broker that sent the request; None if it is from a consumer."""
     if request.replica_state is not None:
         return request.replica_state if request.replica_state.replica_id >= 0 else None
     return ReplicaState(replica_id=request.replica_id) if request.replica_id >= 0 else None
 
 
-def _nothing_yet(partition: Partition, wanted: FetchPartition, nearer: int = -1) -> PartitionData:
+def _empty_data(partition: Partition, wanted: FetchPartition, nearer: int = -1) -> PartitionData:
     return PartitionData(
         partition_index=wanted.partition,
         error_code=0,
@@ -334,7 +340,7 @@ def _nothing_yet(partition: Partition, wanted: FetchPartition, nearer: int = -1)
 
 
 def _aborted(log: Log, offset: int, records: Buffer) -> list[AbortedTransaction]:
-    """What a reader must leave out of these records; the broker sends batches as they are (KIP-98)."""
+    """Returns the aborted transactions in these records, which the consumer must skip (KIP-98)."""
     if offset > log.newest_abort or not records:
         return []
     end = offset

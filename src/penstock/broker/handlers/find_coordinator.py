@@ -1,11 +1,11 @@
-"""FindCoordinator: which broker decides about a group or a transactional id. Makes the internal topic if need be."""
+"""FindCoordinator: returns the coordinator of a group or a transactional id; creates the internal topic if needed."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.internal_topics import make_internal_topic
+from penstock.broker.internal_topics import create_internal_topic
 from penstock.broker.registry import handles
 from penstock.cluster.image import NO_LEADER
 from penstock.foundation.codes import ErrorCode
@@ -17,7 +17,7 @@ from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinator
 GROUP: Final = 0
 TRANSACTION: Final = 1
 BATCHED_FROM: Final = 4
-"""From this version on a request may ask for several keys (KIP-699)."""
+"""From this version on, a request may have several keys (KIP-699)."""
 
 
 @handles(ApiKey.FIND_COORDINATOR)
@@ -31,7 +31,7 @@ def find_coordinator(
         return _response([_refusal(key, error) for key in keys], call.version)
     if runtimes.topic in broker.image.by_name:
         return _response([_find(key, runtimes, broker) for key in keys], call.version)
-    return _make_then_find(keys, runtimes, call.version, broker)
+    return _create_then_find(keys, runtimes, call.version, broker)
 
 
 def _runtimes(key_type: int, broker: Broker) -> StateRuntimes:
@@ -44,13 +44,13 @@ def _runtimes(key_type: int, broker: Broker) -> StateRuntimes:
     )
 
 
-async def _make_then_find(
+async def _create_then_find(
     keys: Sequence[str], runtimes: StateRuntimes, version: int, broker: Broker
 ) -> FindCoordinatorResponse:
     try:
-        await make_internal_topic(runtimes.topic, broker)
+        await create_internal_topic(runtimes.topic, broker)
     except PenstockError as error:
-        refusal = CoordinatorNotAvailable(f"{runtimes.topic} cannot be made: {error}")
+        refusal = CoordinatorNotAvailable(f"{runtimes.topic} cannot be created: {error}")
         return _response([_refusal(key, refusal) for key in keys], version)
     return _response([_find(key, runtimes, broker) for key in keys], version)
 
@@ -58,7 +58,7 @@ async def _make_then_find(
 def _find(key: str, runtimes: StateRuntimes, broker: Broker) -> Coordinator:
     node = broker.leader_of(runtimes, key)
     if node == NO_LEADER:
-        why = f"{runtimes.topic}-{runtimes.partition_of(key)} has no leader now; try again"
+        why = f"{runtimes.topic}-{runtimes.partition_of(key)} has no leader; try again"
         return _refusal(key, CoordinatorNotAvailable(why))
     leader = broker.image.brokers[node]
     return Coordinator(

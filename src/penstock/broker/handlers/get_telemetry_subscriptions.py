@@ -1,4 +1,4 @@
-"""GetTelemetrySubscriptions (KIP-714): which metrics a client is to push, and how often."""
+"""GetTelemetrySubscriptions (KIP-714): returns the metrics that a client must push, and the push interval."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -19,7 +19,7 @@ def get_telemetry_subscriptions(
     request: GetTelemetrySubscriptionsRequest, call: Call, broker: Broker
 ) -> GetTelemetrySubscriptionsResponse:
     try:
-        instance = broker.telemetry.ask(request.client_instance_id, call.client_id, call.peer)
+        instance = broker.telemetry.find_subscription(request.client_instance_id, call.client_id, call.peer)
     except PenstockError as error:
         return GetTelemetrySubscriptionsResponse(
             throttle_time_ms=0,
@@ -40,7 +40,7 @@ def get_telemetry_subscriptions(
         accepted_compression_types=COMPRESSIONS,
         push_interval_ms=instance.wanted.interval_ms,
         telemetry_max_bytes=broker.telemetry.max_bytes,
-        # Prometheus wants totals, and with totals nothing is lost when a push is.
+        # Prometheus needs cumulative values; a lost push loses no data then.
         delta_temporality=False,
         requested_metrics=instance.wanted.metrics,
     )

@@ -1,4 +1,4 @@
-"""Heartbeat: a member of a classic group is alive."""
+"""Heartbeat: keeps a member of a classic group alive."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -12,7 +12,7 @@ from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 @handles(ApiKey.HEARTBEAT)
 def heartbeat(request: HeartbeatRequest, call: Call, broker: Broker) -> None:
     def refuse(error: PenstockError) -> HeartbeatResponse:
-        # While the coordinator reads its groups back nobody's session runs out: all is well, as in Kafka.
+        # While the coordinator loads its groups no session expires: succeed, as in Kafka.
         return HeartbeatResponse(error_code=0 if isinstance(error, CoordinatorLoadInProgress) else error.code)
 
     ask(broker.groups, request.group_id, request, call, refuse)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (KIP-339): set, delete, append to and subtract from single settings."""
+"""IncrementalAlterConfigs (KIP-339): sets, deletes, appends to and subtracts from single settings."""
 
 from collections.abc import Mapping
 from enum import IntEnum
@@ -66,7 +66,7 @@ async def _alter_one(broker: Broker, resource: AlterConfigsResource, validate_on
 
 def _apply(entry: AlterableConfig, table: Table, wanted: dict[str, str]) -> None:
     if entry.config_operation == Operation.DELETE:
-        wanted.pop(entry.name, None)  # as in Kafka, whether it was set or is known at all
+        wanted.pop(entry.name, None)  # as in Kafka, even if it is not set or unknown
         return
     if entry.value is None:
         raise InvalidConfig(f"{entry.name} has no value")
@@ -74,7 +74,7 @@ def _apply(entry: AlterableConfig, table: Table, wanted: dict[str, str]) -> None
         wanted[entry.name] = entry.value
         return
     if entry.config_operation not in (Operation.APPEND, Operation.SUBTRACT):
-        raise InvalidRequest(f"operation {entry.config_operation} on {entry.name} is not known")
+        raise InvalidRequest(f"operation {entry.config_operation} on {entry.name} does not exist; expected 0 to 3")
     setting = table.get(entry.name)
     if setting.kind is not Kind.LIST:
         raise InvalidConfig(f"{entry.name} is not a list; only a list can be appended to or subtracted from")

@@ -1,4 +1,4 @@
-"""InitProducerId: an identity for an idempotent producer, or the next life of a transactional one."""
+"""InitProducerId: returns a producer id, or the next producer epoch of a transactional id."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -18,7 +18,7 @@ async def init_producer_id(
     try:
         producer_id = await broker.producer_ids.take()
     except PenstockError:
-        # The store is away. As with Kafka: older clients take any other error for the end.
+        # The store cannot be reached. As in Kafka: any other error is fatal to older clients.
         return InitProducerIdResponse(
             throttle_time_ms=0,
             error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -26,7 +26,7 @@ async def init_producer_id(
             producer_epoch=-1,
         )
     if request.transactional_id is None:
-        # An idempotent producer that asks again, after a fatal error, begins under a new id (KIP-360).
+        # An idempotent producer that asks again after a fatal error gets a new id (KIP-360).
         return InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=producer_id, producer_epoch=0)
 
     def answer(value: InitProducerIdResponse | PenstockError) -> None:

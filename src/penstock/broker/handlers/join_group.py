@@ -1,8 +1,8 @@
-"""JoinGroup: become a member of a classic group; the answer comes when the group is put together."""
+"""JoinGroup: joins a classic group; answered when the rebalance completes."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.coordinator_requests import ask_to_wait
+from penstock.broker.coordinator_requests import ask_cancellable
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey
@@ -20,4 +20,4 @@ def join_group(request: JoinGroupRequest, call: Call, broker: Broker) -> None:
             members=(),
         )
 
-    ask_to_wait(broker.groups, request.group_id, request, call, refuse)
+    ask_cancellable(broker.groups, request.group_id, request, call, refuse)

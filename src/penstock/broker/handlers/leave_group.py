@@ -1,4 +1,4 @@
-"""LeaveGroup: members of a classic group go, and the others share their work."""
+"""LeaveGroup: removes members of a classic group, which rebalances."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

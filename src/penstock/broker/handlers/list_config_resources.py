@@ -1,4 +1,4 @@
-"""ListConfigResources (KIP-1142): what has settings, or could have."""
+"""ListConfigResources (KIP-1142): lists resources that have, or can have, settings."""
 
 from collections.abc import Awaitable, Sequence
 from typing import Final
@@ -7,7 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.config_admin import Resource
 from penstock.broker.registry import handles
-from penstock.broker.sliced_answers import make_answer, paced
+from penstock.broker.sliced_answers import make_answer, with_breaks
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.steps import Steps
 from penstock.wire.keys import ApiKey
@@ -36,7 +36,7 @@ def list_config_resources(
 def _list(wanted: Sequence[int], broker: Broker) -> Steps[ListConfigResourcesResponse]:
     found: list[ListedConfigResource] = []
     for kind in wanted:
-        for name in paced(_names(kind, broker)):
+        for name in with_breaks(_names(kind, broker)):
             if name is None:
                 yield
             else:

@@ -1,4 +1,4 @@
-"""ListGroups: all groups whose coordinator is this broker, or an error if it does not know all of them."""
+"""ListGroups: lists all groups whose coordinator is this broker; an error while some are still being loaded."""
 
 from typing import Any
 
@@ -23,12 +23,12 @@ async def list_groups(request: ListGroupsRequest, call: Call, broker: Broker) ->
 
 
 def _refused(error: PenstockError) -> ListGroupsResponse:
-    # Groups that have just gone to another broker are listed there.
+    # Groups that have just moved to another broker are listed there.
     return ListGroupsResponse(error_code=0 if isinstance(error, NotCoordinator) else error.code, groups=())
 
 
 def _merge(answers: list[Any]) -> ListGroupsResponse:
-    """All or an error: a list that is not whole would be taken for one that is."""
+    """Returns all groups or an error: an incomplete list would be taken for a complete one."""
     code = next((answer.error_code for answer in answers if answer.error_code), 0)
     groups = () if code else [group for answer in answers for group in answer.groups]
     return ListGroupsResponse(error_code=code, groups=groups)

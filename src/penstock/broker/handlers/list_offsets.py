@@ -1,6 +1,6 @@
-"""ListOffsets: the first, the last, or the first at or after a time.
+"""ListOffsets: returns the earliest or latest offset, or the first at or after a timestamp.
 
-Searching by time walks batch headers and opens a batch: in time slices, and on a thread where the batch is large.
+A search by timestamp walks batch headers and decompresses one batch: in time slices, and on a thread if it is large.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from penstock.broker.registry import handles
 from penstock.foundation.errors import MessageTooLarge, OffsetNotAvailable, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
-from penstock.log.times import Candidate, Found, candidates, latest_timestamp
+from penstock.log.times import Candidate, TimestampAndOffset, candidates, latest_timestamp
 from penstock.records.columns import INLINE_BODY_BYTES
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -29,7 +29,7 @@ from penstock.wire.messages.list_offsets import (
 
 
 class Spec(IntEnum):
-    """Times that are no times."""
+    """Special values of the timestamp field."""
 
     LATEST = -1
     EARLIEST = -2
@@ -67,7 +67,7 @@ def _is_search(wanted: ListOffsetsPartition) -> bool:
 def _answer(
     request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
 ) -> ListOffsetsPartitionResponse:
-    """The answer about one partition that needs no search."""
+    """Answers for one partition without a search."""
     try:
         partition, end = _partition(request, topic, wanted, broker)
         log = partition.log
@@ -85,17 +85,19 @@ def _answer(
 def _partition(
     request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
 ) -> tuple[Partition, int]:
-    """The partition, and the offset from which on nothing is there for this reader. Raises Kafka's errors."""
-    partition = broker.readable(topic, b"", wanted.partition_index)
+    """Returns the partition, and the end offset for this isolation level. Raises Kafka's errors."""
+    partition = broker.readable_partition(topic, b"", wanted.partition_index)
     partition.check_epoch(wanted.current_leader_epoch)
     is_stable = wants_committed(request.isolation_level)
     if not partition.is_settled and wanted.timestamp != Spec.EARLIEST:
-        raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
+        raise OffsetNotAvailable(
+            f"{partition.name} has a new leader whose high watermark is not current yet; try again (KIP-207)"
+        )
     end = partition.last_stable_offset if is_stable else partition.high_watermark
     return partition, end if partition.visibility is None else partition.visibility.visible_to(end)
 
 
-def _found(log: Log, wanted: ListOffsetsPartition, found: Found) -> ListOffsetsPartitionResponse:
+def _found(log: Log, wanted: ListOffsetsPartition, found: TimestampAndOffset) -> ListOffsetsPartitionResponse:
     timestamp, offset = found
     return ListOffsetsPartitionResponse(
         partition_index=wanted.partition_index,
@@ -113,7 +115,7 @@ async def _search_all(request: ListOffsetsRequest, broker: Broker) -> ListOffset
         answers = []
         for wanted in topic.partitions:
             key = topic.name, wanted.partition_index, wanted.timestamp, wanted.current_leader_epoch
-            if key not in known:  # some repeat themselves
+            if key not in known:  # some clients repeat partitions
                 known[key] = await _search(request, topic.name, wanted, broker)
             answers.append(known[key])
         topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=answers))
@@ -128,7 +130,7 @@ async def _search(
     try:
         partition, end = _partition(request, topic, wanted, broker)
         log = partition.log
-        found: Found | None = None
+        found: TimestampAndOffset | None = None
         for attempt in range(COLD_READS_MAX):
             try:
                 found = await _find(log, wanted.timestamp, end, broker, blocking=attempt == COLD_READS_MAX - 1)
@@ -140,8 +142,9 @@ async def _search(
         return ListOffsetsPartitionResponse(partition_index=wanted.partition_index, error_code=error.code)
 
 
-async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: bool) -> Found | None:
-    """The first record at or after a time, or with the latest time of all, below an offset. Raises ColdRead."""
+async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: bool) -> TimestampAndOffset | None:
+    """Returns the first record at or after a timestamp, or the one with the latest, below `limit`. Raises
+    ColdRead."""
     slices = broker.slices
     async with slices:
         if timestamp == Spec.MAX_TIMESTAMP:
@@ -150,7 +153,7 @@ async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: 
                 return None
         for candidate in candidates(log, timestamp, limit, blocking):
             if candidate is not None:
-                found = await _open(candidate, log, broker)
+                found = await _search_batch(candidate, log, broker)
                 if found is not None:
                     return found if found[1] < limit else None
             if slices.is_over:
@@ -158,12 +161,12 @@ async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: 
     return None
 
 
-async def _open(candidate: Candidate, log: Log, broker: Broker) -> Found | None:
-    """The record in question of a batch; its first, if it is too large to be opened at all."""
+async def _search_batch(candidate: Candidate, log: Log, broker: Broker) -> TimestampAndOffset | None:
+    """Searches one batch for the record; returns the batch's first record if it is too large to decompress."""
     try:
         return candidate.find(INLINE_BODY_BYTES)
     except MessageTooLarge:
-        candidate = candidate._replace(batch=bytes(candidate.batch))  # the file may be cut off while a thread reads
+        candidate = candidate._replace(batch=bytes(candidate.batch))  # the file may be truncated while a thread reads
     try:
         broker.slices.release()
         work = asyncio.get_running_loop().run_in_executor(

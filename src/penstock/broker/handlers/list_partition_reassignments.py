@@ -1,13 +1,14 @@
-"""ListPartitionReassignments (KIP-455): which partitions are on their way, and where to."""
+"""ListPartitionReassignments (KIP-455): lists ongoing reassignments with adding and removing replicas."""
 
 from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.cluster.image import ClusterImage, Place
-from penstock.cluster.reassignment import ongoing
+from penstock.cluster.image import ClusterImage
+from penstock.cluster.reassignment import find_reassignments
 from penstock.foundation.codes import ErrorCode
+from penstock.foundation.ids import TopicIdPartition
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -23,12 +24,12 @@ def list_partition_reassignments(
     request: ListPartitionReassignmentsRequest, call: Call, broker: Broker
 ) -> ListPartitionReassignmentsResponse:
     image = broker.image
-    wanted = None if request.topics is None else _places(request.topics, image)
+    wanted = None if request.topics is None else _partitions_in(request.topics, image)
     topics: dict[str, list[OngoingPartitionReassignment]] = {}
-    for found in ongoing(image, wanted):
-        topics.setdefault(image.topics[found.place.topic_id].name, []).append(
+    for found in find_reassignments(image, wanted):
+        topics.setdefault(image.topics[found.tp.topic_id].name, []).append(
             OngoingPartitionReassignment(
-                partition_index=found.place.number,
+                partition_index=found.tp.partition,
                 replicas=found.replicas,
                 adding_replicas=found.adding,
                 removing_replicas=found.removing,
@@ -42,10 +43,10 @@ def list_partition_reassignments(
     )
 
 
-def _places(topics: Iterable[ListPartitionReassignmentsTopics], image: ClusterImage) -> list[Place]:
-    """Those that are there: of what is not, nothing is under way."""
+def _partitions_in(topics: Iterable[ListPartitionReassignmentsTopics], image: ClusterImage) -> list[TopicIdPartition]:
+    """Returns the requested partitions of topics that exist: others cannot have a reassignment."""
     return [
-        Place(image.by_name[topic.name].topic_id, number)
+        TopicIdPartition(image.by_name[topic.name].topic_id, number)
         for topic in topics
         if topic.name in image.by_name
         for number in topic.partition_indexes

@@ -1,4 +1,4 @@
-"""ListTransactions: all transactional ids whose coordinator is this broker (KIP-664, KIP-994, KIP-1152)."""
+"""ListTransactions: lists transactional ids whose coordinator is this broker (KIP-664, KIP-994, KIP-1152)."""
 
 from functools import partial
 from typing import Any
@@ -22,7 +22,7 @@ async def list_transactions(
         broker.transactions.check_loaded()
     except PenstockError as error:
         return not_listed(error.code)
-    # What is wrong with the filters is said even if there is nobody to ask.
+    # Invalid filters are reported even if there is no coordinator to ask.
     none = listing((), request, now_ms=0)
     if none.error_code:
         return none
@@ -32,12 +32,12 @@ async def list_transactions(
 
 
 def _refused(error: PenstockError) -> ListTransactionsResponse:
-    # Transactions that have just gone to another broker are listed there.
+    # Transactions that have just moved to another broker are listed there.
     return not_listed(ErrorCode.NONE if isinstance(error, NotCoordinator) else error.code)
 
 
 def _merge(none: ListTransactionsResponse, answers: list[Any]) -> ListTransactionsResponse:
-    """All or an error: a list that is not whole would be taken for one that is."""
+    """Returns all transactions or an error: an incomplete list would be taken for a complete one."""
     code = next((answer.error_code for answer in answers if answer.error_code), ErrorCode.NONE)
     if code:
         return not_listed(code)

@@ -1,4 +1,4 @@
-"""Metadata: which brokers there are, and who leads which partition. May make topics that are asked for."""
+"""Metadata: returns brokers, topics, partitions and their leaders; may auto-create requested topics."""
 
 import contextlib
 from collections.abc import Awaitable
@@ -7,9 +7,9 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.internal_topics import make_internal_topic
+from penstock.broker.internal_topics import create_internal_topic
 from penstock.broker.registry import handles
-from penstock.broker.sliced_answers import INLINE_ELEMENTS, make_answer, paced
+from penstock.broker.sliced_answers import INLINE_ELEMENTS, make_answer, with_breaks
 from penstock.cluster.administration import create_topic
 from penstock.cluster.image import NO_LEADER, PartitionState, Topic
 from penstock.cluster.topic_changes import NewTopic
@@ -30,15 +30,15 @@ from penstock.wire.messages.metadata import (
 from penstock.wire.schema import NIL_UUID
 
 AUTO_CREATED_MAX: Final = 100
-"""Topics that one request creates; of the others its client is told that they are unknown, and asks again."""
-NOT_ASKED: Final = -(2**31)
+"""The most topics that one request creates; the others are unknown to the client, which asks again."""
+NOT_REQUESTED: Final = -(2**31)
 
 
 def _bits(*operations: int) -> int:
     return sum(1 << operation for operation in operations)
 
 
-# Without access control everyone may do everything; the numbers are those of Kafka's AclOperation.
+# Without an authorizer all operations are allowed; the numbers are those of Kafka's AclOperation.
 TOPIC_OPERATIONS: Final = _bits(3, 4, 5, 6, 7, 8, 10, 11)
 CLUSTER_OPERATIONS: Final = _bits(5, 7, 8, 9, 10, 11, 12)
 
@@ -48,7 +48,7 @@ def metadata(request: MetadataRequest, call: Call, broker: Broker) -> MetadataRe
     missing = _to_create(request, broker)
     if missing:
         return _create_then_describe(request, call, broker, missing)
-    return make_answer(broker, _weigh(request, call, broker), _describe(request, call, broker, {}))
+    return make_answer(broker, _count_elements(request, call, broker), _describe(request, call, broker, {}))
 
 
 def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
@@ -56,7 +56,7 @@ def _to_create(request: MetadataRequest, broker: Broker) -> list[str]:
         return []
     known = broker.image.shown_by_name
     missing = (topic.name for topic in request.topics if topic.name and topic.name not in known)
-    # Not a view that was dropped because nobody read it.
+    # Not an ad-hoc view that was dropped because it was unused.
     names = list(islice((name for name in missing if not AD_HOC.fullmatch(name)), AUTO_CREATED_MAX))
     return list(dict.fromkeys(names)) if names and broker.configs["auto.create.topics.enable"] else []
 
@@ -66,12 +66,12 @@ async def _create_then_describe(
 ) -> MetadataResponse:
     refused: dict[str, PenstockError] = {}
     for name in missing:
-        if call.is_gone:
+        if call.is_disconnected:
             break
         try:
-            with contextlib.suppress(TopicExists):  # someone else asked for it a moment ago
+            with contextlib.suppress(TopicExists):  # another client created it a moment ago
                 await _create(name, broker)
-        except CoordinatorNotAvailable as error:  # of an internal topic; Metadata has another code for "try again"
+        except CoordinatorNotAvailable as error:  # for internal topics; Metadata has another retriable code
             refused[name] = LeaderNotAvailable(str(error))
         except PenstockError as error:
             refused[name] = error
@@ -80,19 +80,19 @@ async def _create_then_describe(
 
 async def _create(name: str, broker: Broker) -> None:
     if name in INTERNAL_TOPICS:
-        await make_internal_topic(name, broker)
+        await create_internal_topic(name, broker)
         return
     topic_id, wanted = broker.new_topic_id(), NewTopic(name=name)
     await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())
 
 
 def _asks_for_all(request: MetadataRequest, call: Call) -> bool:
-    """Version 0 cannot say null, and means all topics when it names none."""
+    """Whether all topics are requested. Version 0 cannot encode null: it means all topics when it names none."""
     return request.topics is None or (call.version == 0 and not request.topics)
 
 
-def _weigh(request: MetadataRequest, call: Call, broker: Broker) -> int:
-    """How many elements the answer has, or more than are made without a break."""
+def _count_elements(request: MetadataRequest, call: Call, broker: Broker) -> int:
+    """Returns how many elements the response has, or more than INLINE_ELEMENTS."""
     image = broker.image
     if _asks_for_all(request, call):
         wanted = image.shown_by_name.values()
@@ -109,22 +109,22 @@ def _describe(
     request: MetadataRequest, call: Call, broker: Broker, refused: dict[str, PenstockError]
 ) -> Steps[MetadataResponse]:
     image = broker.image
-    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_ASKED
+    operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
     topics = []
     if _asks_for_all(request, call):
-        for topic in paced(image.listed_by_name().values()):
+        for topic in with_breaks(image.listed_by_name().values()):
             if topic is None:
                 yield
             else:
                 topics.append((yield from _describe_topic(topic, operations)))
     else:
         seen = set()
-        for wanted in paced(request.topics or ()):
+        for wanted in with_breaks(request.topics or ()):
             if wanted is None:
                 yield
-            elif (wanted.name, wanted.topic_id) not in seen:  # each is described once, however often it is named
+            elif (wanted.name, wanted.topic_id) not in seen:  # each is described once, even if named repeatedly
                 seen.add((wanted.name, wanted.topic_id))
-                topics.append((yield from _described(wanted, broker, operations, refused)))
+                topics.append((yield from _describe_requested(wanted, broker, operations, refused)))
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=known.node_id, host=known.host, port=known.port, rack=known.rack)
@@ -134,22 +134,22 @@ def _describe(
         controller_id=broker.controller_id,
         topics=topics,
         cluster_authorized_operations=(
-            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+            CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_REQUESTED
         ),
     )
 
 
-def _described(
+def _describe_requested(
     wanted: MetadataRequestTopic, broker: Broker, operations: int, refused: dict[str, PenstockError]
 ) -> Steps[MetadataResponseTopic]:
     try:
         if wanted.name in refused:
             raise refused[wanted.name]
         if wanted.name and wanted.name not in broker.image.shown_by_name:
-            check_topic_name(wanted.name)  # a name that no topic can have is not worth asking for again
+            check_topic_name(wanted.name)  # an invalid name is not retriable
         topic = broker.shown_topic(wanted.name, wanted.topic_id)
         if topic.view is not None:
-            broker.views.note_read(topic.view)  # or who reads slowly would find it gone
+            broker.views.note_read(topic.view)  # keeps the view alive for slow readers
         return (yield from _describe_topic(topic, operations))
     except PenstockError as error:
         return MetadataResponseTopic(
@@ -163,7 +163,7 @@ def _described(
 
 def _describe_topic(topic: Topic, operations: int) -> Steps[MetadataResponseTopic]:
     partitions = []
-    for found in paced(topic.partitions.items()):
+    for found in with_breaks(topic.partitions.items()):
         if found is None:
             yield
         else:

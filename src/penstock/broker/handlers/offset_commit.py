@@ -1,4 +1,4 @@
-"""OffsetCommit: write down where a group is."""
+"""OffsetCommit: commits the offsets of a consumer group."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

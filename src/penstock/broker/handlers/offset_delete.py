@@ -1,4 +1,4 @@
-"""OffsetDelete: forget where a group is in partitions that it does not read."""
+"""OffsetDelete: deletes committed offsets of topics that the group is not subscribed to."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

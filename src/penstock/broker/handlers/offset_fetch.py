@@ -1,4 +1,4 @@
-"""OffsetFetch: where groups are. Each group is asked for at its own coordinator."""
+"""OffsetFetch: returns the committed offsets of groups, each from its coordinator."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -33,7 +33,7 @@ def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> Awa
 
 
 def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
-    """Drops groups whose offsets are all asked for more than once: their answers may be large."""
+    """Drops repeated requests for all offsets of a group: the response may be large."""
     whole = [group.group_id for group in request.groups if group.topics is None]
     if len(whole) == len(set(whole)):
         return request
@@ -43,7 +43,7 @@ def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
 
 
 def _code(error: PenstockError) -> int:
-    """Consumers before 3.9 do not expect COORDINATOR_NOT_AVAILABLE here; NOT_COORDINATOR they do."""
+    """Consumers before 3.9 do not handle COORDINATOR_NOT_AVAILABLE here, but NOT_COORDINATOR."""
     return ErrorCode.NOT_COORDINATOR if isinstance(error, CoordinatorNotAvailable) else error.code
 
 
@@ -60,7 +60,7 @@ def _merge(answers: list[Any]) -> OffsetFetchResponse:
 def _refused(request: OffsetFetchRequest, error: PenstockError, version: int) -> OffsetFetchResponse:
     if version >= 2:
         return OffsetFetchResponse(error_code=_code(error))
-    # Version 1 has no place for an error but the partitions.
+    # Version 1 has error fields only in partitions.
     return OffsetFetchResponse(topics=[_refused_topic(topic, _code(error)) for topic in request.topics or ()])
 
 

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch: where an epoch ends, so that a reader can tell whether its history is this one (KIP-320)."""
+"""OffsetForLeaderEpoch: returns the end offset of a leader epoch, to detect log divergence (KIP-320)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -22,9 +22,9 @@ def offset_for_leader_epoch(
         results = []
         for wanted in topic.partitions:
             try:
-                partition = broker.readable(topic.topic, b"", wanted.partition)
+                partition = broker.readable_partition(topic.topic, b"", wanted.partition)
                 partition.check_epoch(wanted.current_leader_epoch)
-                epoch, end = partition.log.epochs.end_of(wanted.leader_epoch, partition.log.end_offset)
+                epoch, end = partition.log.epochs.end_offset_for(wanted.leader_epoch, partition.log.end_offset)
             except PenstockError as error:
                 results.append(EpochEndOffset(error_code=error.code, partition=wanted.partition))
                 continue

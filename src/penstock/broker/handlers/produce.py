@@ -1,4 +1,4 @@
-"""Produce: append batches, answer when they are as safe as the producer asked."""
+"""Produce: appends record batches; answers when they are durable or replicated as `acks` requires."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -8,10 +8,10 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.transactions.add_partitions import Key, find_joining, join
+from penstock.broker.transactions.add_partitions import Key, find_first_batches, join
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidTimestamp, PenstockError
-from penstock.log.admission import RejectedRecords, TooLargeHere, admit, must_open
+from penstock.log.admission import RejectedRecords, TooLargeForEventLoop, admit, must_decompress
 from penstock.replication.errors import InternalTopicWrite
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey
@@ -26,14 +26,14 @@ from penstock.wire.messages.produce import (
 from penstock.wire.schema import Buffer
 
 ALL: Final = -1
-"""Acknowledge when all replicas that are in sync have it."""
-OPEN_INLINE_BYTES: Final = 64 << 10
-"""Batches with fewer bytes, decompressed, are opened on the event loop: a hop to a thread would cost more."""
-Opened = dict[Key, Buffer | PenstockError]
-_COMES_AGAIN: Final = frozenset(
+"""acks=all: answer when all in-sync replicas have the records."""
+DECOMPRESS_INLINE_BYTES_MAX: Final = 64 << 10
+"""Batches up to this decompressed size are validated on the event loop: a thread hop would cost more."""
+BatchCopies = dict[Key, Buffer | PenstockError]
+_RETRIED_BY_PRODUCER: Final = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
 )
-"""After these a producer sends the same batch again."""
+"""After these errors a producer sends the same batch again."""
 
 
 @handles(ApiKey.PRODUCE)
@@ -43,19 +43,19 @@ def produce(
     if request.acks not in (-1, 0, 1):
         return _refuse_all(request, ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; expected -1, 0 or 1")
     name = request.transactional_id
-    if name is not None and (broker.turns.is_taken(name) or find_joining(request, broker)):
+    if name is not None and (broker.produce_order.is_busy(name) or find_first_batches(request, broker)):
         _join_then_append(request, call, broker, name)
         return None
     if broker.partitions.open_batches:
-        closed = _batches_to_open(request, broker, {})
-        if closed:
-            # Copied here and not in the coroutine: before that runs, another connection may read into the buffer.
-            return _open_then_append(request, call, broker, closed, _copies(request))
+        to_decompress = _batches_to_decompress(request, broker, {})
+        if to_decompress:
+            # Copied here, not in the coroutine: before it runs, another connection may reuse the buffer.
+            return _decompress_then_append(request, call, broker, to_decompress, _copy_batches(request))
     return _append_all(request, call, broker, {})
 
 
 def _append_all(
-    request: ProduceRequest, call: Call, broker: Broker, opened: Opened, may_begin: bool = False
+    request: ProduceRequest, call: Call, broker: Broker, copies: BatchCopies, may_begin: bool = False
 ) -> ProduceResponse | None:
     now_ms = broker.clock.now_ms()
     uncommitted: list[tuple[Partition, int, PartitionProduceResponse]] = []
@@ -64,8 +64,8 @@ def _append_all(
         answers = []
         for data in topic.partition_data:
             records: Buffer | PenstockError | None = data.records
-            if opened:
-                records = opened.get((topic.name, topic.topic_id, data.index), records)
+            if copies:
+                records = copies.get((topic.name, topic.topic_id, data.index), records)
             try:
                 partition = broker.partition(topic.name, topic.topic_id, data.index)
                 if partition.is_internal:
@@ -78,11 +78,11 @@ def _append_all(
                 try:
                     appended = partition.append(batch, now_ms, may_begin)
                 except InvalidTimestamp:
-                    # Unless our own clock was set while we ran: a batch refused for good makes librdkafka begin a new
-                    # epoch on all partitions, where what it has under way elsewhere is repeated.
+                    # Our clock may have been set: a fatal error makes librdkafka start a new epoch on all partitions,
+                    # which duplicates batches in flight on other partitions.
                     appended = partition.append(batch, broker.clock.steady_ms(), may_begin)
             except PenstockError as error:
-                if error.code in _COMES_AGAIN:
+                if error.code in _RETRIED_BY_PRODUCER:
                     _note_refused(topic, data.index, records, broker, error)
                 answers.append(_refusal(data.index, error))
                 continue
@@ -100,12 +100,12 @@ def _append_all(
         topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=answers))
     response = ProduceResponse(responses=topics)
     if request.acks == 0:
-        # The only way to tell such a producer that something went wrong (Kafka does the same).
+        # The only way to report an error to such a producer (as in Kafka).
         call.answer(None, hang_up=any(answer.error_code for topic in topics for answer in topic.partition_responses))
         return None
     if not uncommitted:
         return response
-    _Parked(response, uncommitted, call, broker, request)
+    _DelayedProduce(response, uncommitted, call, broker, request)
     return None
 
 
@@ -116,7 +116,7 @@ def _note_refused(
     broker: Broker,
     error: PenstockError,
 ) -> None:
-    """What comes after it on this connection may find the partition ready, and must not be taken in its place."""
+    """Remembers a refused batch: later batches on this connection must not be accepted before it is sent again."""
     known = broker.image.by_name.get(topic.name) if topic.name else broker.image.topics.get(topic.topic_id)
     partition = broker.partitions.replicas.get(known.topic_id, {}).get(index) if known is not None else None
     if (
@@ -129,7 +129,7 @@ def _note_refused(
 
 
 def _writable(records: Buffer | None) -> bytearray | memoryview:
-    """The offsets are set in place, in the frame's own buffer."""
+    """Returns the batch as a mutable buffer: offsets are set in place, in the frame's buffer if possible."""
     return bytearray(records or b"") if records is None or isinstance(records, bytes) else records
 
 
@@ -158,8 +158,8 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> Produ
     return ProduceResponse(responses=[refuse(topic) for topic in request.topic_data])
 
 
-class _Parked:
-    """A request whose batches are appended and not yet as safe as the producer wants them."""
+class _DelayedProduce:
+    """A produce request whose batches are appended, but not yet durable or replicated as `acks` requires."""
 
     def __init__(
         self,
@@ -174,20 +174,20 @@ class _Parked:
         self._uncommitted = uncommitted
         self._waiting = len(uncommitted)
         self._call = call
-        self._cancel = broker.timer(max(0, request.timeout_ms) / 1000, self._finish)
-        call.on_gone = self._cancel
+        self._cancel_timer = broker.timer(max(0, request.timeout_ms) / 1000, self._finish)
+        call.on_disconnect = self._cancel_timer
         for partition, end_offset, _ in uncommitted:
-            when_safe = partition.when_committed if self._wants_all else partition.when_durable
-            when_safe(end_offset, self._one_done)
+            when_acknowledged = partition.when_committed if self._wants_all else partition.when_durable
+            when_acknowledged(end_offset, self._one_done)
 
     def _one_done(self) -> None:
         self._waiting -= 1
         if self._waiting == 0:
-            self._cancel()
+            self._cancel_timer()
             self._finish()
 
     def _finish(self) -> None:
-        """All are safe, or time is up: those that are not are answered with an error."""
+        """Answers when all batches are acknowledged, or on timeout: unacknowledged ones get an error."""
         if self._call.is_answered:
             return
         failed = {}
@@ -221,27 +221,29 @@ class _Parked:
         self._call.answer(self._response)
 
 
-# -- batches that must be opened
+# -- batches that must be decompressed
 
 
-def _batches_to_open(request: ProduceRequest, broker: Broker, opened: Opened) -> list[tuple[Partition, Key]]:
+def _batches_to_decompress(
+    request: ProduceRequest, broker: Broker, copies: BatchCopies
+) -> list[tuple[Partition, Key]]:
     found = []
     for topic in request.topic_data:
         table = broker.partitions.by_name.get(topic.name) or broker.partitions.by_id.get(topic.topic_id) or {}
         for data in topic.partition_data:
             partition = table.get(data.index)
             key = topic.name, topic.topic_id, data.index
-            records = opened.get(key, data.records)
+            records = copies.get(key, data.records)
             if partition is None or not partition.is_online or records is None or isinstance(records, PenstockError):
                 continue
             if partition.is_internal:
-                continue  # refused later, closed as it is
-            if must_open(records, partition.log.settings):
+                continue  # refused later
+            if must_decompress(records, partition.log.settings):
                 found.append((partition, key))
     return found
 
 
-def _copies(request: ProduceRequest) -> Opened:
+def _copy_batches(request: ProduceRequest) -> BatchCopies:
     return {
         (topic.name, topic.topic_id, data.index): bytearray(data.records)
         for topic in request.topic_data
@@ -250,65 +252,67 @@ def _copies(request: ProduceRequest) -> Opened:
     }
 
 
-async def _open_then_append(
+async def _decompress_then_append(
     request: ProduceRequest,
     call: Call,
     broker: Broker,
-    closed: list[tuple[Partition, Key]],
-    opened: Opened,
+    to_decompress: list[tuple[Partition, Key]],
+    copies: BatchCopies,
     may_begin: bool = False,
 ) -> ProduceResponse | None:
-    """Opens what must be opened, on a thread if it is large; `opened` has a copy of every batch, or its error."""
+    """Validates compressed batches, on a thread if they are large; `copies` has a copy of every batch, or its
+    error."""
     loop = asyncio.get_running_loop()
-    for partition, key in closed:
-        batch = opened[key]
+    for partition, key in to_decompress:
+        batch = copies[key]
         assert not isinstance(batch, PenstockError)
         try:
             visibility = partition.visibility
             may_delay = visibility is not None and visibility.may_delay
             work = partial(admit, batch, partition.log.settings, broker.clock.now_ms(), may_delay)
             try:
-                opened[key] = work(body_max=OPEN_INLINE_BYTES)
-            except TooLargeHere:
-                opened[key] = await loop.run_in_executor(broker.threads, work)
+                copies[key] = work(body_max=DECOMPRESS_INLINE_BYTES_MAX)
+            except TooLargeForEventLoop:
+                copies[key] = await loop.run_in_executor(broker.threads, work)
         except PenstockError as error:
-            opened[key] = error
-    return _append_all(request, call, broker, opened, may_begin)
+            copies[key] = error
+    return _append_all(request, call, broker, copies, may_begin)
 
 
 # -- batches that begin a transaction
 
 
 def _join_then_append(request: ProduceRequest, call: Call, broker: Broker, transactional_id: str) -> None:
-    """Ask the coordinator first. What it allows is appended at once, before anything else can end the transaction."""
-    opened = _copies(request)  # until the answer is there, another connection may read into the buffer
+    """Asks the transaction coordinator first. Accepted batches are appended at once, before the transaction can
+    end."""
+    copies = _copy_batches(request)  # until the reply, another connection may reuse the buffer
 
     def start() -> None:
-        joining = find_joining(request, broker, opened)
-        if joining:
-            join(request, call.version, joining, broker, on_joined)
+        first_batches = find_first_batches(request, broker, copies)
+        if first_batches:
+            join(request, call.version, first_batches, broker, on_joined)
         else:
             on_joined({})
 
     def on_joined(refused: dict[Key, PenstockError]) -> None:
-        opened.update(refused)
-        closed = _batches_to_open(request, broker, opened) if broker.partitions.open_batches else []
-        if closed:
-            broker.run(open_then_append(closed), answer)
+        copies.update(refused)
+        to_decompress = _batches_to_decompress(request, broker, copies) if broker.partitions.open_batches else []
+        if to_decompress:
+            broker.run(decompress_then_append(to_decompress), answer)
             return
         try:
-            answer(_append_all(request, call, broker, opened, may_begin=True))
+            answer(_append_all(request, call, broker, copies, may_begin=True))
         finally:
-            broker.turns.give(transactional_id)
+            broker.produce_order.finish(transactional_id)
 
-    async def open_then_append(closed: list[tuple[Partition, Key]]) -> ProduceResponse | None:
+    async def decompress_then_append(to_decompress: list[tuple[Partition, Key]]) -> ProduceResponse | None:
         try:
-            return await _open_then_append(request, call, broker, closed, opened, may_begin=True)
+            return await _decompress_then_append(request, call, broker, to_decompress, copies, may_begin=True)
         finally:
-            broker.turns.give(transactional_id)
+            broker.produce_order.finish(transactional_id)
 
     def answer(response: ProduceResponse | None) -> None:
         if response is not None:
             call.answer(response)
 
-    broker.turns.take(transactional_id, start)
+    broker.produce_order.enqueue(transactional_id, start)

@@ -1,4 +1,4 @@
-"""PushTelemetry (KIP-714): a client's metrics, which the broker shows at /metrics."""
+"""PushTelemetry (KIP-714): stores a client's metrics, which the broker exposes at /metrics."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,10 +1,10 @@
-"""QueueAcknowledge: acknowledges messages of partitions that this broker leads."""
+"""QueueAcknowledge: acknowledges messages of a queue on partitions led by this broker. Penstock's own API."""
 
 from collections.abc import Sequence
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import acks_in, name_of
+from penstock.broker.queues.remote import decode_acks, error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey
@@ -22,13 +22,13 @@ def queue_acknowledge(request: QueueAcknowledgeRequest, call: Call, broker: Brok
         call.answer(QueueAcknowledgeResponse(results=[_acknowledged(error) for error in each]))
 
     try:
-        queue = broker.queues.known(request.queue, request.topic_id)
-        items = acks_in(request.items)
+        queue = broker.queues.find_for_peer(request.queue, request.topic_id)
+        items = decode_acks(request.items)
     except PenstockError as error:
         answer(error)
         return
     if items:
-        broker.queues.routing.acknowledge_here(queue, items, answer)
+        broker.queues.router.acknowledge_here(queue, items, answer)
     else:
         answer([])
 
@@ -36,4 +36,4 @@ def queue_acknowledge(request: QueueAcknowledgeRequest, call: Call, broker: Brok
 def _acknowledged(error: PenstockError | None) -> QueueAcknowledged:
     if error is None:
         return QueueAcknowledged()
-    return QueueAcknowledged(error=name_of(error), error_message=error.message)
+    return QueueAcknowledged(error=error_name(error), error_message=error.message)

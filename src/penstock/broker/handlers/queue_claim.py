@@ -1,10 +1,10 @@
-"""QueueClaim: messages that are chosen by their offsets. An API of our own; who uses it is `pipeline run redrive`."""
+"""QueueClaim: claims messages of a queue or group by offset, for `pipeline run redrive`. Penstock's own API."""
 
 from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.claims import Claimer, Terms, acknowledge, check_ranges, survey
+from penstock.broker.queues.claims import Claimer, ClaimSettings, acknowledge, check_ranges, survey
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.remote import HELD_MS_MAX
 from penstock.broker.registry import handles
@@ -13,7 +13,7 @@ from penstock.cluster.administration import add_companion
 from penstock.cluster.queue_changes import find_queue, queue_of
 from penstock.cluster.topic_changes import check_may_share
 from penstock.foundation.errors import CoordinatorLoadInProgress, InvalidRequest, PenstockError
-from penstock.groups.commands import NoteDelivery
+from penstock.groups.commands import AddDeliveryState
 from penstock.queues.commands import AckType
 from penstock.queues.records import DeliveryRange
 from penstock.wire.keys import ApiKey
@@ -36,7 +36,7 @@ from penstock.wire.messages.queue_claim import (
     QueueRange,
 )
 
-_VERDICTS = {FINISH: AckType.DONE, UNDO: AckType.UNDO}
+_ACK_TYPES = {FINISH: AckType.DONE, UNDO: AckType.UNDO}
 
 
 @handles(ApiKey.QUEUE_CLAIM)
@@ -60,13 +60,13 @@ def _find(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
 
 
 async def _prepare(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
-    """As for a share group that subscribes: it is noted first, so that its state goes when the group does."""
+    """Records the group's delivery state first, as when a share group subscribes: it is deleted with the group."""
     topic = broker.topic(None, request.topic_id)
     check_may_share(topic)
     if find_queue(broker.image, request.group) is not None:
-        raise InvalidRequest(f"{request.group!r} is the name of a queue; give the group another one")
+        raise InvalidRequest(f"{request.group!r} is the name of a queue; choose another group name")
     names = {topic.topic_id: topic.name}
-    await ask_coordinator(broker, request.group, NoteDelivery(group_id=request.group, topics=names))
+    await ask_coordinator(broker, request.group, AddDeliveryState(group_id=request.group, topics=names))
     await add_companion(broker.metadata, topic.topic_id)
     return QueueClaimResponse(topic=topic.name, topic_id=topic.topic_id)
 
@@ -76,21 +76,23 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
     queue_partitions = broker.queue_partitions
     partition = queue_partitions.find(request.topic_id, request.partition) if queue_partitions is not None else None
     if partition is None and replica.companion is None and request.action == SURVEY:
-        return QueueClaimResponse(  # no group has ever been here
+        return QueueClaimResponse(  # no group has delivery state here
             topic_id=request.topic_id,
             start_offset=replica.log.start_offset,
             looked_to=replica.log.start_offset,
             end_offset=replica.last_stable_offset,
         )
     if partition is None:
-        raise CoordinatorLoadInProgress(f"the delivery state of {replica.name} is not there yet; try again")
+        raise CoordinatorLoadInProgress(f"the delivery state of {replica.name} is not loaded yet; try again")
     terms = _terms(request, broker)
     ranges = check_ranges([(each.first, each.last) for each in request.ranges], RANGES_MAX)
     if request.action == SURVEY:
         return _survey(request, partition)
     if request.action == CLAIM:
         if not 0 < request.visibility_ms <= HELD_MS_MAX:
-            raise InvalidRequest(f"{request.visibility_ms} ms to hold messages; expected 1 to {HELD_MS_MAX}")
+            raise InvalidRequest(
+                f"visibility timeout of {request.visibility_ms} ms is out of range; expected 1 to {HELD_MS_MAX}"
+            )
         claimer = Claimer(partition, terms, broker.threads)
         taken = await claimer.claim(request.holder, ranges, request.visibility_ms)
         delivery_ranges = [
@@ -105,7 +107,7 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
             for each in taken
         ]
         return QueueClaimResponse(topic_id=request.topic_id, delivery_ranges=delivery_ranges)
-    ack_type = _VERDICTS.get(request.action)
+    ack_type = _ACK_TYPES.get(request.action)
     if ack_type is None:
         raise InvalidRequest(f"QueueClaim has no action {request.action}")
     settled = await acknowledge(partition, terms, request.holder, ranges, ack_type)
@@ -113,12 +115,12 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
     return QueueClaimResponse(topic_id=request.topic_id, finished=settled.finished, lost=lost)
 
 
-def _terms(request: QueueClaimRequest, broker: Broker) -> Terms:
-    """A queue delivers on its own terms; what another group claims is due at once."""
+def _terms(request: QueueClaimRequest, broker: Broker) -> ClaimSettings:
+    """Returns the delivery terms of a queue; messages that another group claims are due at once."""
     queue = find_queue(broker.image, request.group)
     if queue is None or queue.topic_id != request.topic_id:
-        return Terms(request.group)
-    return Terms(request.group, broker.queues.delivery_settings(queue), queue.settings.delay_s * 1000)
+        return ClaimSettings(request.group)
+    return ClaimSettings(request.group, broker.queues.delivery_settings(queue), queue.settings.delay_s * 1000)
 
 
 def _survey(request: QueueClaimRequest, partition: QueuePartition) -> QueueClaimResponse:

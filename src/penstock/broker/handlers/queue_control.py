@@ -1,11 +1,11 @@
-"""QueueControl: count, purge or forget a queue on the partitions that this broker leads."""
+"""QueueControl: counts, purges or deletes a queue's messages on partitions led by this broker. Penstock's own API."""
 
 from functools import partial
 from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import name_of
+from penstock.broker.queues.remote import error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, PenstockError
 from penstock.queues.commands import Counts
@@ -25,17 +25,17 @@ from penstock.wire.messages.queue_control import (
 def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> QueueControlResponse | None:
     service = broker.queues
     if request.action == STOP_WAITING:
-        service.receivers.leave(request.node_id, request.ticket)
+        service.receivers.remove_waiter(request.node_id, request.ticket)
         return QueueControlResponse()
     try:
         if request.action not in (COUNT, PURGE, FORGET):
             raise InvalidRequest(f"QueueControl has no action {request.action}")
-        queue = service.known(request.queue, request.topic_id)
+        queue = service.find_for_peer(request.queue, request.topic_id)
         here = service.queue_partitions.of_topic(queue.topic_id)
         if not here:
-            raise NotLeaderOrFollower(f"no partition of queue {queue.name!r} is led by this broker now")
+            raise NotLeaderOrFollower(f"no partition of queue {queue.name!r} is led by this broker")
     except PenstockError as error:
-        return QueueControlResponse(error=name_of(error), error_message=error.message)
+        return QueueControlResponse(error=error_name(error), error_message=error.message)
     found: dict[int, Counts | PenstockError] = {}
 
     def take(number: int, reply: Any) -> None:
@@ -49,7 +49,7 @@ def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> Q
 
 
 def _answer(found: dict[int, Counts | PenstockError]) -> QueueControlResponse:
-    """Those that it could be done with; the others are asked for again."""
+    """Returns the partitions that succeeded; the caller retries the others."""
     return QueueControlResponse(
         partitions=[
             QueuePartitionCounts(

@@ -1,8 +1,8 @@
-"""QueueDeliver: messages that another broker has for somebody who waits at this one."""
+"""QueueDeliver: receives messages from another broker for a ReceiveMessage that waits here. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import messages_in
+from penstock.broker.queues.remote import decode_messages
 from penstock.broker.registry import handles
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
@@ -10,5 +10,5 @@ from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliv
 
 @handles(ApiKey.QUEUE_DELIVER)
 def queue_deliver(request: QueueDeliverRequest, call: Call, broker: Broker) -> QueueDeliverResponse:
-    is_taken = broker.queues.receivers.delivered(request.ticket, messages_in(request.messages))
+    is_taken = broker.queues.receivers.delivered(request.ticket, decode_messages(request.messages))
     return QueueDeliverResponse(is_taken=is_taken)

@@ -1,9 +1,9 @@
-"""QueueReceive: messages of a queue from the partitions that this broker leads, for a client of another one."""
+"""QueueReceive: receives messages from partitions led here, for a client of another broker. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.remote import HELD_MS_MAX, messages_out, name_of
+from penstock.broker.queues.remote import HELD_MS_MAX, encode_messages, error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
@@ -14,16 +14,17 @@ from penstock.wire.messages.queue_receive import QueueReceiveRequest, QueueRecei
 def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> None:
     def answer(reply: list[Delivered] | PenstockError) -> None:
         if isinstance(reply, PenstockError):
-            call.answer(QueueReceiveResponse(error=name_of(reply), error_message=reply.message))
+            call.answer(QueueReceiveResponse(error=error_name(reply), error_message=reply.message))
         else:
-            call.answer(QueueReceiveResponse(messages=messages_out(reply)))
+            call.answer(QueueReceiveResponse(messages=encode_messages(reply)))
 
     service = broker.queues
     try:
-        queue = service.known(request.queue, request.topic_id)
+        queue = service.find_for_peer(request.queue, request.topic_id)
         if request.max_messages < 1 or not 0 <= request.visibility_ms <= HELD_MS_MAX or not request.holder:
             raise InvalidRequest(
-                f"{request.max_messages} messages for {request.visibility_ms} ms; give both, and a name"
+                f"max_messages={request.max_messages}, visibility_ms={request.visibility_ms}, "
+                f"holder={request.holder!r}; expected 1 or more, 0 to {HELD_MS_MAX}, and a name"
             )
     except PenstockError as error:
         answer(error)
@@ -33,9 +34,11 @@ def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> N
     )
 
     def answer_or_undo(reply: list[Delivered] | PenstockError) -> None:
-        if call.is_gone and not isinstance(reply, PenstockError):
-            service.give_back(queue, reply)  # the connection of the broker that asked is closed
+        if call.is_disconnected and not isinstance(reply, PenstockError):
+            service.undo(queue, reply)  # the requesting broker has disconnected
         else:
             answer(reply)
 
-    service.receivers.visit(request.node_id, request.ticket, queue, receive_request, request.wait_ms, answer_or_undo)
+    service.receivers.receive_for_peer(
+        request.node_id, request.ticket, queue, receive_request, request.wait_ms, answer_or_undo
+    )

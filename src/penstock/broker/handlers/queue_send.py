@@ -1,9 +1,9 @@
-"""QueueSend: messages for a queue's partition that this broker leads."""
+"""QueueSend: appends messages to a queue's partition led by this broker. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.queues.messages import Sent
-from penstock.broker.queues.remote import name_of, new_messages_in
+from penstock.broker.queues.remote import decode_new_messages, error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
@@ -14,7 +14,7 @@ from penstock.wire.messages.queue_send import QueueSendRequest, QueueSendRespons
 def queue_send(request: QueueSendRequest, call: Call, broker: Broker) -> None:
     def answer(reply: list[Sent] | PenstockError) -> None:
         if isinstance(reply, PenstockError):
-            call.answer(QueueSendResponse(error=name_of(reply), error_message=reply.message))
+            call.answer(QueueSendResponse(error=error_name(reply), error_message=reply.message))
             return
         sent = [
             QueueSentMessage(offset=each.offset, is_duplicate=each.is_duplicate, message_id=each.message_id)
@@ -23,10 +23,10 @@ def queue_send(request: QueueSendRequest, call: Call, broker: Broker) -> None:
         call.answer(QueueSendResponse(messages=sent))
 
     try:
-        queue = broker.queues.known(request.queue, request.topic_id)
+        queue = broker.queues.find_for_peer(request.queue, request.topic_id)
         if not request.messages:
-            raise InvalidRequest("there are no messages to send")
+            raise InvalidRequest("the request has no messages; send at least one")
     except PenstockError as error:
         answer(error)
         return
-    broker.queues.routing.send_here(queue, request.partition, new_messages_in(request.messages), answer)
+    broker.queues.router.send_here(queue, request.partition, decode_new_messages(request.messages), answer)

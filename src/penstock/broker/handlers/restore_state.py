@@ -1,7 +1,7 @@
-"""RestoreState: writes records of an internal topic while its coordinators are paused, when it is repaired.
+"""RestoreState: writes records of a paused internal topic while it is repaired. Penstock's own API.
 
-A value is taken only by the partition that its key belongs to, and a deletion only by any other: so a client that
-asks for it by mistake can neither misplace state nor delete it.
+A value is accepted only by the partition that its key belongs to, and a deletion only by the others: a request sent
+by mistake can neither misplace state nor delete it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from penstock.wire.messages.restore_state import (
 )
 
 COMMIT_S: Final = 20.0
-"""How long the records may take to be committed before the request is answered with an error."""
+"""How long the records may take to be committed before the request fails."""
 
 
 @handles(ApiKey.RESTORE_STATE)
@@ -46,13 +46,13 @@ async def restore_state(request: RestoreStateRequest, call: Call, broker: Broker
 
 def _check(request: RestoreStateRequest, broker: Broker) -> list[tuple[bytes, bytes | None]]:
     if request.topic not in INTERNAL_TOPICS:
-        raise InvalidTopic(f"topic {request.topic!r} is not internal; produce to it")
+        raise InvalidTopic(f"topic {request.topic!r} is not internal; use Produce")
     if request.topic not in broker.configs[PAUSED]:
-        raise InvalidRequest(f"{request.topic!r} is not paused ({PAUSED}): only its coordinators write to it")
+        raise InvalidRequest(f"{request.topic!r} is not paused ({PAUSED}); only its coordinators may write to it")
     count = len(broker.topic(request.topic).partitions)
     if count != request.partitions:
-        raise NotLeaderOrFollower(  # clients take it for "ask for metadata, and try again"
-            f"{request.topic!r} has {count} partitions as far as this broker knows, expected {request.partitions}"
+        raise NotLeaderOrFollower(  # clients refresh metadata and retry
+            f"{request.topic!r} has {count} partitions in this broker's metadata; expected {request.partitions}"
         )
     pairs = [(bytes(entry.key), None if entry.value is None else bytes(entry.value)) for entry in request.entries]
     key_bytes = sum(len(key) for key, _ in pairs)
@@ -66,12 +66,12 @@ def _check(request: RestoreStateRequest, broker: Broker) -> list[tuple[bytes, by
         home = home_of(request.topic, key, count)
         if home is None or (value is None) == (home == request.partition):
             what = "is deleted" if value is None else "is written"
-            raise InvalidRecord(f"key {key.hex()} belongs to partition {home}, and {what} on {request.partition}")
+            raise InvalidRecord(f"key {key.hex()} belongs to partition {home}, but {what} on {request.partition}")
     return pairs
 
 
 async def _append(request: RestoreStateRequest, pairs: list[tuple[bytes, bytes | None]], broker: Broker) -> None:
-    """Returns when the records are committed."""
+    """Appends the records and returns when they are committed. Raises NotLeaderOrFollower after COMMIT_S."""
     partition = broker.partition(request.topic, b"", request.partition)
     partition.check_in_sync()
     now_ms = broker.clock.now_ms()

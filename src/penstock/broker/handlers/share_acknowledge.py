@@ -1,4 +1,4 @@
-"""ShareAcknowledge: what became of messages that a member of a share group has acquired (KIP-932, KIP-1222)."""
+"""ShareAcknowledge: acknowledges messages that a share-group member has acquired (KIP-932, KIP-1222)."""
 
 from functools import partial
 
@@ -8,22 +8,22 @@ from penstock.broker.registry import handles
 from penstock.broker.share.responses import (
     Acknowledged,
     acknowledge_all,
-    code_of,
     endpoints,
-    key_of,
     leader_of,
+    member_error_code,
     release,
+    session_key,
 )
 from penstock.broker.share.sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     InvalidShareSessionEpoch,
-    Place,
     SessionKey,
     ShareSession,
 )
-from penstock.broker.sliced_answers import INLINE_ELEMENTS, paced
+from penstock.broker.sliced_answers import INLINE_ELEMENTS, with_breaks
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import Steps, run_steps
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.share_acknowledge import (
@@ -41,12 +41,12 @@ def share_acknowledge(
     request: ShareAcknowledgeRequest, call: Call, broker: Broker
 ) -> ShareAcknowledgeResponse | None:
     try:
-        key = key_of(request.group_id, request.member_id)
+        key = session_key(request.group_id, request.member_id)
         session = _session(request, key, broker)
     except PenstockError as error:
         return _refused(error)
     acknowledged: Acknowledged = {
-        (topic.topic_id, entry.partition_index): entry.acknowledgement_batches
+        TopicIdPartition(topic.topic_id, entry.partition_index): entry.acknowledgement_batches
         for topic in request.topics
         for entry in topic.partitions
     }
@@ -62,13 +62,13 @@ def share_acknowledge(
 
 
 def _session(request: ShareAcknowledgeRequest, key: SessionKey, broker: Broker) -> ShareSession:
-    """Raises ShareSessionNotFound or InvalidShareSessionEpoch."""
+    """Returns the member's share session. Raises ShareSessionNotFound or InvalidShareSessionEpoch."""
     epoch = request.share_session_epoch
     if epoch == INITIAL_EPOCH:
-        raise InvalidShareSessionEpoch("a share session begins with a ShareFetch, not with acknowledgements")
+        raise InvalidShareSessionEpoch("a share session must be opened with ShareFetch, not ShareAcknowledge")
     if epoch == FINAL_EPOCH:
         return broker.share_sessions.find(key)
-    return broker.share_sessions.go_on(key, epoch)
+    return broker.share_sessions.resume(key, epoch)
 
 
 def _on_acknowledged(
@@ -76,9 +76,9 @@ def _on_acknowledged(
     session: ShareSession,
     call: Call,
     broker: Broker,
-    outcome: dict[Place, PenstockError | None],
+    outcome: dict[TopicIdPartition, PenstockError | None],
 ) -> None:
-    # If its connection broke meanwhile, all was released then, and the member may have begun anew.
+    # If the connection closed meanwhile, all was released, and the member may have a new session.
     if request.share_session_epoch == FINAL_EPOCH and broker.share_sessions.end(session):
         release(broker, session, is_undone=True)
     steps = _response(session, broker, outcome)
@@ -89,21 +89,21 @@ def _on_acknowledged(
 
 
 def _response(
-    session: ShareSession, broker: Broker, outcome: dict[Place, PenstockError | None]
+    session: ShareSession, broker: Broker, outcome: dict[TopicIdPartition, PenstockError | None]
 ) -> Steps[ShareAcknowledgeResponse]:
     topics: dict[bytes, list[PartitionData]] = {}
     leaders = []
-    for known in paced(outcome.items()):
+    for known in with_breaks(outcome.items()):
         if known is None:
             yield
             continue
-        place, error = known
-        leader, epoch = leader_of(broker, place, error)
+        tp, error = known
+        leader, epoch = leader_of(broker, tp, error)
         leaders.append(leader)
-        topics.setdefault(place[0], []).append(
+        topics.setdefault(tp[0], []).append(
             PartitionData(
-                partition_index=place[1],
-                error_code=code_of(error),
+                partition_index=tp[1],
+                error_code=member_error_code(error),
                 error_message=error.message if error else None,
                 current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
             )

@@ -1,4 +1,4 @@
-"""ShareFetch: acknowledge what is done, and acquire what others do not have, now or when there is some (KIP-932)."""
+"""ShareFetch: acknowledges messages and acquires new ones, at once or when some are available (KIP-932)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,15 +21,16 @@ from penstock.broker.share.partition import (
 from penstock.broker.share.responses import (
     Acknowledged,
     acknowledge_all,
-    code_of,
     endpoints,
-    key_of,
     leader_of,
+    member_error_code,
     release,
+    session_key,
 )
-from penstock.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, Place, SessionKey, ShareSession
-from penstock.broker.sliced_answers import INLINE_ELEMENTS, in_turns, paced
+from penstock.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession
+from penstock.broker.sliced_answers import INLINE_ELEMENTS, run_in_slices, with_breaks
 from penstock.foundation.errors import InvalidRequest, OffsetNotAvailable, PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import Steps, run_steps
 from penstock.foundation.time_slices import SLICE_S
 from penstock.log.disk import ColdRead
@@ -44,29 +45,37 @@ from penstock.wire.messages.share_fetch import (
 )
 
 RECORD_LIMIT: Final = 1
-"""The acquire mode in which no more records come than were asked for (KIP-1206)."""
-LOOK_S: Final = 0.1
-"""How soon a partition is looked at again that is being taken over."""
+"""The acquire mode in which max_records is a strict limit (KIP-1206)."""
+NOT_READY_RETRY_S: Final = 0.1
+"""Delay before a partition whose delivery state is being loaded is tried again."""
 
 
 @handles(ApiKey.SHARE_FETCH)
 def share_fetch(request: ShareFetchRequest, call: Call, broker: Broker) -> ShareFetchResponse | None:
     try:
-        key = key_of(request.group_id, request.member_id)
+        key = session_key(request.group_id, request.member_id)
         session = _session(request, key, call, broker)
     except PenstockError as error:
         return _refused(error)
-    _Fetching(request, key, session, call, broker).begin()
+    _ShareFetch(request, key, session, call, broker).begin()
     return None
 
 
 def _session(request: ShareFetchRequest, key: SessionKey, call: Call, broker: Broker) -> ShareSession:
-    """Raises InvalidRequest, and whatever stands against going on with a session."""
-    named = [(topic.topic_id, entry.partition_index) for topic in request.topics for entry in topic.partitions]
-    forgotten = [(topic.topic_id, number) for topic in request.forgotten_topics_data for number in topic.partitions]
+    """Opens or resumes the member's share session. Raises InvalidRequest or a share session error."""
+    named = [
+        TopicIdPartition(topic.topic_id, entry.partition_index)
+        for topic in request.topics
+        for entry in topic.partitions
+    ]
+    forgotten = [
+        TopicIdPartition(topic.topic_id, number)
+        for topic in request.forgotten_topics_data
+        for number in topic.partitions
+    ]
     sizes = (request.max_wait_ms, request.min_bytes, request.max_bytes, request.max_records)
     if request.is_renew_ack and any(sizes):
-        raise InvalidRequest("whoever renews fetches nothing: max wait, bytes and records have to be 0 (KIP-1222)")
+        raise InvalidRequest("a request that renews must not fetch: max wait, bytes and records must be 0 (KIP-1222)")
     sessions, epoch = broker.share_sessions, request.share_session_epoch
     if epoch == INITIAL_EPOCH:
         if _acknowledged(request):
@@ -75,12 +84,12 @@ def _session(request: ShareFetchRequest, key: SessionKey, call: Call, broker: Br
         return sessions.open(key, call.peer, named, partial(release, broker, is_undone=False))
     if epoch == FINAL_EPOCH:
         return sessions.find(key)
-    return sessions.go_on(key, epoch, named, forgotten)
+    return sessions.resume(key, epoch, named, forgotten)
 
 
 def _acknowledged(request: ShareFetchRequest) -> Acknowledged:
     return {
-        (topic.topic_id, entry.partition_index): entry.acknowledgement_batches
+        TopicIdPartition(topic.topic_id, entry.partition_index): entry.acknowledgement_batches
         for topic in request.topics
         for entry in topic.partitions
         if entry.acknowledgement_batches
@@ -100,7 +109,7 @@ def _refused(error: PenstockError) -> ShareFetchResponse:
 
 @dataclass(slots=True)
 class _Answer:
-    """What is said about one partition."""
+    """The result for one partition."""
 
     error: PenstockError | None = None
     acknowledge_error: PenstockError | None = None
@@ -108,8 +117,8 @@ class _Answer:
     read: Read = NOTHING_READ
 
 
-class _Fetching:
-    """One request: first what it acknowledges, then what it wants."""
+class _ShareFetch:
+    """One ShareFetch request: first acknowledges, then acquires."""
 
     def __init__(
         self, request: ShareFetchRequest, key: SessionKey, session: ShareSession, call: Call, broker: Broker
@@ -119,23 +128,23 @@ class _Fetching:
         self._session = session
         self._call = call
         self._broker = broker
-        self._answers: dict[Place, _Answer] = {}
-        self._left: list[Place] = []
-        self._unready = False
-        """Whether a partition is led here, and not ready yet."""
+        self._answers: dict[TopicIdPartition, _Answer] = {}
+        self._remaining: list[TopicIdPartition] = []
+        self._has_unready = False
+        """Whether a partition led here has no loaded delivery state yet."""
         self._records_left = max(0, request.max_records)
         self._bytes_left = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
         self._is_asking = self._is_looping = False
-        self._is_over = self._is_late = False
+        self._is_finished = self._is_timed_out = False
         self._parked: list[tuple[SharePartition, ShareWaiter]] = []
-        self._stop_timer: Callable[[], None] = _nothing
-        self._stop_look: Callable[[], None] = _nothing
-        self._stop_turn: Callable[[], None] = _nothing
+        self._cancel_timer: Callable[[], None] = _noop
+        self._cancel_retry: Callable[[], None] = _noop
+        self._cancel_slice: Callable[[], None] = _noop
 
     # -- acknowledging
 
     def begin(self) -> None:
-        self._call.on_gone = self._gone
+        self._call.on_disconnect = self._on_disconnect
         acknowledge_all(
             self._broker,
             self._key,
@@ -145,12 +154,12 @@ class _Fetching:
             then=self._on_acknowledged,
         )
 
-    def _on_acknowledged(self, outcome: dict[Place, PenstockError | None]) -> None:
-        for place, error in outcome.items():
-            self._answer(place).acknowledge_error = error
+    def _on_acknowledged(self, outcome: dict[TopicIdPartition, PenstockError | None]) -> None:
+        for tp, error in outcome.items():
+            self._answer(tp).acknowledge_error = error
         request = self._request
         if request.share_session_epoch == FINAL_EPOCH:
-            # If its connection broke meanwhile, all was released then, and the member may have begun anew.
+            # If the connection closed meanwhile, all was released, and the member may have a new session.
             if self._broker.share_sessions.end(self._session):
                 release(self._broker, self._session, is_undone=True)
             self._respond()
@@ -158,107 +167,109 @@ class _Fetching:
             self._respond()
         else:
             if request.max_wait_ms > 0:
-                self._stop_timer = self._broker.timer(request.max_wait_ms / 1000, self._time_is_up)
-            self._is_late = request.max_wait_ms <= 0
-            self._look()
+                self._cancel_timer = self._broker.timer(request.max_wait_ms / 1000, self._on_timeout)
+            self._is_timed_out = request.max_wait_ms <= 0
+            self._acquire_all()
 
-    def _answer(self, place: Place) -> _Answer:
-        return self._answers.setdefault(place, _Answer())
+    def _answer(self, tp: TopicIdPartition) -> _Answer:
+        return self._answers.setdefault(tp, _Answer())
 
     # -- acquiring
 
-    def _look(self) -> None:
-        """Ask one partition after the other, until there is enough."""
-        self._left = self._session.in_turn()[::-1]
-        self._unready = False
-        self._go_on()
+    def _acquire_all(self) -> None:
+        """Acquires from one partition after the other until there is enough."""
+        self._remaining = self._session.rotated_partitions()[::-1]
+        self._has_unready = False
+        self._acquire_next()
 
-    def _go_on(self) -> None:
+    def _acquire_next(self) -> None:
         if self._is_looping:
             return
         self._is_looping = True
         now_s = self._broker.clock.monotonic_s
         until_s = now_s() + SLICE_S
-        while self._wants_more and not self._is_over:
+        while self._wants_more and not self._is_finished:
             self._is_asking = True
-            self._ask(self._left.pop())
+            self._acquire(self._remaining.pop())
             if self._is_asking or now_s() >= until_s:
-                break  # it will be told later, or others have their turn
+                break  # the reply comes later, or the time slice is over
         self._is_looping = False
-        if self._is_asking or self._is_over:
+        if self._is_asking or self._is_finished:
             return
         if self._wants_more:
-            self._stop_turn = self._broker.timer(0, self._go_on)
+            self._cancel_slice = self._broker.timer(0, self._acquire_next)
         else:
-            self._end_look()
+            self._finish_round()
 
     @property
     def _wants_more(self) -> bool:
-        return bool(self._left) and self._records_left > 0 and self._bytes_left > 0
+        return bool(self._remaining) and self._records_left > 0 and self._bytes_left > 0
 
-    def _ask(self, place: Place) -> None:
+    def _acquire(self, tp: TopicIdPartition) -> None:
         key, request = self._key, self._request
         try:
-            found = SharePartition.find(self._broker, key.group_id, place)
-            found.begin(key.group_id, self._broker.clock.now_ms())
+            found = SharePartition.find(self._broker, key.group_id, tp)
+            found.initialize_group(key.group_id, self._broker.clock.now_ms())
         except ColdRead as cold:
-            warm(self._broker, cold, lambda: self._ask(place), partial(self._refuse, place))
+            warm(self._broker, cold, lambda: self._acquire(tp), partial(self._refuse, tp))
             return
         except OffsetNotAvailable:
-            self._unready = True  # a new leader is still counting
-            self._go_on_later()
+            self._has_unready = True  # the high watermark of a new leader is not current yet
+            self._on_partition_done()
             return
         except PenstockError as error:
-            self._refuse(place, error)
+            self._refuse(tp, error)
             return
-        self._unready |= not found.is_ready(key.group_id)
+        self._has_unready |= not found.is_ready(key.group_id)
         is_strict = request.share_acquire_mode == RECORD_LIMIT
         receive_request = found.receive_request(
             key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict
         )
-        found.acquire(receive_request, partial(self._on_acquired, place, found))
+        found.acquire(receive_request, partial(self._on_acquired, tp, found))
 
-    def _on_acquired(self, place: Place, found: SharePartition, reply: Ranges | PenstockError) -> None:
+    def _on_acquired(self, tp: TopicIdPartition, found: SharePartition, reply: Ranges | PenstockError) -> None:
         if isinstance(reply, PenstockError):
-            self._refuse(place, reply)
+            self._refuse(tp, reply)
             return
-        if self._is_over and found.delivery is not None:
+        if self._is_finished and found.delivery is not None:
             undo(found.delivery, self._key.group_id, self._key.member_id, reply)
             return
         try:
             read = found.read(reply)
         except ColdRead as cold:
-            go_on = partial(self._on_acquired, place, found, reply)
-            warm(self._broker, cold, go_on, partial(self._give_up, place, found, reply))
+            resume = partial(self._on_acquired, tp, found, reply)
+            warm(self._broker, cold, resume, partial(self._undo_acquire, tp, found, reply))
             return
         except PenstockError as error:
-            self._give_up(place, found, reply, error)
+            self._undo_acquire(tp, found, reply, error)
             return
         if reply:
-            answer = self._answer(place)
+            answer = self._answer(tp)
             answer.ranges, answer.read = reply, read
             self._records_left -= sum(one.last - one.first + 1 for one in reply)
             self._bytes_left -= sum(map(len, read.pieces))
-        self._go_on_later()
+        self._on_partition_done()
 
-    def _give_up(self, place: Place, found: SharePartition, ranges: Ranges, error: PenstockError) -> None:
-        """What was acquired cannot be read."""
+    def _undo_acquire(
+        self, tp: TopicIdPartition, found: SharePartition, ranges: Ranges, error: PenstockError
+    ) -> None:
+        """Releases acquired messages that cannot be read."""
         if found.delivery is not None:
             undo(found.delivery, self._key.group_id, self._key.member_id, ranges)
-        self._refuse(place, error)
+        self._refuse(tp, error)
 
-    def _refuse(self, place: Place, error: PenstockError) -> None:
-        self._answer(place).error = error
-        self._go_on_later()
+    def _refuse(self, tp: TopicIdPartition, error: PenstockError) -> None:
+        self._answer(tp).error = error
+        self._on_partition_done()
 
-    def _go_on_later(self) -> None:
-        """What was asked for is there: at once, within the loop, or later."""
+    def _on_partition_done(self) -> None:
+        """Continues with the next partition; `_acquire_next` may still be running further up the stack."""
         self._is_asking = False
-        self._go_on()
+        self._acquire_next()
 
-    def _end_look(self) -> None:
+    def _finish_round(self) -> None:
         has_news = any(answer.ranges or answer.error for answer in self._answers.values())
-        if has_news or self._is_late:
+        if has_news or self._is_timed_out:
             self._respond()
         else:
             self._wait()
@@ -266,36 +277,36 @@ class _Fetching:
     # -- waiting
 
     def _wait(self) -> None:
-        """At all partitions at once: the first that has something gives it."""
-        if self._unready:
-            self._stop_look = self._broker.timer(LOOK_S, self._look_again)
+        """Waits at all partitions at once; the first that has messages delivers them."""
+        if self._has_unready:
+            self._cancel_retry = self._broker.timer(NOT_READY_RETRY_S, self._retry)
         waiters: dict[bytes, ShareWaiter] = {}
-        self._stop_turn = in_turns(
+        self._cancel_slice = run_in_slices(
             self._broker, list(self._session.partitions), partial(self._wait_at, waiters=waiters)
         )
 
-    def _wait_at(self, place: Place, waiters: dict[bytes, ShareWaiter]) -> None:
-        """Wait at one partition, which looks whether something came since it was asked."""
-        if self._is_over:
+    def _wait_at(self, tp: TopicIdPartition, waiters: dict[bytes, ShareWaiter]) -> None:
+        """Waits at one partition, which checks for messages that have arrived since."""
+        if self._is_finished:
             return
         key = self._key
         try:
-            found = SharePartition.find(self._broker, key.group_id, place)
+            found = SharePartition.find(self._broker, key.group_id, tp)
         except PenstockError as error:
-            self._answer(place).error = error
-            self._stop_waiting()
+            self._answer(tp).error = error
+            self._unpark_all()
             self._respond()
             return
         if not found.is_ready(key.group_id):
             return
-        waiter = waiters.get(place[0])
+        waiter = waiters.get(tp[0])
         if waiter is None:
             is_strict = self._request.share_acquire_mode == RECORD_LIMIT
             receive_request = found.receive_request(
                 key.group_id, key.member_id, self._records_left, self._bytes_left, is_strict
             )
-            waiter = waiters[place[0]] = ShareWaiter(receive_request)
-            waiter.take = partial(self._on_found, place[0], waiter)
+            waiter = waiters[tp[0]] = ShareWaiter(receive_request)
+            waiter.take = partial(self._on_found, tp[0], waiter)
         self._parked.append((found, waiter))
         if found.delivery is not None:
             found.delivery.park(waiter)
@@ -303,33 +314,33 @@ class _Fetching:
     def _on_found(self, topic_id: bytes, waiter: ShareWaiter, ranges: Ranges) -> None:
         at = waiter.at
         found = next(found for found, _ in self._parked if found.delivery is at)
-        self._stop_waiting()
-        self._left, self._is_asking = [], True
-        self._on_acquired((topic_id, found.partition.name.partition), found, ranges)
+        self._unpark_all()
+        self._remaining, self._is_asking = [], True
+        self._on_acquired(TopicIdPartition(topic_id, found.partition.name.partition), found, ranges)
 
-    def _look_again(self) -> None:
-        self._stop_waiting()
-        self._look()
+    def _retry(self) -> None:
+        self._unpark_all()
+        self._acquire_all()
 
-    def _time_is_up(self) -> None:
-        self._is_late = True
+    def _on_timeout(self) -> None:
+        self._is_timed_out = True
         if not self._is_asking:
-            self._stop_waiting()
+            self._unpark_all()
             self._respond()
 
-    def _stop_waiting(self) -> None:
-        self._stop_look()
-        self._stop_turn()
+    def _unpark_all(self) -> None:
+        self._cancel_retry()
+        self._cancel_slice()
         parked, self._parked = self._parked, []
         for waiter in {waiter for _, waiter in parked}:
-            waiter.is_open = False  # nothing is given to it from now on
-        in_turns(self._broker, parked, _leave)
+            waiter.is_open = False  # nothing is delivered to it from now on
+        run_in_slices(self._broker, parked, _unpark)
 
-    def _gone(self) -> None:
-        self._is_over = True
-        self._stop_waiting()
-        self._stop_timer()
-        self._stop_turn()
+    def _on_disconnect(self) -> None:
+        self._is_finished = True
+        self._unpark_all()
+        self._cancel_timer()
+        self._cancel_slice()
         queue_partitions = self._broker.queue_partitions
         for (topic_id, number), answer in self._answers.items():
             delivery = (
@@ -341,10 +352,10 @@ class _Fetching:
     # -- answering
 
     def _respond(self) -> None:
-        if self._is_over:
+        if self._is_finished:
             return
-        self._is_over = True
-        self._stop_timer()
+        self._is_finished = True
+        self._cancel_timer()
         if len(self._answers) <= INLINE_ELEMENTS:
             self._call.answer(run_steps(self._response()))
         else:
@@ -353,14 +364,14 @@ class _Fetching:
     def _response(self) -> Steps[ShareFetchResponse]:
         topics: dict[bytes, list[PartitionData]] = {}
         leaders = []
-        for known in paced(self._answers.items()):
+        for known in with_breaks(self._answers.items()):
             if known is None:
                 yield
                 continue
-            place, answer = known
-            leader, epoch = leader_of(self._broker, place, answer.error or answer.acknowledge_error)
+            tp, answer = known
+            leader, epoch = leader_of(self._broker, tp, answer.error or answer.acknowledge_error)
             leaders.append(leader)
-            topics.setdefault(place[0], []).append(self._partition(place[1], answer, leader, epoch))
+            topics.setdefault(tp[0], []).append(self._partition(tp[1], answer, leader, epoch))
         return ShareFetchResponse(
             throttle_time_ms=0,
             error_code=0,
@@ -379,9 +390,9 @@ class _Fetching:
         error, refused = answer.error, answer.acknowledge_error
         return PartitionData(
             partition_index=number,
-            error_code=code_of(error),
+            error_code=member_error_code(error),
             error_message=error.message if error else None,
-            acknowledge_error_code=code_of(refused),
+            acknowledge_error_code=member_error_code(refused),
             acknowledge_error_message=refused.message if refused else None,
             current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
             records=answer.read.records,
@@ -389,11 +400,11 @@ class _Fetching:
         )
 
 
-def _leave(parked: tuple[SharePartition, ShareWaiter]) -> None:
+def _unpark(parked: tuple[SharePartition, ShareWaiter]) -> None:
     found, waiter = parked
     if found.delivery is not None:
         found.delivery.unpark(waiter)
 
 
-def _nothing() -> None:
-    """There is nothing to stop."""
+def _noop() -> None:
+    pass

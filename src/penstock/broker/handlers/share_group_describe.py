@@ -1,4 +1,4 @@
-"""ShareGroupDescribe: share groups and their members. Each group is asked for at its own coordinator (KIP-932)."""
+"""ShareGroupDescribe: describes share groups and their members, each by its coordinator (KIP-932)."""
 
 from collections.abc import Awaitable
 from typing import Any

@@ -1,4 +1,4 @@
-"""ShareGroupHeartbeat: a member of a share group joins, stays or leaves (KIP-932)."""
+"""ShareGroupHeartbeat: a member joins, stays in or leaves a share group (KIP-932)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

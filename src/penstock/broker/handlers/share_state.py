@@ -1,13 +1,13 @@
-"""ShareState: what the coordinator of a share group asks the leaders of partitions. An API of our own."""
+"""ShareState: reads or changes share-group delivery state at partition leaders. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.share.delivery_states import answer_here
+from penstock.broker.share.delivery_states import answer_as_leader
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.share_state import ShareStateRequest
 
 
 @handles(ApiKey.SHARE_STATE)
 def share_state(request: ShareStateRequest, call: Call, broker: Broker) -> None:
-    answer_here(broker, request, call.answer)
+    answer_as_leader(broker, request, call.answer)

@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe: streams groups and their members, each asked for at its own coordinator (KIP-1071)."""
+"""StreamsGroupDescribe: describes streams groups and their members, each by its coordinator (KIP-1071)."""
 
 from collections.abc import Awaitable
 from typing import Any, Final
@@ -19,7 +19,7 @@ from penstock.wire.messages.streams_group_describe import (
 )
 
 NOT_STORED: Final = 1
-"""The status of a description of the topology that is asked for and not there (KIP-1331)."""
+"""The status of a topology description that was requested but is not stored (KIP-1331)."""
 
 
 @handles(ApiKey.STREAMS_GROUP_DESCRIBE)
@@ -36,7 +36,7 @@ def streams_group_describe(
     def merge(answers: list[Any]) -> StreamsGroupDescribeResponse:
         groups = nameless + [group for answer in answers for group in answer.groups]
         return StreamsGroupDescribeResponse(
-            throttle_time_ms=0, groups=[_completed(group, request) for group in groups]
+            throttle_time_ms=0, groups=[_with_requested_fields(group, request) for group in groups]
         )
 
     return ask_each(broker, broker.groups, parts, call, _refused, merge)
@@ -51,8 +51,8 @@ def _refused(part: StreamsGroupDescribeRequest, error: PenstockError) -> Streams
     return StreamsGroupDescribeResponse(throttle_time_ms=0, groups=(refused_streams_group(group_id, error),))
 
 
-def _completed(group: DescribedGroup, request: StreamsGroupDescribeRequest) -> DescribedGroup:
-    """The group with what was asked for besides."""
+def _with_requested_fields(group: DescribedGroup, request: StreamsGroupDescribeRequest) -> DescribedGroup:
+    """Returns the group with the optional fields that were requested."""
     if group.error_code:
         return group
     return DescribedGroup(

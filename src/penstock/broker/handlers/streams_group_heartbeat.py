@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat: a member of a streams group joins, stays or leaves (KIP-1071)."""
+"""StreamsGroupHeartbeat: a member joins, stays in or leaves a streams group (KIP-1071)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

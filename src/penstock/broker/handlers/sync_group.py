@@ -1,8 +1,8 @@
-"""SyncGroup: what a member is assigned; the leader brings what all are assigned."""
+"""SyncGroup: returns a member's assignment in a classic group; the leader sends the assignments of all members."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.coordinator_requests import ask_to_wait
+from penstock.broker.coordinator_requests import ask_cancellable
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey
@@ -14,4 +14,4 @@ def sync_group(request: SyncGroupRequest, call: Call, broker: Broker) -> None:
     def refuse(error: PenstockError) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=error.code, assignment=b"")
 
-    ask_to_wait(broker.groups, request.group_id, request, call, refuse)
+    ask_cancellable(broker.groups, request.group_id, request, call, refuse)

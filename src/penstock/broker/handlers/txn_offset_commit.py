@@ -1,4 +1,4 @@
-"""TxnOffsetCommit: offsets that count once their transaction has committed."""
+"""TxnOffsetCommit: commits consumer group offsets as part of a transaction."""
 
 from typing import Final
 
@@ -22,9 +22,9 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 
 ABORTABLE_FROM: Final = 4
-"""From this version on a producer may be told to abort its transaction."""
+"""From this version on, TRANSACTION_ABORTABLE may be sent to a producer."""
 JOINS_FROM: Final = 5
-"""From this version on the partition joins the transaction by being written to (KIP-890)."""
+"""From this version on, the request adds the offsets partition to the transaction (KIP-890)."""
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT)
@@ -36,11 +36,11 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broke
         call.answer(refuse(request, code))
         return
     producer = ProducerKey(request.producer_id, request.producer_epoch)
-    place = partition.name
+    tp = partition.name
     command = JoinTransaction(
         transactional_id=request.transactional_id,
         producer=producer,
-        partitions=(place,),
+        partitions=(tp,),
         verify_only=call.version < JOINS_FROM,
     )
 
@@ -48,14 +48,14 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broke
         guard = partition.guard(producer.producer_id)
 
         def on_joined(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
-            error = value.code if isinstance(value, PenstockError) else value[place]
+            error = value.code if isinstance(value, PenstockError) else value[tp]
             if not error and not partition.is_online:
                 error = ErrorCode.NOT_COORDINATOR
             elif not error and partition.guard(producer.producer_id) != guard:
-                if tries > 1:  # the marker may be that of the transaction before
+                if tries > 1:  # the marker may be the previous transaction's
                     join(tries - 1)
                     return
-                error = ErrorCode.INVALID_TXN_STATE  # it ended before the offsets came to it
+                error = ErrorCode.INVALID_TXN_STATE  # the transaction ended before the offsets were committed
             if error:
                 call.answer(refuse(request, code_for_producer(error, call.version >= ABORTABLE_FROM)))
             else:

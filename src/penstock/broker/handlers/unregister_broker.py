@@ -1,4 +1,4 @@
-"""UnregisterBroker: a broker is registered as long as it runs, and no longer."""
+"""UnregisterBroker: refused for a running broker; a stopped broker is unregistered automatically."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -12,7 +12,7 @@ from penstock.wire.messages.unregister_broker import UnregisterBrokerRequest, Un
 def unregister_broker(request: UnregisterBrokerRequest, call: Call, broker: Broker) -> UnregisterBrokerResponse:
     if request.broker_id in broker.image.brokers:
         code = ErrorCode.INVALID_REQUEST
-        message = f"broker {request.broker_id} runs; stop it, and it is not registered any more"
+        message = f"broker {request.broker_id} is running; stop it, and its registration expires automatically"
     else:
         code = ErrorCode.BROKER_ID_NOT_REGISTERED
         message = f"Broker ID {request.broker_id} is not currently registered"

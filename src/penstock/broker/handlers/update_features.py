@@ -1,4 +1,4 @@
-"""UpdateFeatures: features have the level that this release has; to set them to it succeeds."""
+"""UpdateFeatures: feature levels are fixed by the release; only an update to that level succeeds."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: a transaction has ended; say so in the partitions that this broker leads."""
+"""WriteTxnMarkers: writes commit or abort markers to partitions led by this broker."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -21,12 +21,12 @@ from penstock.wire.schema import NIL_UUID
 
 @handles(ApiKey.WRITE_TXN_MARKERS)
 def write_txn_markers(request: WriteTxnMarkersRequest, call: Call, broker: Broker) -> None:
-    writing = _Writing(call)
-    results = [_write(marker, broker, writing) for marker in request.markers]
-    writing.answer_with(results)
+    pending = _PendingMarkers(call)
+    results = [_write(marker, broker, pending) for marker in request.markers]
+    pending.answer_with(results)
 
 
-def _write(marker: WritableTxnMarker, broker: Broker, writing: "_Writing") -> WritableTxnMarkerResult:
+def _write(marker: WritableTxnMarker, broker: Broker, pending: "_PendingMarkers") -> WritableTxnMarkerResult:
     producer = ProducerKey(marker.producer_id, marker.producer_epoch)
     topics = []
     for topic in marker.topics:
@@ -42,7 +42,7 @@ def _write(marker: WritableTxnMarker, broker: Broker, writing: "_Writing") -> Wr
                     broker.clock.now_ms(),
                     marker.transaction_version,
                 )
-                writing.wait_for(partition, written.last_offset + 1, result)
+                pending.wait_for(partition, written.last_offset + 1, result)
             except PenstockError as refused:
                 result = WritableTxnMarkerPartitionResult(partition_index=number, error_code=refused.code)
             results.append(result)
@@ -50,25 +50,25 @@ def _write(marker: WritableTxnMarker, broker: Broker, writing: "_Writing") -> Wr
     return WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics)
 
 
-class _Writing:
-    """Answers when everything that was written is committed."""
+class _PendingMarkers:
+    """Answers a request when all its markers are committed."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
-        self._waiting = 1  # for the answer itself
+        self._waiting = 1  # 1 for `answer_with`
         self._results: list[WritableTxnMarkerResult] = []
-        self._lost: set[int] = set()
-        """The results of what was written and not committed: this broker has ceased to lead."""
+        self._uncommitted: set[int] = set()
+        """Results of markers that were written but not committed: this broker is no longer the leader."""
 
     def wait_for(self, partition: Partition, end_offset: int, result: WritableTxnMarkerPartitionResult) -> None:
         self._waiting += 1
 
-        def look() -> None:
+        def on_committed() -> None:
             if not partition.has_committed(end_offset):
-                self._lost.add(id(result))
+                self._uncommitted.add(id(result))
             self._one_done()
 
-        partition.when_committed(end_offset, look)
+        partition.when_committed(end_offset, on_committed)
 
     def answer_with(self, results: list[WritableTxnMarkerResult]) -> None:
         self._results = results
@@ -77,19 +77,23 @@ class _Writing:
     def _one_done(self) -> None:
         self._waiting -= 1
         if not self._waiting:
-            self._call.answer(WriteTxnMarkersResponse(markers=[self._told(result) for result in self._results]))
+            self._call.answer(
+                WriteTxnMarkersResponse(markers=[self._final_result(result) for result in self._results])
+            )
 
-    def _told(self, result: WritableTxnMarkerResult) -> WritableTxnMarkerResult:
-        if not self._lost:
+    def _final_result(self, result: WritableTxnMarkerResult) -> WritableTxnMarkerResult:
+        if not self._uncommitted:
             return result
         topics = [
-            WritableTxnMarkerTopicResult(name=topic.name, partitions=[self._told_of(one) for one in topic.partitions])
+            WritableTxnMarkerTopicResult(
+                name=topic.name, partitions=[self._final_partition_result(one) for one in topic.partitions]
+            )
             for topic in result.topics
         ]
         return WritableTxnMarkerResult(producer_id=result.producer_id, topics=topics)
 
-    def _told_of(self, one: WritableTxnMarkerPartitionResult) -> WritableTxnMarkerPartitionResult:
-        if id(one) not in self._lost:
+    def _final_partition_result(self, one: WritableTxnMarkerPartitionResult) -> WritableTxnMarkerPartitionResult:
+        if id(one) not in self._uncommitted:
             return one
         return WritableTxnMarkerPartitionResult(
             partition_index=one.partition_index, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER

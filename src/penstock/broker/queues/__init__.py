@@ -1,1 +1,1 @@
-"""Queues on this broker: one object for each partition that has delivery state, and the service over all of them."""
+"""SQS queues on the broker: sends, receives, acknowledges, counts, moves and reclaims messages."""

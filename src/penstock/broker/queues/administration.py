@@ -1,4 +1,4 @@
-"""Making, changing and deleting queues: any broker can, by compare-and-set in the store."""
+"""Creates, alters and deletes SQS queues by compare-and-set in the metadata store; any broker can do it."""
 
 import secrets
 from collections.abc import Callable, Mapping, Sequence
@@ -25,7 +25,7 @@ from penstock.foundation.errors import TopicExists, UnknownTopicId, UnknownTopic
 
 
 class QueueAdministration:
-    """Changes what the store knows of queues. What leaders must do then is the service's."""
+    """Changes the queues in the metadata store. QueueService makes the partition leaders follow."""
 
     def __init__(self, *, metadata: Metadata, clock: Clock, defaults: Callable[[], Defaults]) -> None:
         self._metadata = metadata
@@ -40,13 +40,13 @@ class QueueAdministration:
         owner: str,
         topic: str | None = None,
     ) -> Queue:
-        """Make a queue, on a topic of its own or on one that is there. Raises QueueExists, NameTaken.
+        """Creates a queue, on its own new topic or attached to an existing one. Raises QueueExists, NameTaken.
 
-        Whoever died halfway has left a topic that says it is this queue's: it is taken, and all is well.
+        A topic that an interrupted creation left behind is marked as this queue's and is used again.
         """
         if find_queue(self._metadata.image, name) is not None:
             raise QueueExists(f"queue {name!r} exists already")
-        found = await self._own_topic(name, settings) if topic is None else self._topic(topic)
+        found = await self._ensure_topic(name, settings) if topic is None else self._find_topic(topic)
         check_may_share(found)
         if not found.companion:
             await add_companion(self._metadata, found.topic_id)
@@ -61,11 +61,11 @@ class QueueAdministration:
             settings=settings,
             tags=tags,
         )
-        await self._metadata.change(_until_there(queue))
+        await self._metadata.change(_plan_create(queue))
         return queue
 
-    async def _own_topic(self, name: str, settings: QueueSettings) -> Topic:
-        """The topic of a queue that is made, with the settings that follow from its own."""
+    async def _ensure_topic(self, name: str, settings: QueueSettings) -> Topic:
+        """Returns the queue's own topic, created if missing, with configs derived from the queue's settings."""
         while (topic := topic_for(self._metadata.image, name)) is None:
             wanted = NewTopic(
                 name=name,
@@ -77,19 +77,19 @@ class QueueAdministration:
             try:
                 await create_topic(self._metadata, wanted, secrets.token_bytes(16), self._defaults())
             except TopicExists:
-                continue  # somebody else makes the same queue
+                continue  # another client creates the same queue
         topic_id = topic.topic_id
-        await self._metadata.change(lambda image: plan_topic_configs(_of(image, topic_id), settings))
-        return _of(self._metadata.image, topic_id)
+        await self._metadata.change(lambda image: plan_topic_configs(_topic_of(image, topic_id), settings))
+        return _topic_of(self._metadata.image, topic_id)
 
-    def _topic(self, name: str) -> Topic:
+    def _find_topic(self, name: str) -> Topic:
         found = self._metadata.image.by_name.get(name)
         if found is None or found.is_internal:
-            raise UnknownTopicOrPartition(f"there is no topic {name!r} that a queue can be attached to")
+            raise UnknownTopicOrPartition(f"topic {name!r} does not exist, or is internal")
         return found
 
     async def alter(self, name: str, change: Callable[[Queue], Queue]) -> Queue:
-        """Give a queue other settings or tags. Raises NoSuchQueue."""
+        """Changes the settings or tags of a queue; returns the new version. Raises NoSuchQueue."""
 
         def plan(image: ClusterImage) -> Sequence[Op]:
             before = queue_of(image, name)
@@ -102,23 +102,23 @@ class QueueAdministration:
         return queue_of(self._metadata.image, name)
 
     async def delete(self, queue: Queue) -> None:
-        """Delete this queue, and its topic if that is its own; all other queues on it go too.
+        """Deletes this queue and, unless it is attached, its topic together with all other queues on it.
 
-        Not by its name, which another one may have by now.
+        Takes the queue itself, because another queue may have its name by now.
         """
         if queue.is_attached:
-            await self._metadata.change(_without(queue))
+            await self._metadata.change(_plan_delete(queue))
             return
-        with suppress(UnknownTopicId):  # somebody was faster
+        with suppress(UnknownTopicId):  # deleted concurrently
             await delete_topic(self._metadata, queue.topic_id)
 
 
-def _until_there(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
+def _plan_create(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
     return lambda image: [] if image.queues.get(queue.name) == queue else plan_queue(image, queue)
 
 
-def _without(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
-    """Only if it is this one still: another of its name may have been made."""
+def _plan_delete(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
+    """Plans the removal of this queue; does nothing if its name belongs to another queue by now."""
 
     def plan(image: ClusterImage) -> Sequence[Op]:
         return plan_forget_queues(image, [queue]) if queue.is_same(image.queues.get(queue.name)) else []
@@ -126,7 +126,7 @@ def _without(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
     return plan
 
 
-def _of(image: ClusterImage, topic_id: bytes) -> Topic:
+def _topic_of(image: ClusterImage, topic_id: bytes) -> Topic:
     found = image.topics.get(topic_id)
     if found is None:
         raise UnknownTopicId("the topic was deleted meanwhile; try again")

@@ -1,25 +1,25 @@
-"""Sending: messages appended to partitions that this broker leads, and told of when they are committed."""
+"""Appends SQS messages to partitions led by this broker and replies when they are committed (SendMessage)."""
 
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from penstock.broker.queues.deduplication import Duplicates
+from penstock.broker.queues.deduplication import DeduplicationIndex
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.foundation.clock import Clock, Timer
 from penstock.foundation.errors import NotLeaderOrFollower, PenstockError
-from penstock.log.admission import admit, may_open, must_open
+from penstock.log.admission import admit, may_decompress, must_decompress
 from penstock.queues.messages import DEDUPLICATION_ID, MESSAGE_ID, message_id
 from penstock.records.build import build_rows
 from penstock.replication.partition import Partition
 
-COMMIT_S: Final = 20.0
-"""How long a message may take to be committed before whoever sent it is told that it may be lost."""
+COMMIT_TIMEOUT_S: Final = 20.0
+"""How long a message may take to be committed; then the sender gets an error, because it may be lost."""
 
 TakeSent = Callable[[list[Sent] | PenstockError], None]
 
 
-class Sending:
-    """What is appended together is one batch: all of it is there, or nothing."""
+class MessageAppender:
+    """Appends messages to partition logs. Each call writes one record batch: all of it or nothing."""
 
     def __init__(self, *, clock: Clock, timer: Timer) -> None:
         self._clock = clock
@@ -30,9 +30,9 @@ class Sending:
         partition: Partition,
         messages: Sequence[NewMessage],
         then: TakeSent,
-        duplicates: Duplicates | None = None,
+        duplicates: DeduplicationIndex | None = None,
     ) -> None:
-        """Append messages; what was sent before, as `duplicates` knows, is not sent again."""
+        """Appends messages; those that `duplicates` has seen before are not appended again."""
         try:
             results = self._append(partition, messages, duplicates)
         except PenstockError as error:
@@ -42,12 +42,12 @@ class Sending:
         if partition.high_watermark >= end and partition.is_leader:
             then(results)
         else:
-            _Committing(partition, end, results, then, self._timer)
+            _PendingCommit(partition, end, results, then, self._timer)
 
     def _append(
-        self, partition: Partition, messages: Sequence[NewMessage], duplicates: Duplicates | None
+        self, partition: Partition, messages: Sequence[NewMessage], duplicates: DeduplicationIndex | None
     ) -> list[Sent]:
-        """The results in the order of the messages. Raises Kafka's errors: then nothing was appended."""
+        """Returns the results in the order of the messages. Raises Kafka's errors: then nothing was appended."""
         if not partition.is_leader:
             raise NotLeaderOrFollower(f"{partition.name} is led by another broker now")
         partition.check_in_sync()
@@ -55,7 +55,7 @@ class Sending:
         if duplicates is None:
             base = self._write(partition, messages, now_ms)
             return [_sent(partition, message, base + number) for number, message in enumerate(messages)]
-        steady_ms = self._clock.steady_ms()  # five minutes are five minutes, whoever sets the clock
+        steady_ms = self._clock.steady_ms()  # the five minutes must not change when the wall clock is stepped
         before = [duplicates.find(message, steady_ms) for message in messages]
         fresh: dict[tuple[str, bytes | None], int] = {}
         wanted: list[NewMessage] = []
@@ -79,10 +79,10 @@ class Sending:
 
     @staticmethod
     def _write(partition: Partition, messages: Sequence[NewMessage], now_ms: int) -> int:
-        """The first offset that they have got."""
+        """Appends the messages as one batch; returns its base offset."""
         batch = build_rows([_row(message) for message in messages], now_ms)
         settings = partition.log.settings
-        if may_open(settings) and must_open(batch, settings):
+        if may_decompress(settings) and must_decompress(batch, settings):
             batch = bytearray(admit(batch, settings))
         return partition.append_own(batch, now_ms).base_offset
 
@@ -102,15 +102,15 @@ def _sent(partition: Partition, message: NewMessage, offset: int) -> Sent:
     )
 
 
-class _Committing:
-    """Messages that are appended and may yet be lost."""
+class _PendingCommit:
+    """Messages that are appended but not committed yet."""
 
     def __init__(self, partition: Partition, end: int, results: list[Sent], then: TakeSent, timer: Timer) -> None:
         self._partition = partition
         self._end = end
         self._results = results
         self._then: TakeSent | None = then
-        self._stop = timer(COMMIT_S, self._finish)
+        self._stop = timer(COMMIT_TIMEOUT_S, self._finish)
         partition.when_committed(end, self._finish)
 
     def _finish(self) -> None:
@@ -121,4 +121,4 @@ class _Committing:
         if self._partition.has_committed(self._end):
             then(self._results)
         else:
-            then(QueueUnavailable(f"{self._partition.name} did not commit it in time; it may be there or not"))
+            then(QueueUnavailable(f"{self._partition.name} did not commit in time; the messages may be lost or not"))

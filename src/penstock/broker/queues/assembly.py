@@ -1,11 +1,11 @@
-"""Queues put together from what a broker has."""
+"""Builds the queue service of a broker."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.queues.service import QueueService
 
 
 def add_queues(broker: Broker) -> QueueService:
-    """Give a broker its queues."""
+    """Creates the QueueService and attaches it to the broker."""
     service = broker.queue_service = QueueService(
         node_id=broker.node_id,
         metadata=broker.metadata,

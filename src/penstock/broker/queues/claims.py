@@ -1,6 +1,6 @@
-"""Messages chosen by their offsets, on partitions that are led here: surveyed, claimed, finished.
+"""Claims: acquire and acknowledge messages of a queue by offset, on partitions led by this broker.
 
-It is for who reads a queue's topic, examines its messages, and takes some of them: see queues/claims.py.
+For clients that read a queue's topic and then take chosen messages, such as Spark: see queues/claims.py.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any, Final, NamedTuple
 
-from penstock.broker.queues.message_reader import Ahead, Window
+from penstock.broker.queues.message_reader import FreshMessages, Window
 from penstock.broker.queues.partition import QueuePartition
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.log.disk import ColdRead
@@ -18,53 +18,53 @@ from penstock.queues.errors import AlreadyFinished, NotHeld
 from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DEFAULTS, DeliverySettings
 
-AHEAD: Final = 1000
-"""Messages that are looked at by one decision: in a FIFO queue each is a record of its own."""
+FRESH_MAX: Final = 1000
+"""Fresh messages passed to the state machine by one decision: in a FIFO queue each becomes its own record."""
 ITEMS_MAX: Final = 500
-"""Ranges that are settled by one decision, which is one batch."""
+"""Ranges acknowledged by one decision, which is one batch."""
 
 Range = tuple[int, int]
 
 
-class Terms(NamedTuple):
-    """What holds for the group of a claim."""
+class ClaimSettings(NamedTuple):
+    """The delivery settings of the group that claims."""
 
     group: str
     settings: DeliverySettings = DEFAULTS
     delay_ms: int | None = None
-    """Of messages that do not say themselves how long they are delayed; None: all are due at once."""
+    """Delay of messages without a delay header. None: all messages are due at once."""
 
 
 class Survey(NamedTuple):
-    """What of a partition is not finished."""
+    """The messages of a partition that are not finished, as delivery ranges."""
 
     ranges: tuple[DeliveryRange, ...]
     looked_to: int
-    """From here on all waits."""
+    """All messages from this offset on are still to be delivered."""
     next_offset: int
-    """Where to go on; UNKNOWN: these were all."""
+    """Where the next page starts; UNKNOWN on the last page."""
 
 
 class FinishedClaims(NamedTuple):
     finished: int
     lost: tuple[Range, ...]
-    """Ranges of which somebody else has a part."""
+    """Ranges that are held, in whole or in part, by another holder."""
 
 
 def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:
-    """Ranges as a command has them. Raises InvalidRequest."""
+    """Returns the ranges as a tuple. Raises InvalidRequest unless they are sorted, disjoint and at most `limit`."""
     if len(ranges) > limit:
-        raise InvalidRequest(f"{len(ranges)} ranges of offsets at a time, at most {limit}")
+        raise InvalidRequest(f"{len(ranges)} offset ranges in one request; at most {limit} are allowed")
     before = -1
     for first, last in ranges:
         if not before < first <= last:
-            raise InvalidRequest(f"offsets {first} to {last}: ranges are in order, and apart from each other")
+            raise InvalidRequest(f"offset range {first} to {last}: ranges must be sorted and must not overlap")
         before = last
     return tuple(ranges)
 
 
 def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_ms: int) -> Survey:
-    """Delivery ranges of a group from an offset on, so many at most."""
+    """Returns up to `limit` delivery ranges of a group, starting at `offset`."""
     start = partition.partition.log.start_offset
     delivery = partition.machine.group(group)
     if delivery is None:
@@ -79,16 +79,16 @@ def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_m
 
 
 class Claimer:
-    """Takes messages of one partition in hand, looking at those before them on the way."""
+    """Acquires chosen messages of one partition; extends the delivery state over the fresh messages before them."""
 
-    def __init__(self, partition: QueuePartition, terms: Terms, threads: Executor) -> None:
+    def __init__(self, partition: QueuePartition, terms: ClaimSettings, threads: Executor) -> None:
         self._partition = partition
         self._terms = terms
         self._threads = threads
         self._window = Window(partition.partition)
 
     async def claim(self, holder: str, ranges: Sequence[Range], visibility_ms: int) -> list[Acquired]:
-        """Those that could be had, when that is committed. Raises PenstockError: then some may be had, too."""
+        """Returns the messages acquired, once committed. If it raises PenstockError, some may be acquired too."""
         taken: list[Acquired] = []
         left = tuple(ranges)
         while left:
@@ -99,7 +99,7 @@ class Claimer:
             before = left
             left = tuple((max(first, reply.reached + 1), last) for first, last in left if last > reply.reached)
             if left == before and self._end() == delivery_end:
-                break  # as far as there are messages, or as many as can be looked at
+                break  # no more messages, or the lookahead limit is reached
         return taken
 
     def _group(self) -> DeliveryState | None:
@@ -110,59 +110,59 @@ class Claimer:
         return start if delivery is None else max(delivery.end, start)
 
     async def _command(self, holder: str, ranges: tuple[Range, ...], visibility_ms: int) -> tuple[Claim, int]:
-        """The next step, and where the group ends before it."""
+        """Returns the next command, and the end of the group's delivery state before it."""
         terms = self._terms
         while True:
             delivery, end = self._group(), self._end()
             if delivery is not None and delivery.start < self._partition.partition.log.start_offset:
-                self._partition.runtime.tell(Trimmed(terms.group, self._partition.partition.log.start_offset))
+                self._partition.runtime.post(Trimmed(terms.group, self._partition.partition.log.start_offset))
             try:
-                ahead = self._ahead(end) if ranges[-1][1] >= end else Ahead((), end, False)
+                ahead = self._read_ahead(end) if ranges[-1][1] >= end else FreshMessages((), end, False)
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
                 continue
             command = Claim(terms.group, holder, ranges, visibility_ms, ahead.fresh, ahead.end, end, terms.settings)
             return command, end
 
-    def _ahead(self, end: int) -> Ahead:
-        """The next messages that nobody has looked at. Raises ColdRead."""
+    def _read_ahead(self, end: int) -> FreshMessages:
+        """Returns the next messages after the group's delivery state. Raises ColdRead."""
         self._window.seek(end)
-        self._window.fill(AHEAD)
-        return self._window.fresh(AHEAD, self._terms.delay_ms, with_groups=self._terms.settings.is_fifo)
+        self._window.fill(FRESH_MAX)
+        return self._window.fresh(FRESH_MAX, self._terms.delay_ms, with_groups=self._terms.settings.is_fifo)
 
 
 async def acknowledge(
-    partition: QueuePartition, terms: Terms, holder: str, ranges: Sequence[Range], ack_type: AckType
+    partition: QueuePartition, terms: ClaimSettings, holder: str, ranges: Sequence[Range], ack_type: AckType
 ) -> FinishedClaims:
-    """What the holder has of these is done, or undone. To say it twice does no harm."""
+    """Finishes or releases the messages of these ranges that the holder has. Safe to repeat."""
     finished = 0
     lost: list[Range] = []
     for at in range(0, len(ranges), ITEMS_MAX):
-        some = ranges[at : at + ITEMS_MAX]
-        items = tuple(Acknowledgement(first, last, holder, ack_type) for first, last in some)
+        chunk = ranges[at : at + ITEMS_MAX]
+        items = tuple(Acknowledgement(first, last, holder, ack_type) for first, last in chunk)
         errors = await _submit(partition, Acknowledge(terms.group, items, terms.settings))
-        for (first, last), error in zip(some, errors, strict=True):
-            # Of what was finished before, nobody knows by whom: it was ours when it was claimed.
+        for (first, last), error in zip(chunk, errors, strict=True):
+            # The state does not tell which holder has finished a message; it was ours when it was claimed.
             if error is None or type(error) is AlreadyFinished:
                 finished += last - first + 1
             elif isinstance(error, NotHeld):
                 lost.append((first, last))
             else:
                 raise error
-    partition.look_soon(terms.group)
+    partition.check_waiters(terms.group)
     return FinishedClaims(finished, tuple(lost))
 
 
 async def _submit(partition: QueuePartition, command: Any) -> Any:
-    """What the machine says, when it is committed. Raises PenstockError."""
-    heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    """Returns the state machine's reply once it is committed. Raises PenstockError."""
+    replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def take(reply: Any) -> None:
-        if not heard.done():
-            heard.set_result(reply)
+        if not replied.done():
+            replied.set_result(reply)
 
     partition.runtime.submit(command, take)
-    reply = await heard
+    reply = await replied
     if isinstance(reply, PenstockError):
         raise reply
     return reply

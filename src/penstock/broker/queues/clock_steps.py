@@ -1,7 +1,7 @@
-"""Follows the wall clock when it is set: the deadlines of messages in flight and delayed are moved along with it.
+"""Moves visibility timeouts and delays along when the wall clock is stepped, so that they keep their length.
 
-Deadlines are persisted as times of the wall clock, which the next leader shares; the leader itself measures them by a
-steady clock. Without this a message would come back early, or stay hidden, by as much as the clock was set.
+Deadlines are persisted as wall clock times, which the next leader shares; the leader itself measures them by a
+steady clock. Without this, a message would become visible too early or too late by the size of the step.
 """
 
 import logging
@@ -15,14 +15,14 @@ from penstock.queues.commands import Reschedule
 logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 1000
-"""What a clock that is only slewed does not gain or lose from look to look."""
+"""Smallest difference that counts as a step: a clock that is only slewed drifts less between two checks."""
 SKEW_MS: Final = 10_000
-"""How far the last leader's clock must have been ahead of this one for its deadlines to be moved."""
+"""How far the previous leader's clock must have been ahead of this one for its deadlines to be moved."""
 RETRY_S: Final = 1.0
 
 
 class ClockSteps:
-    """Compares the time of partitions that are led here with the wall clock."""
+    """Compares the time of partitions led by this broker with the wall clock."""
 
     def __init__(self, clock: Clock, timer: Timer) -> None:
         self._clock = clock
@@ -30,18 +30,18 @@ class ClockSteps:
         self._moving: set[QueuePartition] = set()
 
     def follow(self, partition: QueuePartition) -> None:
-        """Moves the deadlines of a partition if the wall clock was set since they were last moved."""
+        """Moves the deadlines of a partition if the wall clock was stepped since they were last moved."""
         runtime = partition.runtime
         by_ms = self._clock.now_ms() - self._clock.steady_ms() - runtime.ahead_ms
         if abs(by_ms) < STEP_MS or partition in self._moving:
             return
         logger.warning("queue_clock_set partition=%s by_ms=%d", partition.partition.name, by_ms)
         if by_ms < 0:
-            runtime.ahead_ms += by_ms  # first: deadlines that are moved back must not be over before they are
+            runtime.ahead_ms += by_ms  # first, so that no deadline expires before it is moved back
         self._move(partition, Reschedule(by_ms), by_ms if by_ms > 0 else 0)
 
     def check_last_leader(self, partition: QueuePartition) -> None:
-        """Moves deadlines that a leader has set whose clock was ahead: nobody waits longer for it than it meant."""
+        """Moves deadlines earlier that were set by a leader whose clock was ahead of this one."""
         written_ms = max((segment.latest_ms for segment in partition.runtime.partition.log.segments[-1:]), default=-1)
         skew_ms = written_ms - partition.now_ms
         if skew_ms > SKEW_MS:
@@ -49,12 +49,12 @@ class ClockSteps:
             self._move(partition, Reschedule(-skew_ms), 0)
 
     def _move(self, partition: QueuePartition, command: Reschedule, ahead_ms: int) -> None:
-        """`ahead_ms`: what the partition's time is put forward by in the end."""
+        """Submits the command until all deadlines are moved; then adds `ahead_ms` to the partition's time."""
         self._moving.add(partition)
 
         def on_reply(reply: Any) -> None:
             if partition.is_closed:
-                self._moving.discard(partition)  # the next leader begins at its own wall clock
+                self._moving.discard(partition)  # the next leader starts from its own wall clock
             elif isinstance(reply, PenstockError):
                 self._timer(RETRY_S, lambda: self._move(partition, command, ahead_ms))
             elif isinstance(reply, Reschedule):
@@ -63,6 +63,6 @@ class ClockSteps:
                 partition.runtime.ahead_ms += ahead_ms
                 self._moving.discard(partition)
                 for name in partition.machine.groups:
-                    partition.look_soon(name)
+                    partition.check_waiters(name)
 
         partition.runtime.submit(command, on_reply)

@@ -1,7 +1,7 @@
-"""How many messages a group has on a partition: what it has looked at, the machine knows; the rest is in the log.
+"""Counts available, in-flight and delayed messages of a queue (ApproximateNumberOfMessages).
 
-In a log that has only ever been appended to, offsets tell. Where there are markers, aborted records or gaps, batches
-are looked at once, by their headers, and sums are kept now and then.
+The state machine counts the messages it knows; the rest are counted in the log. In a log without markers, aborted
+records or gaps, offsets are enough. Otherwise batch headers are read once, and sums are cached at intervals.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from concurrent.futures import Executor
 from typing import Final
 
-from penstock.broker.queues.message_reader import read_on, readable_to
+from penstock.broker.queues.message_reader import read_batches, readable_end
 from penstock.broker.queues.partition import QueuePartition
 from penstock.foundation.errors import OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
@@ -23,15 +23,15 @@ from penstock.replication.partition import Partition
 
 SCAN_BYTES: Final = 24 << 10
 SUM_EVERY: Final = 1000
-"""Batches between two sums that are kept."""
-LOOK_MAX: Final = 5000
-"""Messages that were never looked at are asked one by one whether they are due, so many at a time."""
-LATE_MAX: Final = 100_000
-"""Of those that are not, so many are remembered."""
+"""Offsets between two cached sums."""
+READ_MAX: Final = 5000
+"""How many fresh messages are read per call to find out when they are due."""
+DELAYED_MAX: Final = 100_000
+"""How many delayed messages are remembered per group."""
 
 
-class Tally:
-    """Messages of one partition below each of some offsets. Grows with the log, and costs by what is new."""
+class MessageCounter:
+    """Cached message counts of one partition below some offsets. Only new parts of the log are read."""
 
     def __init__(self, partition: Partition, threads: Executor) -> None:
         self._partition = partition
@@ -48,7 +48,7 @@ class Tally:
         return not log.has_transactions and not log.checkpoint.has_holes
 
     async def between(self, first: int, end: int) -> int:
-        """Messages from an offset on, up to another that is at most the last stable one."""
+        """Returns the number of messages from `first` up to `end`, which is at most the last stable offset."""
         start = self._partition.log.start_offset
         first = max(first, start)
         if first >= end:
@@ -67,7 +67,7 @@ class Tally:
         return await self._sum_below(end) - await self._sum_below(first)
 
     def _begin(self, start: int) -> None:
-        """What lies before the log's start counts no more."""
+        """Drops the sums below the log start offset."""
         at = bisect_right(self._offsets, start)
         self._offsets, self._sums = self._offsets[max(0, at - 1) :], self._sums[max(0, at - 1) :]
         if not self._offsets or self._offsets[0] < start:
@@ -75,9 +75,9 @@ class Tally:
             self._to, self._sum = start, 0
 
     def _scan(self, end: int) -> bool:
-        """Look at a piece; whether there was one. Raises ColdRead."""
+        """Counts the next piece of the log; returns whether there was one. Raises ColdRead."""
         before = self._to
-        self._to, found = _messages(self._partition, before, end)
+        self._to, found = _count_messages(self._partition, before, end)
         self._sum += found
         if self._to - self._offsets[-1] >= SUM_EVERY:
             self._offsets.append(self._to)
@@ -89,7 +89,7 @@ class Tally:
         known, total = self._offsets[at], self._sums[at]
         while known < offset:
             try:
-                following, found = _messages(self._partition, known, offset)
+                following, found = _count_messages(self._partition, known, offset)
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
                 continue
@@ -100,9 +100,8 @@ class Tally:
         return total
 
 
-def _messages(partition: Partition, offset: int, end: int) -> tuple[int, int]:
-    """The offset behind the batches that were looked at, at most `end`, and how many messages they have. A batch that
-    holds `end` counts up to there."""
+def _count_messages(partition: Partition, offset: int, end: int) -> tuple[int, int]:
+    """Returns the offset after the batches read, at most `end`, and the number of messages below it."""
     log = partition.log
     data = log.read(offset, SCAN_BYTES, partition.last_stable_offset)
     found, before = 0, offset
@@ -117,22 +116,22 @@ def _messages(partition: Partition, offset: int, end: int) -> tuple[int, int]:
         if header.is_transactional:
             if aborted is None:
                 aborted = [entry[:3] for entry in log.aborted_between(before, end)]
-            if any(who == header.producer_id and low <= header.base_offset <= high for who, low, high in aborted):
+            if any(pid == header.producer_id and low <= header.base_offset <= high for pid, low, high in aborted):
                 continue
         whole = header.base_offset >= before and header.next_offset <= end
         found += header.count if whole else max(0, offset - max(header.base_offset, before))
     return (end if offset == before else offset), found
 
 
-class _Late:
-    """Messages that a group has not looked at and that say when they are due, as far as the log was looked at."""
+class _DelayedMessages:
+    """Delayed messages after the end of a group's delivery state, as far as the log was read."""
 
     def __init__(self) -> None:
         self.to = 0
         self._dues: deque[tuple[int, int]] = deque()
 
     def begin(self, end: int) -> None:
-        """What lies before the group's end, the machine knows."""
+        """Drops messages below the end of the delivery state: the state machine counts those."""
         self.to = max(self.to, end)
         while self._dues and self._dues[0][0] < end:
             self._dues.popleft()
@@ -142,84 +141,85 @@ class _Late:
 
     @property
     def is_full(self) -> bool:
-        return len(self._dues) >= LATE_MAX
+        return len(self._dues) >= DELAYED_MAX
 
     def count(self, now_ms: int) -> int:
         return sum(due_ms > now_ms for _, due_ms in self._dues)
 
 
-class Counting:
-    """Counts the messages of groups on partitions that are led here."""
+class QueueCounter:
+    """Counts the messages of groups on partitions led by this broker."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
-        self._tallies: dict[QueuePartition, tuple[Tally, dict[str, _Late]]] = {}
+        self._counters: dict[QueuePartition, tuple[MessageCounter, dict[str, _DelayedMessages]]] = {}
 
     async def counts(self, partition: QueuePartition, group: str, delay_ms: int) -> Counts:
-        """What is available, in flight, delayed, and on its way elsewhere. Exact when nothing happens meanwhile."""
-        if partition not in self._tallies:
-            self._tallies = {known: kept for known, kept in self._tallies.items() if not known.is_closed}
-            self._tallies[partition] = Tally(partition.partition, self._threads), {}
-        tally, lates = self._tallies[partition]
+        """Returns available, in-flight, delayed and moving messages. Exact while nothing changes."""
+        if partition not in self._counters:
+            self._counters = {known: cached for known, cached in self._counters.items() if not known.is_closed}
+            self._counters[partition] = MessageCounter(partition.partition, self._threads), {}
+        counter, fresh_delayed_by_group = self._counters[partition]
         log, stable, now_ms = partition.partition.log, partition.partition.last_stable_offset, partition.now_ms
         delivery = partition.machine.group(group)
         end = log.start_offset if delivery is None else max(delivery.end, log.start_offset)
         known = Counts(0, 0, 0, 0) if delivery is None else delivery.counts(now_ms)
         try:
-            waiting = await tally.between(end, stable)
-            late = lates.setdefault(group, _Late())
-            late.begin(end)
-            delayed = await self._not_due(partition, late, stable, delay_ms) if waiting else 0
-            readable = max(end, readable_to(partition.partition))
-            delayed += await tally.between(readable, stable) if readable < stable else 0
-        except OffsetOutOfRange:  # it was trimmed meanwhile
+            waiting = await counter.between(end, stable)
+            fresh_delayed = fresh_delayed_by_group.setdefault(group, _DelayedMessages())
+            fresh_delayed.begin(end)
+            delayed = await self._count_delayed(partition, fresh_delayed, stable, delay_ms) if waiting else 0
+            readable = max(end, readable_end(partition.partition))
+            delayed += await counter.between(readable, stable) if readable < stable else 0
+        except OffsetOutOfRange:  # the log was trimmed meanwhile
             return known
         delayed = min(delayed, waiting)
         return Counts(known.available + waiting - delayed, known.in_flight, known.delayed + delayed, known.moving)
 
     def estimate(self, partition: QueuePartition, group: str) -> Counts:
-        """As `counts`, from what is known without a look at messages: markers count, and delays are not seen."""
+        """As `counts`, without reading messages: markers are counted as messages, delays are ignored."""
         delivery, log = partition.machine.group(group), partition.partition.log
         end = log.start_offset if delivery is None else max(delivery.end, log.start_offset)
         known = Counts(0, 0, 0, 0) if delivery is None else delivery.counts(partition.now_ms)
         return known._replace(available=known.available + max(0, partition.partition.last_stable_offset - end))
 
-    async def _not_due(self, queue: QueuePartition, late: _Late, end: int, delay_ms: int) -> int:
-        """Messages that nobody has looked at, and that are not due: those that say so themselves, if they are among
-        the first, and others by their times."""
-        partition, looked = queue.partition, 0
-        while late.to < end and looked < LOOK_MAX and not late.is_full:
+    async def _count_delayed(
+        self, queue: QueuePartition, fresh_delayed: _DelayedMessages, end: int, delay_ms: int
+    ) -> int:
+        """Returns the number of fresh messages not due: by delay header first, by timestamp for the rest."""
+        partition, read_count = queue.partition, 0
+        while fresh_delayed.to < end and read_count < READ_MAX and not fresh_delayed.is_full:
             try:
-                found, following = read_on(partition, late.to, SCAN_BYTES)
+                found, following = read_batches(partition, fresh_delayed.to, SCAN_BYTES)
             except ColdRead as cold:
                 await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
                 continue
             for batch in found:
                 try:
-                    batch.open()
+                    batch.decode()
                 except ColdRead as cold:
                     await asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
-                looked += batch.count
-                for offset, due_ms in batch.dues(late.to, delay_ms):
-                    late.note(offset, due_ms)
-            if following == late.to:
+                read_count += batch.count
+                for offset, due_ms in batch.due_times(fresh_delayed.to, delay_ms):
+                    fresh_delayed.note(offset, due_ms)
+            if following == fresh_delayed.to:
                 break
-            late.to = following
+            fresh_delayed.to = following
             await asyncio.sleep(0)
         now_ms, rest = queue.now_ms, 0
-        if late.to < end and delay_ms:
+        if fresh_delayed.to < end and delay_ms:
             first = find_time(partition.log, now_ms - delay_ms, end)
-            rest = end - max(late.to, first[1]) if first is not None else 0
-        return late.count(now_ms) + rest
+            rest = end - max(fresh_delayed.to, first[1]) if first is not None else 0
+        return fresh_delayed.count(now_ms) + rest
 
 
 def oldest_ms(partition: QueuePartition, group: str) -> int | None:
-    """When the first message was sent that is not finished; None if there is none, or nobody can say right now."""
+    """Returns when the oldest unfinished message was sent; None if there is none or it is not in the page cache."""
     log, delivery = partition.partition.log, partition.machine.group(group)
     start = log.start_offset if delivery is None else max(delivery.start, log.start_offset)
     try:
         data = partition.partition.read(start, HEADER_BYTES, stable=True)
-    except PenstockError:  # or it is not in the page cache
+    except PenstockError:  # including ColdRead
         return None
     for _, header in batches(data):
         return header.max_timestamp if header.is_log_append_time else header.base_timestamp
@@ -227,7 +227,7 @@ def oldest_ms(partition: QueuePartition, group: str) -> int | None:
 
 
 def sum_counts(counts: Iterable[Counts]) -> Counts:
-    """Of a queue, from those of its partitions."""
+    """Adds up the counts of a queue's partitions."""
     total = Counts(0, 0, 0, 0)
     for each in counts:
         total = Counts(*(one + other for one, other in zip(total, each, strict=True)))

@@ -1,7 +1,7 @@
-"""What was sent to a FIFO queue's partition within the last five minutes, and is not to be sent again.
+"""Deduplication of messages sent to a FIFO queue within five minutes, for one partition (MessageDeduplicationId).
 
 The index is in the leader's memory. A new leader reads it from the last five minutes of the log before it accepts a
-message, and leaves out what was sent before the last purge, which is part of the delivery state (purges.py).
+message, and leaves out messages sent before the last purge, which is part of the delivery state (purges.py).
 """
 
 import asyncio
@@ -25,8 +25,8 @@ _HEADER: Final = DEDUPLICATION_ID.encode()
 Key = tuple[str, bytes | None]
 
 
-class Duplicates:
-    """Of one partition that this broker leads."""
+class DeduplicationIndex:
+    """The deduplication ids of one partition that this broker leads."""
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Duplicates:
         self._waiting: list[Callable[[PenstockError | None], None]] = []
         self._task: asyncio.Task[None] | None = None
 
-    # -- taking over
+    # -- loading
 
     def when_loaded(self, then: Callable[[PenstockError | None], None]) -> None:
-        """Call when all that was sent before is known; maybe at once. With an error, if it cannot be."""
+        """Calls `then` when all earlier ids are loaded, maybe at once; with the error if loading failed."""
         if self.is_loaded:
             then(None)
             return
@@ -86,7 +86,7 @@ class Duplicates:
         return self._at > before
 
     def _read(self, offset: int, end: int, now_ms: int) -> int:
-        """Note a piece of the log; the offset behind it."""
+        """Adds the ids of a piece of the log; returns the offset after it."""
         data = self._partition.log.read(offset, LOAD_BYTES, end)
         for at, header in batches(data):
             offset = header.next_offset
@@ -95,7 +95,7 @@ class Duplicates:
             try:
                 columns = decode_columns(bytes(data[at : at + header.size_bytes]))
             except PenstockError:
-                continue  # a producer sealed nonsense: there is no message in it
+                continue  # a producer has sent an undecodable batch, which holds no message
             values_at, values_len = header_column(columns, _HEADER)
             for row in range(columns.count):
                 if values_len[row] > 0:
@@ -105,7 +105,7 @@ class Duplicates:
         return offset
 
     def _on_loaded(self, task: "asyncio.Task[None]") -> None:
-        error = NotLeaderOrFollower("another index is read") if task.cancelled() else task.exception()
+        error = NotLeaderOrFollower("the deduplication index was replaced") if task.cancelled() else task.exception()
         if error is not None and not isinstance(error, PenstockError):
             raise error
         self._task = None
@@ -115,18 +115,18 @@ class Duplicates:
             then(error)
 
     def close(self) -> None:
-        """Whoever waits is told that nothing was sent: what it would send now, the next index might not know."""
+        """Fails the waiting sends, so that none is appended that the next index might not know."""
         if self._task is not None:
             self._task.cancel()
 
-    # -- asked and told
+    # -- index
 
     def key(self, message: NewMessage) -> Key:
-        """Messages that have the same are one."""
+        """Returns the key under which messages are the same message."""
         return message.deduplication_id, message.key if self.is_by_group else None
 
     def find(self, message: NewMessage, now_ms: int) -> int | None:
-        """Where the message is that this one repeats."""
+        """Returns the offset of the message that this one repeats, or None."""
         return self._index.find(_text(message.key), message.deduplication_id, now_ms)
 
     def forget_below(self, offset: int) -> None:

@@ -1,7 +1,7 @@
-"""Reading messages: ahead of a group's position, a small window at a time, and back by their offsets.
+"""Reads messages of a partition for delivery: ahead of a group's position in a small window, or by offset.
 
-Batches stay closed until somebody wants a message of them. Control batches and what was aborted are no messages, and
-what is not decided yet is not read (KIP-98).
+Batches are decoded only when one of their messages is needed. Control batches and aborted records are skipped;
+records of open transactions are not read (KIP-98).
 """
 
 import logging
@@ -22,21 +22,21 @@ from penstock.replication.partition import Partition
 
 logger = logging.getLogger(__name__)
 
-AHEAD_BYTES: Final = 24 << 10
-"""Read at a time: less than what a log gives out as views of its files, which must not be kept."""
-BACK_BYTES: Final = 4 << 10
+READ_AHEAD_BYTES: Final = 24 << 10
+"""Bytes read at a time: less than what a log returns as a view of its file, which must not be kept."""
+LOOKUP_BYTES: Final = 4 << 10
 PLAUSIBLE_RATIO: Final = 16
-"""Compressed batches whose header claims more records than fit into so many times their size are opened first."""
+"""A compressed batch that claims more records than fit in this many times its size is decoded to check that."""
 HEADERS_MAX: Final = 1000
-"""Headers of a record that receivers are told of: SQS allows ten, but any Kafka producer may write to a queue."""
-OPENED_MAX: Final = 4
-"""Batches of messages that are delivered again are kept a while: most of the time their neighbours are, too."""
+"""Headers of a record that are delivered: SQS allows ten, but any Kafka producer may write to a queue."""
+CACHED_BATCHES_MAX: Final = 4
+"""Decoded batches that are cached for redelivery, because the messages around a redelivered one often follow."""
 DELAY_HEADER: Final = b"penstock-delay-ms"
 _NEVER_MS: Final = 1 << 60
-"""A producer may give its messages any time."""
+"""Latest due time: a producer may set any timestamp."""
 _DIGITS_MAX: Final = 12
-"""Of a delay: what is longer is cut, and is thirty years."""
-_NOTHING: Final = Columns(b"", tuple(memoryview(array("q")) for _ in range(10)))
+"""Digits of a delay that are read, enough for thirty years; the rest are cut off."""
+_NO_COLUMNS: Final = Columns(b"", tuple(memoryview(array("q")) for _ in range(10)))
 
 
 Header = tuple[str, bytes | None]
@@ -52,25 +52,25 @@ class Message(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
 
 
-class Ahead(NamedTuple):
-    """Messages that nobody has looked at yet."""
+class FreshMessages(NamedTuple):
+    """Fresh messages: those after the end of a group's delivery state."""
 
     fresh: tuple[Fresh, ...]
     end: int
-    """They are all that there are up to here."""
-    are_varied: bool
-    """Some say themselves when they are due: those behind them may be due before."""
+    """These are all messages below this offset."""
+    has_own_delays: bool
+    """Whether some have a delay header: then later messages may be due before them."""
 
 
-class Opened:
-    """One batch. It is decoded when somebody first looks into it; messages are made of it one by one."""
+class LazyBatch:
+    """One record batch, decoded on first use; messages are created one at a time."""
 
     __slots__ = (
         "_batch",
         "_body_max",
         "_decoded",
         "_delays",
-        "_is_doubtful",
+        "_is_count_doubtful",
         "base_offset",
         "count",
         "next_offset",
@@ -78,28 +78,29 @@ class Opened:
     )
 
     def __init__(self, batch: bytes, header: BatchHeader, body_max: int) -> None:
-        """`body_max`: decompressed bytes above which nobody can read it."""
+        """`body_max`: the batch is treated as unreadable if its decompressed size is larger."""
         self._batch = batch
         self._body_max = body_max
         is_compressed = header.attributes & CODEC_MASK != 0
-        self._is_doubtful = is_compressed and header.count * RECORD_BYTES_MIN > PLAUSIBLE_RATIO * len(batch)
+        self._is_count_doubtful = is_compressed and header.count * RECORD_BYTES_MIN > PLAUSIBLE_RATIO * len(batch)
         self.base_offset: Final = header.base_offset
         self.next_offset: Final = header.next_offset
         self.rows: Final = header.count
         self.count = header.count
-        """None, once it turns out that nobody can read it: a producer has sealed nonsense, which keeps no others."""
+        """0 once the batch proves unreadable: a batch that a producer has compressed badly must not block the others.
+        """
         self._decoded: Columns | None = None
         self._delays: tuple[memoryview, memoryview] | None = None
 
     @property
     def _columns(self) -> Columns:
         if self._decoded is None:
-            self.open()
+            self.decode()
             assert self._decoded is not None
         return self._decoded
 
-    def open(self) -> None:
-        """Decode it, unless it was. Raises ColdRead if that is for a thread to do."""
+    def decode(self) -> None:
+        """Decodes the batch unless it is decoded. Raises ColdRead if a thread has to do it."""
         if self._decoded is None:
             try:
                 self._decode(min(INLINE_BODY_BYTES, self._body_max))
@@ -107,64 +108,63 @@ class Opened:
                 raise ColdRead("a large batch", lambda: self._decode(self._body_max)) from None
 
     def _decode(self, max_bytes: int) -> None:
-        """Maybe on two threads at a time. Raises MessageTooLarge for a body that only a thread may decode."""
+        """May run on two threads at once. Raises MessageTooLarge for a body that only a thread may decode."""
         batch, delays = self._batch, None
         if self._decoded is not None:
             return
         try:
             columns = decode_columns(batch, max_bytes)
-            if bytes(columns.headers_count).strip(b"\0"):  # any that is not 0, at the speed of a search in bytes
+            if bytes(columns.headers_count).strip(b"\0"):  # a fast check for any count that is not 0
                 delays = header_column(columns, DELAY_HEADER)
         except PenstockError as error:
             if isinstance(error, MessageTooLarge) and max_bytes < self._body_max:
                 raise
             logger.warning("batch_not_read offset=%d reason=%r", self.base_offset, str(error))
-            columns, self.count = _NOTHING, 0
+            columns, self.count = _NO_COLUMNS, 0
         self._delays = delays
-        self._decoded = columns  # whoever sees this finds all else in its place
+        self._decoded = columns  # last: another thread that sees this must see the rest
         self._batch = b""
 
     @property
     def _is_plain(self) -> bool:
-        """Whether it is closed still, and its offsets are known without opening it: compaction has left no gaps, and
-        the number of records in its header can be true."""
+        """Whether offsets are known without decoding: no gaps from compaction, and a plausible record count."""
         is_dense = self.count == self.next_offset - self.base_offset
-        return self._decoded is None and is_dense and not self._is_doubtful
+        return self._decoded is None and is_dense and not self._is_count_doubtful
 
     def offset_of(self, row: int) -> int:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
 
-    def count_off(self, rows: range, found: list[Fresh]) -> bool:
-        """As `look`, where nothing that messages say counts: the batch need not be opened, if that can be."""
+    def append_undecoded(self, rows: range, found: list[Fresh]) -> bool:
+        """As `append_rows`, where delays and message groups do not matter: avoids decoding the batch if possible."""
         if not self._is_plain:
-            return self.look(rows, found, None, False)
+            return self.append_rows(rows, found, None, False)
         if rows:
             found.append(Fresh(self.base_offset + rows[0], 0, len(self._batch) // self.count, "", len(rows)))
         return False
 
-    def look(self, rows: range, found: list[Fresh], delay_ms: int | None, with_groups: bool) -> bool:
-        """Add messages to those that were found; whether any says itself when it is due.
+    def append_rows(self, rows: range, found: list[Fresh], delay_ms: int | None, with_groups: bool) -> bool:
+        """Appends these rows to `found`; returns whether any may have its own delay.
 
-        `delay_ms`: of those that do not; None: all are due at once, whatever they say.
+        `delay_ms`: delay of messages without a delay header; None: all are due at once.
         """
         columns = self._columns
         if not self.count:
             return False
         offsets, sizes = columns.offsets, columns.record_len
-        are_varied = self._delays is not None and delay_ms is not None
-        if not (are_varied or delay_ms or with_groups):
+        has_own_delays = self._delays is not None and delay_ms is not None
+        if not (has_own_delays or delay_ms or with_groups):
             found.extend([Fresh(offsets[row], 0, sizes[row]) for row in rows])
             return False
         for row in rows:
-            own_ms = self.delay_ms(row) if are_varied else None
+            own_ms = self.delay_ms(row) if has_own_delays else None
             wait_ms = (delay_ms or 0) if own_ms is None else own_ms
             due_ms = min(columns.timestamps[row] + wait_ms, _NEVER_MS) if wait_ms > 0 else 0
             group = (columns.key(row) or b"").decode(errors="replace") if with_groups else ""
             found.append(Fresh(offsets[row], due_ms, sizes[row], group))
-        return are_varied
+        return has_own_delays
 
     def row_of(self, offset: int) -> int:
-        """The first record at an offset or after it; `count` if there is none."""
+        """Returns the row of the first record at or after an offset; `count` if there is none."""
         if offset <= self.base_offset:
             return 0
         if self._is_plain:
@@ -172,13 +172,13 @@ class Opened:
         offsets = self._columns.offsets
         if not self.count:
             return 0
-        row = min(offset - self.base_offset, self.count - 1)  # right there, unless compaction has left gaps
+        row = min(offset - self.base_offset, self.count - 1)  # exact unless compaction has left gaps
         if offsets[row] == offset:
             return row
         return next((found for found in range(self.count) if offsets[found] >= offset), self.count)
 
     def delay_ms(self, row: int) -> int | None:
-        """What a message says itself about its delay."""
+        """Returns the delay from the message's header, or None."""
         columns = self._columns
         if self._delays is None:
             return None
@@ -188,8 +188,8 @@ class Opened:
         text = bytes(columns.body[at : at + min(length, _DIGITS_MAX)])
         return int(text) if text.isdigit() else None
 
-    def dues(self, offset: int, delay_ms: int) -> Iterator[tuple[int, int]]:
-        """From an offset on, the messages that are delayed, and when they are due."""
+    def due_times(self, offset: int, delay_ms: int) -> Iterator[tuple[int, int]]:
+        """Yields offset and due time of each delayed message from `offset` on."""
         columns = self._columns
         if self._delays is None and not delay_ms:
             return
@@ -200,8 +200,8 @@ class Opened:
                 yield columns.offsets[row], columns.timestamps[row] + wait_ms
 
     def message_at(self, offset: int, headers_max: int = HEADERS_MAX) -> Message | None:
-        """The message at an offset, if there is one, with its first headers."""
-        columns, row = self._columns, offset - self.base_offset  # right there, unless compaction has left gaps
+        """Returns the message at an offset with its first headers, or None."""
+        columns, row = self._columns, offset - self.base_offset  # exact unless compaction has left gaps
         if not 0 <= row < self.count or columns.offsets[row] != offset:
             row = self.row_of(offset)
             if row >= self.count or columns.offsets[row] != offset:
@@ -215,7 +215,7 @@ class Opened:
         )
 
     def headers_at(self, offset: int) -> Iterator[Header]:
-        """All headers of the message at an offset, one by one: there may be hundreds of thousands."""
+        """Yields all headers of the message at an offset, one at a time: there may be hundreds of thousands."""
         row = self.row_of(offset)
         return self._headers(row) if self._columns.headers_count[row] else iter(())
 
@@ -232,18 +232,20 @@ class Opened:
         )
 
 
-def readable_to(partition: Partition, *, stable: bool = True) -> int:
-    """Messages below may be given to somebody now; what is held back may not."""
+def readable_end(partition: Partition, *, stable: bool = True) -> int:
+    """Returns the offset below which messages may be delivered now, without those held back by a topic delay."""
     limit = partition.last_stable_offset if stable else partition.high_watermark
     return limit if partition.visibility is None else partition.visibility.visible_to(limit)
 
 
-def read_on(partition: Partition, offset: int, max_bytes: int, *, stable: bool = True) -> tuple[list[Opened], int]:
-    """Batches of messages from an offset on, and the offset behind all that was looked at. Raises ColdRead.
+def read_batches(
+    partition: Partition, offset: int, max_bytes: int, *, stable: bool = True
+) -> tuple[list[LazyBatch], int]:
+    """Returns batches from `offset` on, and the offset after the last one read. Raises ColdRead.
 
-    The same offset again: there is nothing more yet.
+    Returns `offset` unchanged if there is nothing to read yet.
     """
-    limit = readable_to(partition, stable=stable)
+    limit = readable_end(partition, stable=stable)
     if offset >= limit:
         return [], offset
     data = partition.read(offset, max_bytes, stable=stable)
@@ -256,123 +258,124 @@ def read_on(partition: Partition, offset: int, max_bytes: int, *, stable: bool =
         if header.is_transactional and stable:
             if aborted is None:
                 aborted = [entry[:3] for entry in partition.log.aborted_between(offset, limit)]
-            if any(who == header.producer_id and first <= header.base_offset <= last for who, first, last in aborted):
+            if any(pid == header.producer_id and first <= header.base_offset <= last for pid, first, last in aborted):
                 continue
         body_max = partition.log.settings.decompressed_bytes_max
-        found.append(Opened(bytes(data[at : at + header.size_bytes]), header, body_max))
-    return found, end if end > offset else limit  # compaction left nothing between
+        found.append(LazyBatch(bytes(data[at : at + header.size_bytes]), header, body_max))
+    return found, end if end > offset else limit  # compaction has removed all records up to the limit
 
 
 class Window:
-    """The next messages of one group on one partition, decoded ahead of its position."""
+    """The next messages of one group on one partition, read ahead of its position."""
 
     def __init__(self, partition: Partition, *, stable: bool = True) -> None:
         self._partition = partition
         self._stable = stable
-        self._ahead: deque[Opened] = deque()
+        self._batches: deque[LazyBatch] = deque()
         self._from = 0
         self._to = 0
-        """The window holds all messages from here to there."""
+        """The window holds all messages from `_from` to here."""
         self._rows = 0
 
     @property
     def limit(self) -> int:
-        """As far as it may be read now."""
-        return readable_to(self._partition, stable=self._stable)
+        """The offset up to which messages may be read now."""
+        return readable_end(self._partition, stable=self._stable)
 
     def seek(self, offset: int) -> None:
-        """Have the window begin at an offset. One that is gone from the log is passed over, to the first there is."""
+        """Moves the start of the window. An offset below the log start offset skips to the first message left."""
         if self._from <= offset <= self._to:
             self._from = offset
-            while self._ahead and self._ahead[0].next_offset <= offset:
-                self._rows -= self._ahead.popleft().rows
+            while self._batches and self._batches[0].next_offset <= offset:
+                self._rows -= self._batches.popleft().rows
         else:
             self.clear(offset)
 
     def clear(self, offset: int = 0) -> None:
-        self._ahead.clear()
+        self._batches.clear()
         self._rows = 0
         self._from = self._to = offset
 
     def fill(self, count: int) -> None:
-        """Read until there are so many messages, or there is nothing more to be read. Raises ColdRead."""
-        while self._rows < count + self._begun():
-            found, end = read_on(self._partition, self._to, AHEAD_BYTES, stable=self._stable)
+        """Reads until the window has `count` messages or the readable end is reached. Raises ColdRead."""
+        while self._rows < count + self._rows_before_window():
+            found, end = read_batches(self._partition, self._to, READ_AHEAD_BYTES, stable=self._stable)
             if end == self._to:
                 return
-            self._ahead += found
+            self._batches += found
             self._rows += sum(batch.rows for batch in found)
             self._to = end
 
-    def _begun(self) -> int:
-        """Messages of the first batch that lie before the window."""
-        return self._ahead[0].row_of(self._from) if self._ahead else 0
+    def _rows_before_window(self) -> int:
+        """Returns the number of messages in the first batch that lie before the window."""
+        return self._batches[0].row_of(self._from) if self._batches else 0
 
-    def fresh(self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole_max: int = 0) -> Ahead:
-        """The next messages, as the machine wants to know them: `count` of them, or `whole_max` if that is more and
-        they are in one batch.
+    def fresh(
+        self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole_max: int = 0
+    ) -> FreshMessages:
+        """Returns the next messages for the state machine: `count` of them, or up to `whole_max` if they are in one
+        batch.
 
-        `delay_ms`: of those that do not say themselves when they are due. None: all are due at once, whatever they
-        say, and batches stay closed.
+        `delay_ms`: delay of messages without a delay header. None: all are due at once, and batches are not decoded.
         """
         found: list[Fresh] = []
         total = 0
-        varied = False
-        for batch in self._ahead:
+        has_own_delays = False
+        for batch in self._batches:
             if total >= count:
-                return Ahead(tuple(found), batch.base_offset, varied)
+                return FreshMessages(tuple(found), batch.base_offset, has_own_delays)
             rows = range(batch.row_of(self._from), batch.count)[: max(count, whole_max) - total]
             if not whole_max:
                 rows = rows[: count - total]
             total += len(rows)
             if delay_ms is None and not with_groups:
-                batch.count_off(rows, found)
+                batch.append_undecoded(rows, found)
             else:
-                varied = batch.look(rows, found, delay_ms, with_groups) or varied
+                has_own_delays = batch.append_rows(rows, found, delay_ms, with_groups) or has_own_delays
             if rows and rows[-1] + 1 < batch.count:
-                return Ahead(tuple(found), batch.offset_of(rows[-1] + 1), varied)
-        return Ahead(tuple(found), self._to, varied)
+                return FreshMessages(tuple(found), batch.offset_of(rows[-1] + 1), has_own_delays)
+        return FreshMessages(tuple(found), self._to, has_own_delays)
 
     def message(self, offset: int) -> Message | None:
-        """A message of the window, if it is there."""
-        for batch in self._ahead:
+        """Returns a message of the window, or None."""
+        for batch in self._batches:
             if batch.base_offset <= offset < batch.next_offset:
                 return batch.message_at(offset)
         return None
 
 
-class Back:
-    """Reads messages of one partition back by their offsets."""
+class MessageLookup:
+    """Reads single messages of a partition by offset; caches the last few batches."""
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        self._kept: deque[Opened] = deque(maxlen=OPENED_MAX)
+        self._cache: deque[LazyBatch] = deque(maxlen=CACHED_BATCHES_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
         """Returns the message at an offset, None if it was removed. Raises as `batch` does."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 
-    def batch(self, offset: int, *, stable: bool = True) -> Opened | None:
-        """Returns the batch that an offset is in, None if it was removed. Raises ColdRead; OffsetNotAvailable if it
-        cannot be read yet, as at a new leader that does not know how far its log is committed."""
-        batch = next((kept for kept in self._kept if kept.base_offset <= offset < kept.next_offset), None)
+    def batch(self, offset: int, *, stable: bool = True) -> LazyBatch | None:
+        """Returns the batch that contains an offset, None if it was removed. Raises ColdRead; OffsetNotAvailable if
+        it cannot be read yet, as on a new leader that does not know its high watermark."""
+        batch = next((cached for cached in self._cache if cached.base_offset <= offset < cached.next_offset), None)
         if batch is None:
             partition = self._partition
-            if readable_to(partition, stable=stable) <= offset < partition.log.end_offset:
+            if readable_end(partition, stable=stable) <= offset < partition.log.end_offset:
                 raise OffsetNotAvailable(
                     f"offset {offset} of {partition.name} is not known to be committed; try again"
                 )
             try:
-                found, _ = read_on(partition, offset, BACK_BYTES, stable=stable)
+                found, _ = read_batches(partition, offset, LOOKUP_BYTES, stable=stable)
             except OffsetOutOfRange:
                 return None
             batch = next((each for each in found if each.base_offset <= offset < each.next_offset), None)
             if batch is None:
                 return None
-            self._kept.append(batch)
+            self._cache.append(batch)
         return batch
 
-    def forget(self) -> None:
-        """Retention may have taken it by now."""
-        self._kept.clear()
+    def clear_cache(self) -> None:
+        """Clears the cache: retention may have removed these batches."""
+        self._cache.clear()

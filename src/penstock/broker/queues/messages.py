@@ -1,4 +1,4 @@
-"""What goes in and out of queues, between the service and whoever serves it to clients."""
+"""Messages, acknowledgements and errors that pass between the queue service and the SQS front end."""
 
 from typing import NamedTuple
 
@@ -12,14 +12,14 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class NewMessage(NamedTuple):
-    """A message that is sent; whatever there was to check about it has been."""
+    """A validated message to send."""
 
     value: bytes
     key: bytes | None = None
     """The message group, in a FIFO queue."""
     headers: Headers = ()
     deduplication_id: str = ""
-    """In a FIFO queue: one that was sent within five minutes is not sent again."""
+    """In a FIFO queue: a message with the same id sent within five minutes is not sent again."""
 
 
 class Sent(NamedTuple):
@@ -32,7 +32,7 @@ class Sent(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A message in somebody's hands."""
+    """A message in flight, as delivered to a receiver."""
 
     partition: int
     offset: int
@@ -46,39 +46,39 @@ class Delivered(NamedTuple):
     value: bytes
     headers: Headers
     is_repeat: bool = False
-    """Whether the same delivery was answered before (AWS: ReceiveRequestAttemptId): then it is not undone."""
+    """Whether this repeats an earlier response (AWS: ReceiveRequestAttemptId): then the delivery is never undone."""
 
 
 class MessageAck(NamedTuple):
-    """What becomes of one message that somebody holds."""
+    """The acknowledgement of one message in flight."""
 
     partition: int
     offset: int
     holder: str
     ack_type: AckType
     delay_ms: int = 0
-    """Of RELEASE and RENEW: for how long from now on."""
+    """For RELEASE and RENEW: how long from now."""
 
 
 class QueueUnavailable(PenstockError):
-    """The partition's leader cannot be reached or is being replaced; try again. Whether it was done is not known."""
+    """The partition's leader is unreachable or changing; try again. The request may have taken effect."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class MoveTaskRunning(PenstockError):
-    """A queue's messages are moved by one task at a time."""
+    """The queue already has a running move task; only one is allowed."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
 
 class NoSuchMoveTask(PenstockError):
-    """There is no such task, or it has ended."""
+    """No such move task is running."""
 
     code = ErrorCode.RESOURCE_NOT_FOUND
 
 
 class NoRedriveSource(PenstockError):
-    """A queue is no dead-letter queue of any other, so nobody can say where its messages came from."""
+    """The queue is not the dead-letter queue of any other, so its messages have no source to return to."""
 
     code = ErrorCode.INVALID_REQUEST

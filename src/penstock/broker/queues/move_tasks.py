@@ -1,7 +1,7 @@
-"""Move tasks: the messages of a queue, most of the time dead letters, on their way back or elsewhere.
+"""Runs SQS message move tasks: redrives the messages of a dead-letter queue to their sources or another queue.
 
-A task is a note in the store, which every broker sees. Whoever leads a partition of the queue moves what is there, so
-that a task outlives any of them; the leader of the first partition finds out when it is over.
+A task is stored in the metadata store, so every broker sees it. Each leader of a partition of the queue moves that
+partition's messages, so a task survives failover; the leader of partition 0 detects when the task is complete.
 """
 
 import asyncio
@@ -35,21 +35,21 @@ from penstock.queues.settings import DeliverySettings
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE: Final = 10
-UNDER_WAY_MAX: Final = 100
-"""Messages of a partition that wait for their turn to be carried away."""
-LOOK_S: Final = 0.25
-AGAIN_S: Final = 1.0
-HELD_MS: Final = 60_000
+BATCH_MAX: Final = 10
+COPYING_MAX: Final = 100
+"""Messages of a partition that may wait to be copied to the destination."""
+POLL_S: Final = 0.25
+RETRY_S: Final = 1.0
+VISIBILITY_MS: Final = 60_000
 UNKNOWN_SOURCE: Final = "CouldNotDetermineMessageSource"
-GONE: Final = "AWS.SimpleQueueService.NonExistentQueue"
+NO_SUCH_QUEUE: Final = "AWS.SimpleQueueService.NonExistentQueue"
 
 K = TypeVar("K", bound=Hashable)
 CountAll = Callable[[Queue], Awaitable[Counts]]
 
 
 class MoveTasks:
-    """Starts, cancels and lists them; runs those of the partitions that are led here."""
+    """Starts, cancels and lists move tasks; runs them for the partitions led by this broker."""
 
     def __init__(
         self,
@@ -68,15 +68,15 @@ class MoveTasks:
         self._runners: dict[tuple[str, QueuePartition], asyncio.Task[None]] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._busy: set[QueuePartition] = set()
-        """Where messages may be held that are about to be moved."""
+        """Partitions on which a task may hold messages that it is about to move."""
         partitions.on_ready.append(lambda partition: self.apply(metadata.image))
 
-    # -- asked
+    # -- requests
 
     async def start(self, source: Queue, destination: Queue | None, per_second: int) -> MoveTask:
-        """Begin. Raises MoveTaskRunning, and NoRedriveSource if nobody's dead letters come here."""
+        """Starts a task. Raises MoveTaskRunning, and NoRedriveSource if the source is not a dead-letter queue."""
         if not sources_of(self._metadata.image, source.name):
-            raise NoRedriveSource(f"queue {source.name!r} is no queue's dead-letter queue")
+            raise NoRedriveSource(f"queue {source.name!r} is not the dead-letter queue of any queue")
         counts = await self._count(source)
         task = MoveTask(
             handle=secrets.token_hex(16),
@@ -93,35 +93,35 @@ class MoveTasks:
             if task in known:
                 return []
             if any(each.status is MoveStatus.RUNNING for each in known):
-                raise MoveTaskRunning(f"messages of queue {source.name!r} are being moved already")
+                raise MoveTaskRunning(f"queue {source.name!r} already has a running move task")
             return plan_moves(image, source, task)
 
         await self._metadata.change(plan)
         return task
 
     async def list(self, source: Queue) -> "list[MoveTask]":
-        """The last ten, the newest first, and how far they are."""
+        """Returns the last ten tasks with their progress, newest first."""
         tasks = moves_of(self._metadata.image, source)
-        return [await self._measured(source, task) for task in tasks]
+        return [await self._with_progress(source, task) for task in tasks]
 
-    async def _measured(self, source: Queue, task: MoveTask) -> MoveTask:
+    async def _with_progress(self, source: Queue, task: MoveTask) -> MoveTask:
         if task.status is not MoveStatus.RUNNING:
             return task
         return _with_moved(task, await self._count(source))
 
     async def cancel(self, handle: str) -> MoveTask:
-        """Stop moving; what is under way arrives. Raises NoSuchMoveTask."""
+        """Cancels a task; messages already being copied still arrive. Raises NoSuchMoveTask."""
         image = self._metadata.image
         found = next((task for tasks in image.queue_moves.values() for task in tasks if task.handle == handle), None)
         source = find_queue(image, found.source) if found is not None else None
         if found is None or source is None or found.status is not MoveStatus.RUNNING:
-            raise NoSuchMoveTask(f"no task with the handle {handle!r} is running")
-        measured = await self._measured(source, found)
-        await self._end(source, replace(measured, status=MoveStatus.CANCELLED))
-        return measured
+            raise NoSuchMoveTask(f"no move task with handle {handle!r} is running")
+        current = await self._with_progress(source, found)
+        await self._end(source, replace(current, status=MoveStatus.CANCELLED))
+        return current
 
     async def _end(self, source: Queue, task: MoveTask) -> None:
-        """Note how a task has ended, unless it has already."""
+        """Stores the final status of a task, unless it has ended already."""
 
         def plan(image: ClusterImage) -> list[Op]:
             running = [each for each in moves_of(image, source) if each.status is MoveStatus.RUNNING]
@@ -131,10 +131,10 @@ class MoveTasks:
 
         await self._metadata.change(plan)
 
-    # -- run
+    # -- running
 
     def apply(self, image: ClusterImage) -> None:
-        """Run what is to be run here, and nothing else."""
+        """Starts and stops the local work so that it matches the running tasks and the partitions led here."""
         wanted: dict[tuple[str, QueuePartition], tuple[Queue, MoveTask]] = {}
         watched: dict[str, tuple[Queue, MoveTask]] = {}
         for name in image.queue_moves:
@@ -146,46 +146,46 @@ class MoveTasks:
                     wanted[task.handle, partition] = queue, task
                     if partition.number == 0:
                         watched[task.handle] = queue, task
-        _retain(self._runners, wanted)
+        _cancel_unwanted(self._runners, wanted)
         self._busy.intersection_update(partition for _, partition in wanted)
-        _retain(self._watchers, watched)
+        _cancel_unwanted(self._watchers, watched)
         loop = asyncio.get_running_loop() if wanted else None
         for key, (queue, task) in wanted.items():
             if key not in self._runners and loop is not None:
                 self._busy.add(key[1])
-                self._runners[key] = loop.create_task(_until_done(partial(self._run, key[1], queue, task)))
+                self._runners[key] = loop.create_task(_retry_until_done(partial(self._run, key[1], queue, task)))
         for handle, (queue, task) in watched.items():
             if handle not in self._watchers and loop is not None:
-                self._watchers[handle] = loop.create_task(_until_done(partial(self._watch, queue, task)))
+                self._watchers[handle] = loop.create_task(_retry_until_done(partial(self._watch, queue, task)))
 
     async def _run(self, partition: QueuePartition, queue: Queue, task: MoveTask) -> None:
-        """Move what there is on one partition, until the task is over."""
+        """Moves the messages of one partition until the task ends."""
         topic = self._metadata.image.topics.get(queue.topic_id)
         rate = task.per_second / len(topic.partitions) if topic is not None else 0
-        # Nothing that is moved back counts as a delivery that was one too many.
+        # A move must not send messages to a dead-letter queue again.
         settings = self._settings_of(queue)._replace(max_deliveries=0)
-        receive_request = ReceiveRequest(queue.name, f"move-{task.handle}", AT_ONCE, HELD_MS, settings)
+        receive_request = ReceiveRequest(queue.name, f"move-{task.handle}", BATCH_MAX, VISIBILITY_MS, settings)
         if rate:
-            receive_request = receive_request._replace(max_messages=max(1, min(AT_ONCE, int(rate))))
+            receive_request = receive_request._replace(max_messages=max(1, min(BATCH_MAX, int(rate))))
         if partition.is_closed:
             return
-        # Whoever led before may have had some in hand.
-        given: Outcome[object] = Outcome()
-        partition.runtime.submit(ReleaseHolder(queue.name, receive_request.holder, True), given)
-        await _answered(given)
+        # The previous leader may have left messages in flight under this holder.
+        released: Outcome[object] = Outcome()
+        partition.runtime.submit(ReleaseHolder(queue.name, receive_request.holder, True), released)
+        await _await_outcome(released)
         while not partition.is_closed:
             self._busy.discard(partition)
             delivery = partition.machine.group(queue.name)
-            if delivery is not None and delivery.counts(partition.now_ms).moving > UNDER_WAY_MAX:
-                await asyncio.sleep(LOOK_S / 10)
+            if delivery is not None and delivery.counts(partition.now_ms).moving > COPYING_MAX:
+                await asyncio.sleep(POLL_S / 10)
                 continue
             self._busy.add(partition)
             outcome: Outcome[list[Delivered]] = Outcome()
             partition.receive(receive_request, outcome)
-            messages: list[Delivered] = await _answered(outcome)
+            messages: list[Delivered] = await _await_outcome(outcome)
             if not messages:
                 self._busy.discard(partition)
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
                 continue
             await self._move(partition, queue, task, messages, settings)
             await asyncio.sleep(len(messages) / rate if rate else 0)
@@ -212,13 +212,13 @@ class MoveTasks:
                 )
         outcome: Outcome[object] = Outcome()
         partition.acknowledge(Acknowledge(queue.name, tuple(items), settings), outcome)
-        await _answered(outcome)
+        await _await_outcome(outcome)
         if failure:
-            measured = await self._measured(queue, task)
-            await self._end(queue, replace(measured, status=MoveStatus.FAILED, failure=failure))
+            current = await self._with_progress(queue, task)
+            await self._end(queue, replace(current, status=MoveStatus.FAILED, failure=failure))
 
     def _destination(self, task: MoveTask, message: Delivered) -> Destination | str:
-        """Where a message goes, or why nobody can say."""
+        """Returns the destination of a message, or the failure reason if it cannot be determined."""
         image, name = self._metadata.image, task.destination
         if not name:
             origin = next((text for header, text in message.headers if header == SOURCE_ARN and text), None)
@@ -231,24 +231,24 @@ class MoveTasks:
                 name = sources[0].name
         target = find_queue(image, name)
         if target is None:
-            return GONE
+            return NO_SUCH_QUEUE
         count = len(image.topics[target.topic_id].partitions)
         if message.key is not None and target.settings.is_fifo:
             return Destination(target.topic_id, partition_of_key(message.key, count))
         return Destination(target.topic_id, message.offset % count)
 
-    def counted(self, partition: QueuePartition, counts: Counts) -> Counts:
-        """The counts of a partition, where what a task has in hand is on its way and not in flight."""
+    def adjust_counts(self, partition: QueuePartition, counts: Counts) -> Counts:
+        """Returns the counts with messages that a move task holds counted as moving instead of in flight."""
         if partition not in self._busy:
             return counts
-        held = min(AT_ONCE, counts.in_flight)
+        held = min(BATCH_MAX, counts.in_flight)
         return counts._replace(in_flight=counts.in_flight - held, moving=counts.moving + held)
 
     async def _watch(self, queue: Queue, task: MoveTask) -> None:
-        """Find out when nothing is left: twice in a row, for a message may be on its way between two looks."""
+        """Completes the task when the queue is empty in two checks: a message may be between states in one."""
         times_empty = 0
         while times_empty < 2:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             try:
                 counts = await self._count(queue)
             except PenstockError:
@@ -265,30 +265,30 @@ class MoveTasks:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _retain(running: dict[K, asyncio.Task[None]], wanted: Container[K]) -> None:
-    """End what is not wanted any more, and forget what has ended."""
+def _cancel_unwanted(running: dict[K, asyncio.Task[None]], wanted: Container[K]) -> None:
+    """Cancels the tasks that are not wanted, and removes those that have ended."""
     for key in [known for known, task in running.items() if known not in wanted or task.done()]:
         running.pop(key).cancel()
 
 
-async def _answered(outcome: Outcome[Any]) -> Any:
-    """What was asked for, now or later. Raises the error that stands in its place."""
+async def _await_outcome(outcome: Outcome[Any]) -> Any:
+    """Returns the outcome, waiting if necessary. Raises its error."""
     found = outcome.result()
     return await found if isinstance(found, asyncio.Future) else found
 
 
 def _with_moved(task: MoveTask, left: Counts) -> MoveTask:
-    """What is gone was moved; what came meanwhile makes it fewer for a while."""
+    """Returns the task with its progress. Messages sent meanwhile lower the number for a while."""
     return replace(task, moved=max(task.moved, task.to_move - left.available - left.delayed - left.moving))
 
 
-async def _until_done(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Begin again when something could not be reached: nobody else would, while this broker leads."""
+async def _retry_until_done(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Retries the work after errors: while this broker leads, no other broker runs it."""
     while True:
         try:
             await work()
         except PenstockError as error:
-            logger.warning("move_task_begins_again reason=%r", str(error))
-            await asyncio.sleep(AGAIN_S)
+            logger.warning("move_task_retried reason=%r", str(error))
+            await asyncio.sleep(RETRY_S)
         else:
             return

@@ -1,7 +1,7 @@
-"""Carrying messages to other partitions, as their machines want it: dead letters, and what move tasks take away.
+"""Copies messages to other partitions for the queue state machines: dead letters and move tasks.
 
-A copy is appended under the very producer, epoch and sequence that the machine has persisted for it, as often as it
-takes: the destination's log drops what it has already. So it is there once, whoever dies meanwhile.
+A copy is appended with the producer id, epoch and sequence that the state machine has persisted for it, and retried
+until it succeeds: the destination's log drops duplicates. So there is exactly one copy, even if a broker fails.
 """
 
 import asyncio
@@ -11,12 +11,13 @@ from concurrent.futures import Executor
 from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
-from penstock.broker.queues.message_reader import Back, Header, Message
+from penstock.broker.queues.message_reader import Header, Message, MessageLookup
 from penstock.broker.transactions.producer_ids import ProducerIds
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.time_slices import TimeSlices
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import CopyMessage, NeedProducer, SetProducer
@@ -44,11 +45,11 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.2
 REFUSED_MS: Final = 5000
-"""How long a message is kept back that its destination would not take."""
+"""How long a message is hidden after its destination has refused it."""
 TIMEOUT_MS: Final = 8000
-_DONE: Final = frozenset((ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
-_NOT_KNOWN: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-_NEVER: Final = frozenset(
+_SUCCESS: Final = frozenset((ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
+_UNKNOWN_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+_PERMANENT_ERRORS: Final = frozenset(
     (
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
         ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -57,14 +58,14 @@ _NEVER: Final = frozenset(
         ErrorCode.INVALID_RECORD,
         ErrorCode.INVALID_TIMESTAMP,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
-        *_NOT_KNOWN,
+        *_UNKNOWN_TOPIC,
     )
 )
-"""After these, trying again under the same number leads nowhere."""
+"""Errors after which a retry with the same sequence number cannot succeed."""
 
 
-class Carrier:
-    """Performs the effects of all machines that decide here."""
+class MessageMover:
+    """Performs the effects of all queue state machines on this broker."""
 
     def __init__(
         self,
@@ -91,38 +92,38 @@ class Carrier:
         self.slices: Final = slices
         self.spawn = spawn
 
-    def perform(self, place: Place, effect: Any) -> None:
-        runtime = self.runtimes.find(place)
+    def perform(self, tp: TopicIdPartition, effect: Any) -> None:
+        runtime = self.runtimes.find(tp)
         if runtime is None:
-            return  # whoever takes over wants it again
+            return  # the next leader requests it again
         if isinstance(effect, NeedProducer):
             self.spawn(self._reserve(runtime))
         elif isinstance(effect, CopyMessage):
-            self.spawn(_Carrying(self, place, runtime, effect).run())
+            self.spawn(_MessageMove(self, tp, runtime, effect).run())
 
     async def _reserve(self, runtime: StateRuntime) -> None:
-        """An id of its own for a partition that moves messages."""
+        """Reserves a producer id for a partition that moves messages."""
         try:
             producer_id = await self._producer_ids.take()
-        except PenstockError as error:  # it is wanted again
+        except PenstockError as error:  # the state machine requests it again
             logger.warning("no_producer_id partition=%s reason=%r", runtime.partition.name, str(error))
         else:
             runtime.submit(SetProducer(producer_id), _ignore)
 
 
-class _Carrying:
-    """One message on its way."""
+class _MessageMove:
+    """The copying of one message."""
 
-    def __init__(self, owner: Carrier, place: Place, runtime: StateRuntime, effect: CopyMessage) -> None:
+    def __init__(self, owner: MessageMover, tp: TopicIdPartition, runtime: StateRuntime, effect: CopyMessage) -> None:
         self._owner = owner
-        self._place = place
+        self._tp = tp
         self._runtime = runtime
         self._effect = effect
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the machine that wants it decides here still: if not, the next one begins again."""
-        return self._owner.runtimes.find(self._place) is self._runtime
+        """Whether the state machine that requested it is still active here; if not, the next leader starts again."""
+        return self._owner.runtimes.find(self._tp) is self._runtime
 
     async def run(self) -> None:
         while self._is_wanted:
@@ -131,35 +132,35 @@ class _Carrying:
                 code = ErrorCode.UNKNOWN_TOPIC_ID if found is None else await self._append(*found)
             except PenstockError as error:
                 code = error.code
-            if code in _DONE:
-                await self._tell(self._effect.done())
+            if code in _SUCCESS:
+                await self._submit_until_accepted(self._effect.done())
                 return
-            if code in _NEVER:
+            if code in _PERMANENT_ERRORS:
                 logger.warning("message_not_moved partition=%s code=%s", self._runtime.partition.name, code.name)
-                await self._tell(self._effect.failed(self._runtime.now_ms + REFUSED_MS))
+                await self._submit_until_accepted(self._effect.failed(self._runtime.now_ms + REFUSED_MS))
                 return
             await asyncio.sleep(RETRY_S)
 
-    async def _tell(self, command: Any) -> None:
-        """Tell the machine, until it has heard."""
+    async def _submit_until_accepted(self, command: Any) -> None:
+        """Submits the command to the state machine until it is accepted."""
         while self._is_wanted:
-            heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._runtime.submit(command, lambda reply, heard=heard: _resolve(heard, reply))  # type: ignore[misc]
-            if not isinstance(await heard, PenstockError):
+            replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            self._runtime.submit(command, lambda reply, replied=replied: _resolve(replied, reply))  # type: ignore[misc]
+            if not isinstance(await replied, PenstockError):
                 return
             await asyncio.sleep(RETRY_S)
 
     async def _read(self) -> tuple[Message, Iterator[Header]] | None:
-        """The message and its headers, if it is there still; if not, there is nothing to move."""
+        """Returns the message and its headers; None if it was removed, so that there is nothing to move."""
         owner = self._owner
-        partition = owner.partitions.by_id.get(self._place.topic_id, {}).get(self._place.number)
+        partition = owner.partitions.by_id.get(self._tp.topic_id, {}).get(self._tp.partition)
         if partition is None:
             return None
-        back = Back(partition)
+        lookup = MessageLookup(partition)
         while True:
             try:
-                # Not only what is stable: a share group may be given messages of open transactions, and reject them.
-                batch = back.batch(self._effect.offset, stable=False)
+                # Not only up to the last stable offset: share groups may read uncommitted messages and reject them.
+                batch = lookup.batch(self._effect.offset, stable=False)
                 message = None if batch is None else batch.message_at(self._effect.offset, headers_max=0)
                 if batch is None or message is None:
                     return None
@@ -168,7 +169,7 @@ class _Carrying:
                 await asyncio.get_running_loop().run_in_executor(owner.threads, cold.warm)
 
     async def _append(self, message: Message, headers: Iterator[Header]) -> ErrorCode:
-        """Append the copy where it belongs; what came of it."""
+        """Appends the copy at its destination; returns the error code."""
         owner, (topic_id, number) = self._owner, self._effect.destination
         topic = owner.image().topics.get(topic_id)
         if topic is None or number not in topic.partitions:
@@ -195,9 +196,9 @@ class _Carrying:
         partition.check_in_sync()
         end = partition.append(batch, now_ms).last_offset + 1
         if not partition.has_committed(end):
-            settled: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            partition.when_committed(end, lambda: _resolve(settled, None))
-            await settled
+            committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            partition.when_committed(end, lambda: _resolve(committed, None))
+            await committed
         return ErrorCode.NONE if partition.has_committed(end) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
     async def _append_there(self, leader: int, batch: bytearray) -> ErrorCode:
@@ -217,39 +218,40 @@ class _Carrying:
         if not isinstance(answer, ProduceResponse):
             return ErrorCode.REQUEST_TIMED_OUT
         code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
-        # It may only be behind: whether the topic is there is for our own image to say. To give up after an attempt
-        # that was not answered would leave the copy and the message.
-        return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _NOT_KNOWN else code
+        # The peer's image may be stale; our own decides whether the topic exists. Giving up after an attempt without
+        # a response could leave both the copy and the message.
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _UNKNOWN_TOPIC else code
 
     def _headers(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
-        """What the message says of itself, and where it has been. All of its headers are copied, one by one."""
-        place, effect, image = self._place, self._effect, self._owner.image()
+        """Yields the message's own headers, one at a time, then the headers that say where it came from."""
+        tp, effect, image = self._tp, self._effect, self._owner.image()
         queue = image.queues.get(effect.group)
         if queue is None:
             yield from self._headers_of_share_group(message, headers)
             return
-        gone = {MESSAGE_ID, SENT_AT, SOURCE_ARN, RECEIVE_COUNT, DELAY_MS}
+        replaced = {MESSAGE_ID, SENT_AT, SOURCE_ARN, RECEIVE_COUNT, DELAY_MS}
         own: dict[str, bytes | None] = {}
         for name, value in headers:
-            if name in gone:
+            if name in replaced:
                 own[name] = value
             else:
                 yield name, value
         redrive = queue.settings.redrive
         target = image.queues.get(redrive.queue) if redrive is not None else None
         is_dead_letter = target is not None and target.topic_id == effect.destination.topic_id
-        yield MESSAGE_ID, own.get(MESSAGE_ID) or message_id(*place, message.offset).encode()
+        yield MESSAGE_ID, own.get(MESSAGE_ID) or message_id(*tp, message.offset).encode()
         yield SENT_AT, own.get(SENT_AT) or str(message.timestamp_ms).encode()
         if is_dead_letter:
             yield SOURCE_ARN, queue.arn.encode()
-            yield RECEIVE_COUNT, str(effect.count).encode()
+            before = own.get(RECEIVE_COUNT) or b""  # of the queue that it was a dead letter of before
+            yield RECEIVE_COUNT, str(effect.count + (int(before) if before.isdigit() else 0)).encode()
 
     def _headers_of_share_group(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
-        """Dead letters of a share group that is no queue's say in Kafka's words where they have been (KIP-1191)."""
-        topic = self._owner.image().topics.get(self._place.topic_id)
+        """Yields the headers of a share group's dead letter, with the origin in Kafka's header names (KIP-1191)."""
+        topic = self._owner.image().topics.get(self._tp.topic_id)
         added = {
             "__dlq.errors.topic": topic.name if topic is not None else "",
-            "__dlq.errors.partition": str(self._place.number),
+            "__dlq.errors.partition": str(self._tp.partition),
             "__dlq.errors.offset": str(message.offset),
             "__dlq.errors.group": self._effect.group,
             "__dlq.errors.delivery.count": str(self._effect.count),
@@ -264,4 +266,4 @@ def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
 
 
 def _ignore(reply: object) -> None:
-    """It is asked for again, if need be."""
+    """The state machine requests it again if needed."""

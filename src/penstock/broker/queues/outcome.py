@@ -1,4 +1,4 @@
-"""What somebody asked for: there at once, or awaited. The hot path needs no coroutine."""
+"""A result that is available at once or awaited, so that the hot path needs no coroutine."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -11,7 +11,7 @@ _NOTHING = object()
 
 
 class Outcome(Generic[T]):
-    """Call it once with the value, or with the PenstockError that stands in its place."""
+    """A callback to be called once, with the value or with a PenstockError."""
 
     __slots__ = ("_future", "_on_gone", "_value")
 
@@ -32,13 +32,13 @@ class Outcome(Generic[T]):
 
     @property
     def is_gone(self) -> bool:
-        """Whether nobody waits for it any more."""
+        """Whether the waiting task was cancelled."""
         return self._future is not None and self._future.cancelled()
 
     def result(self, on_gone: Callable[[], None] | None = None) -> "T | Awaitable[T]":
-        """The value if it is there, else something to wait for. Raises the error that stands in its place.
+        """Returns the value, or a future if it is not available yet. Raises its PenstockError.
 
-        `on_gone`: called if whoever waits is cancelled.
+        `on_gone`: called if the waiting task is cancelled.
         """
         value = self._value
         if value is not _NOTHING:

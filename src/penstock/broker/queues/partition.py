@@ -1,7 +1,7 @@
-"""The delivery state of one partition that this broker leads: the one object that both doors to a queue use.
+"""Delivers messages of one partition led by this broker, for both SQS queues and Kafka share groups.
 
-The machine decides who gets what; this reads messages ahead for it, hands out what was acquired when it is committed,
-and keeps those who wait until there is something for them.
+The state machine decides which receiver gets which message; this object reads messages ahead for it, returns acquired
+messages once that is committed, and holds long-polling receivers until messages are available.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from penstock.broker.queues.message_reader import Back, Message, Window, readable_to
+from penstock.broker.queues.message_reader import Message, MessageLookup, Window, readable_end
 from penstock.broker.queues.messages import Delivered
 from penstock.broker.queues.purges import Purges
 from penstock.foundation.clock import Clock, Timer
@@ -24,11 +24,12 @@ from penstock.queues.settings import DEFAULTS, DeliverySettings
 from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
 
-LOOK_ON: Final = 100
-"""Messages that are looked at together where the first ones were for nobody: not due, or of closed groups."""
+READ_AHEAD_MIN: Final = 100
+"""Messages read ahead per round after the first round found none to deliver: not due, or in blocked message groups.
+"""
 ROUNDS_MAX: Final = 10
-"""Looks in a row; then others have their turn."""
-LOOK_AGAIN_MS: Final = 50
+"""Rounds in a row before other work on the event loop gets a turn."""
+RECHECK_MS: Final = 50
 UNSEEN: Final = -1
 
 Ranges = tuple[Acquired, ...]
@@ -38,7 +39,7 @@ TakeErrors = Callable[[Sequence[PenstockError | None] | PenstockError], None]
 
 
 class ReceiveRequest(NamedTuple):
-    """What somebody wants of a group, at whatever partition it is."""
+    """A request for messages of a group, valid for any partition."""
 
     group: str
     holder: str
@@ -46,18 +47,18 @@ class ReceiveRequest(NamedTuple):
     visibility_ms: int
     settings: DeliverySettings = DEFAULTS
     delay_ms: int = 0
-    """Of every message that does not say itself how long it is delayed."""
+    """Delay of messages without a delay header."""
     max_bytes: int = BYTES_MAX
     whole_ranges: bool = False
     repeat: bool = False
     is_stable: bool = True
-    """Whether messages of open transactions wait until these are decided (KIP-98)."""
+    """Whether messages of open transactions are held back until these end (KIP-98)."""
     is_plain: bool = False
-    """Whether all messages are due at once, whatever they say: then their batches need not be opened."""
+    """Whether delay headers are ignored: then batches need not be decoded."""
 
 
 class Waiter:
-    """Somebody who waits for messages, maybe at several partitions: whichever has some first gives them."""
+    """A long-polling receiver, possibly at several partitions; the first one with messages serves it."""
 
     __slots__ = ("is_busy", "is_open", "missed", "receive_request", "take")
 
@@ -66,40 +67,40 @@ class Waiter:
         self.take = take
         self.is_open = True
         self.is_busy = False
-        """Whether a partition is about to give it something: no other need try meanwhile."""
+        """Whether a partition is acquiring messages for it: no other partition should try meanwhile."""
         self.missed: list[Callable[[], None]] = []
-        """Partitions that wanted to, and look again if nothing came of it."""
+        """Callbacks of partitions that found it busy; they check again if it got nothing."""
 
     def ask(self, partition: "QueuePartition", then: Callable[[Any], None]) -> None:
-        """Have a partition see what there is."""
+        """Requests messages from a partition."""
         partition.receive(self.receive_request, then)
 
-    def give_back(self, partition: "QueuePartition", found: Any) -> None:
-        """What a partition found has come too late."""
+    def undo(self, partition: "QueuePartition", found: Any) -> None:
+        """Releases messages that arrived too late."""
         partition.undo(self.receive_request.group, found)
 
 
 class _Group:
-    """One group here: what is read ahead for it, and who waits."""
+    """A group on this partition: its read-ahead window and its waiters."""
 
-    __slots__ = ("is_looking", "is_used", "next_due_ms", "parked", "seen", "stop_timer", "ticket", "window")
+    __slots__ = ("is_checking", "is_used", "next_due_ms", "parked", "seen", "stop_timer", "ticket", "window")
 
     def __init__(self, window: Window) -> None:
         self.window = window
         self.parked: dict[Waiter, None] = {}
         self.ticket: int | None = None
-        """Of the watch for new messages, while somebody waits."""
+        """Of the watch for new messages, while a receiver waits."""
         self.stop_timer: Callable[[], None] | None = None
-        self.is_looking = False
+        self.is_checking = False
         self.seen = UNSEEN
-        """How far the log was committed when the last look began."""
+        """The readable end of the log when the last check began."""
         self.next_due_ms: int | None = None
-        """When the first message is due that was seen and is not."""
+        """When the first fresh message that is not due yet will be due."""
         self.is_used = True
 
 
 class QueuePartition:
-    """Made when the partition's machine has read everything back, closed when another broker leads."""
+    """Created when the partition's state machine has loaded its log; closed when another broker becomes leader."""
 
     def __init__(
         self, *, partition: Partition, runtime: StateRuntime, clock: Clock, timer: Timer, threads: Executor
@@ -113,13 +114,13 @@ class QueuePartition:
         self._timer = timer
         self._threads = threads
         self._groups: dict[tuple[str, bool], _Group] = {}
-        self._back = Back(partition)
+        self._lookup = MessageLookup(partition)
         self.purges: Final = Purges(partition, runtime, self.machine)
         self.is_closed = False
 
     @property
     def now_ms(self) -> int:
-        """The time that deadlines of messages are measured by."""
+        """The time by which visibility timeouts and delays are measured."""
         return self.runtime.now_ms
 
     def _group(self, receive_request: ReceiveRequest) -> _Group:
@@ -134,15 +135,15 @@ class QueuePartition:
     # -- acquiring
 
     def acquire(self, receive_request: ReceiveRequest, then: TakeRanges) -> None:
-        """Take messages in hand; which they are is told when that is committed. Nothing, if there are none now."""
-        self._look(receive_request, then, 0)
+        """Acquires messages; replies with their ranges once that is committed, with none if none are available."""
+        self._try_acquire(receive_request, then, 0)
 
-    def _look(self, receive_request: ReceiveRequest, then: TakeRanges, rounds: int) -> None:
+    def _try_acquire(self, receive_request: ReceiveRequest, then: TakeRanges, rounds: int) -> None:
         group = self._group(receive_request)
         try:
             command = self._next_command(receive_request, group, rounds)
         except ColdRead as cold:
-            self._warm(cold, lambda: self._look(receive_request, then, rounds), then)
+            self._warm(cold, lambda: self._try_acquire(receive_request, then, rounds), then)
             return
         except PenstockError as error:
             then(error)
@@ -155,17 +156,17 @@ class QueuePartition:
             )
 
     def _next_command(self, receive_request: ReceiveRequest, group: _Group, rounds: int) -> Acquire | None:
-        """What to ask the machine; None if there is nothing that it could give. Raises ColdRead."""
+        """Returns the command for the state machine; None if no message can be available. Raises ColdRead."""
         start = self.partition.log.start_offset
         delivery = self.machine.group(receive_request.group)
         if delivery is not None and delivery.start < start:
-            self.runtime.tell(Trimmed(receive_request.group, start))
+            self.runtime.post(Trimmed(receive_request.group, start))
         end = max(start, delivery.end) if delivery is not None else start
         window, settings = group.window, receive_request.settings
         window.seek(end)
         count = window_of(receive_request.max_messages) if settings.is_fifo else receive_request.max_messages
         if rounds:
-            count = max(LOOK_ON, count)
+            count = max(READ_AHEAD_MIN, count)
         window.fill(count)
         delay_ms = None if receive_request.is_plain else receive_request.delay_ms
         whole_max = settings.in_flight_max if receive_request.whole_ranges else 0
@@ -175,10 +176,10 @@ class QueuePartition:
         ready_ms = delivery.ready_at_ms if delivery is not None else None
         is_ready = ready_ms is not None and ready_ms <= now_ms
         is_due = group.next_due_ms is not None and group.next_due_ms <= now_ms
-        # Of messages that say themselves when they are due, those behind may be due before.
-        has_more = ahead.are_varied and ahead.end < window.limit
-        passes_on = not ahead.fresh and ahead.end > end  # what lies there is no message
-        if not (is_ready or is_due or has_more or passes_on or receive_request.repeat):
+        # With delay headers, later messages may be due before earlier ones.
+        has_more = ahead.has_own_delays and ahead.end < window.limit
+        can_skip = not ahead.fresh and ahead.end > end  # only markers, aborted records or gaps
+        if not (is_ready or is_due or has_more or can_skip or receive_request.repeat):
             return None
         return Acquire(
             receive_request.group,
@@ -206,12 +207,12 @@ class QueuePartition:
         if not has_moved or self.is_closed:
             then(())
         elif rounds % ROUNDS_MAX == ROUNDS_MAX - 1:
-            self._timer(0, lambda: self._look(receive_request, then, rounds + 1))
+            self._timer(0, lambda: self._try_acquire(receive_request, then, rounds + 1))
         else:
-            self._look(receive_request, then, rounds + 1)
+            self._try_acquire(receive_request, then, rounds + 1)
 
-    def _warm(self, cold: ColdRead, then: Callable[[], None], refuse: Callable[[PenstockError], None]) -> None:
-        """Have something read from the device on a thread, and go on."""
+    def _warm(self, cold: ColdRead, then: Callable[[], None], on_error: Callable[[PenstockError], None]) -> None:
+        """Reads cold data on a thread, then calls `then`."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
         def done(warmed: "asyncio.Future[None]") -> None:
@@ -219,7 +220,7 @@ class QueuePartition:
                 return
             error = warmed.exception()
             if isinstance(error, PenstockError):
-                refuse(error)
+                on_error(error)
             else:
                 then()
 
@@ -228,7 +229,7 @@ class QueuePartition:
     # -- messages
 
     def receive(self, receive_request: ReceiveRequest, then: TakeMessages) -> None:
-        """As `acquire`, with the messages themselves."""
+        """As `acquire`, but replies with the messages."""
         self.acquire(receive_request, lambda ranges: self._on_ranges(receive_request, then, ranges))
 
     def _on_ranges(self, receive_request: ReceiveRequest, then: TakeMessages, ranges: Ranges | PenstockError) -> None:
@@ -241,10 +242,10 @@ class QueuePartition:
         try:
             for acquired in ranges:
                 for offset in range(acquired.first, acquired.last + 1):
-                    message = window.message(offset) or self._back.message(offset, stable=receive_request.is_stable)
+                    message = window.message(offset) or self._lookup.message(offset, stable=receive_request.is_stable)
                     if message is not None:
                         found.append(self.delivered(message, receive_request.holder, acquired))
-                    else:  # compaction or retention took it: there is nothing left to be done
+                    else:  # compaction or retention has removed it: acknowledge it
                         missing.append(Acknowledgement(offset, offset, receive_request.holder, AckType.DONE))
         except ColdRead as cold:
             self._warm(cold, lambda: self._on_ranges(receive_request, then, ranges), then)
@@ -253,8 +254,8 @@ class QueuePartition:
             then(error)
             return
         if missing:
-            self.runtime.tell(Acknowledge(receive_request.group, tuple(missing), receive_request.settings))
-            if not found:  # in a turn of its own: there may be any number of such
+            self.runtime.post(Acknowledge(receive_request.group, tuple(missing), receive_request.settings))
+            if not found:  # on the next turn of the loop: there may be many such messages
                 self._timer(0, lambda: self.receive(receive_request, then))
                 return
         then(found)
@@ -279,15 +280,15 @@ class QueuePartition:
             acquired.is_repeat,
         )
 
-    # -- settling
+    # -- acknowledging
 
     def acknowledge(self, command: Acknowledge, then: TakeErrors) -> None:
-        """Acknowledgements; what became of each is told when it is committed."""
+        """Acknowledges messages; replies with one error or None for each once that is committed."""
         self.runtime.submit(command, then)
-        self.look_soon(command.group)
+        self.check_waiters(command.group)
 
     def undo(self, group: str, delivered: Sequence[Delivered]) -> None:
-        """Nobody was there to take these: they are as if never delivered."""
+        """Undoes deliveries that did not reach a receiver: they are not counted."""
         undone = [each for each in delivered if not each.is_repeat]
         items = tuple(Acknowledgement(each.offset, each.offset, each.holder, AckType.UNDO) for each in undone)
         if items and not self.is_closed:
@@ -296,47 +297,47 @@ class QueuePartition:
     # -- waiting
 
     def park(self, waiter: Waiter) -> None:
-        """Give a waiter the first messages that there are for it."""
+        """Adds a waiter, which gets the first messages available for it."""
         group = self._group(waiter.receive_request)
         group.parked[waiter] = None
-        if group.ticket is None and not group.is_looking:
-            self._look_at(group)  # something may have come since it was looked
+        if group.ticket is None and not group.is_checking:
+            self._schedule_check(group)  # messages may have arrived since the last check
 
     def unpark(self, waiter: Waiter) -> None:
         group = self._groups.get((waiter.receive_request.group, waiter.receive_request.is_stable))
         if group is not None:
             group.parked.pop(waiter, None)
             if not group.parked:
-                self._rest(group)
+                self._stop_waiting(group)
 
-    def look_soon(self, name: str) -> None:
-        """Something may be available again."""
+    def check_waiters(self, name: str) -> None:
+        """Checks for messages for the waiters of a group, because some may be available again."""
         for is_stable in (True, False):
             group = self._groups.get((name, is_stable))
             if group is not None and group.parked:
-                if group.is_looking:
-                    group.seen = UNSEEN  # whatever comes of that look is out of date
+                if group.is_checking:
+                    group.seen = UNSEEN  # the check in progress is out of date
                 else:
-                    self._look_at(group)
+                    self._schedule_check(group)
 
-    def _look_at(self, group: _Group) -> None:
-        """Soon: what else happens in this turn of the loop comes along."""
-        self._rest(group)
-        group.is_looking = True
-        self._timer(0, lambda: self._serve(group))
+    def _schedule_check(self, group: _Group) -> None:
+        """Schedules a check on the next turn of the event loop, so that one check covers all events of this turn."""
+        self._stop_waiting(group)
+        group.is_checking = True
+        self._timer(0, lambda: self._serve_next_waiter(group))
 
-    def _serve(self, group: _Group) -> None:
-        """Give whoever waits longest what there is."""
+    def _serve_next_waiter(self, group: _Group) -> None:
+        """Acquires messages for the waiter that has waited longest."""
         if self.is_closed:
             return
         waiter = next((known for known in group.parked if known.is_open and not known.is_busy), None)
         if waiter is None:
-            group.is_looking = False
+            group.is_checking = False
             for busy in group.parked:
-                busy.missed.append(partial(self.look_soon, busy.receive_request.group))
+                busy.missed.append(partial(self.check_waiters, busy.receive_request.group))
             return
         waiter.is_busy = True
-        group.seen = readable_to(self.partition, stable=False)
+        group.seen = readable_end(self.partition, stable=False)
         waiter.ask(self, partial(self._on_served, group, waiter))
 
     def _on_served(self, group: _Group, waiter: Waiter, reply: Any) -> None:
@@ -347,37 +348,37 @@ class QueuePartition:
                 group.parked.pop(waiter, None)
                 waiter.take(reply)
             else:
-                waiter.give_back(self, reply)
-            self._timer(0, lambda: self._serve(group))
+                waiter.undo(self, reply)
+            self._timer(0, lambda: self._serve_next_waiter(group))
             return
         missed, waiter.missed = waiter.missed, []
-        for look in missed:
-            look()
-        group.is_looking = False
+        for check_again in missed:
+            check_again()
+        group.is_checking = False
         if self.is_closed or not group.parked:
             return
-        if not isinstance(reply, PenstockError) and group.seen != readable_to(self.partition, stable=False):
-            self._look_at(group)  # the look took a while, and something has come meanwhile
+        if not isinstance(reply, PenstockError) and group.seen != readable_end(self.partition, stable=False):
+            self._schedule_check(group)  # messages have arrived during the check
         else:
-            self._wait(group, waiter.receive_request.group)
+            self._wait_for_messages(group, waiter.receive_request.group)
 
-    def _wait(self, group: _Group, name: str) -> None:
-        """Until there is something new, or something is due."""
-        group.ticket = self.partition.watch(lambda: self._on_news(group))
+    def _wait_for_messages(self, group: _Group, name: str) -> None:
+        """Waits until new messages arrive or one is due."""
+        group.ticket = self.partition.watch(lambda: self._on_new_messages(group))
         delivery = self.machine.group(name)
         times = (group.next_due_ms, delivery.ready_at_ms if delivery is not None else None)
         due_ms = min((time for time in times if time is not None), default=None)
         if due_ms is not None:
-            # Never at once: what is ready and was not given is kept back by a limit, which a settlement lifts.
-            wait_ms = max(LOOK_AGAIN_MS, due_ms - self.now_ms)
-            group.stop_timer = self._timer(wait_ms / 1000, lambda: self._look_at(group))
+            # Never at once: messages that are ready but not acquired wait for an acknowledgement to lift a limit.
+            wait_ms = max(RECHECK_MS, due_ms - self.now_ms)
+            group.stop_timer = self._timer(wait_ms / 1000, lambda: self._schedule_check(group))
 
-    def _on_news(self, group: _Group) -> None:
+    def _on_new_messages(self, group: _Group) -> None:
         group.ticket = None
-        if not group.is_looking:
-            self._look_at(group)
+        if not group.is_checking:
+            self._schedule_check(group)
 
-    def _rest(self, group: _Group) -> None:
+    def _stop_waiting(self, group: _Group) -> None:
         if group.ticket is not None:
             self.partition.unwatch(group.ticket)
             group.ticket = None
@@ -385,24 +386,24 @@ class QueuePartition:
             group.stop_timer()
             group.stop_timer = None
 
-    # -- the end
+    # -- closing
 
-    def tidy(self) -> None:
-        """Forget what was read back, and ahead for groups that nobody has asked for since the last time."""
-        self._back.forget()
+    def evict_unused(self) -> None:
+        """Drops cached batches, and the windows of groups unused since the last call."""
+        self._lookup.clear_cache()
         for key, group in list(self._groups.items()):
-            if not group.is_used and not group.parked and not group.is_looking:
+            if not group.is_used and not group.parked and not group.is_checking:
                 del self._groups[key]
             group.is_used = False
 
     def close(self) -> None:
-        """Another broker leads: whoever waits looks for it elsewhere."""
+        """Drops all waiters, because another broker leads; they wait there instead."""
         self.is_closed = True
         for group in self._groups.values():
-            self._rest(group)
+            self._stop_waiting(group)
             group.parked.clear()
         self._groups.clear()
 
 
 def _ignore(reply: object) -> None:
-    """Nobody waits for it."""
+    pass

@@ -1,4 +1,4 @@
-"""The partitions with delivery state that this broker leads: found, taken over and given up as the image says."""
+"""The queue partitions led by this broker: opened when their delivery state is loaded, closed on failover."""
 
 import logging
 from bisect import insort
@@ -8,8 +8,9 @@ from typing import Any, Final
 
 from penstock.broker.queues.clock_steps import ClockSteps
 from penstock.broker.queues.partition import QueuePartition
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.ids import TopicIdPartition
 from penstock.log.settings import delays_messages
 from penstock.queues.commands import SetPosition
 from penstock.queues.machine import QueueMachine
@@ -21,11 +22,11 @@ from penstock.replication.runtime import StateRuntime
 logger = logging.getLogger(__name__)
 
 WATCH_S: Final = 1.0
-"""How often it is looked whether the clock was set."""
+"""How often the wall clock is checked for steps."""
 
 
 class QueuePartitions:
-    """One QueuePartition for each partition that is led here and has read its delivery state back."""
+    """One QueuePartition for each partition led by this broker whose delivery state is loaded."""
 
     def __init__(
         self,
@@ -39,14 +40,14 @@ class QueuePartitions:
         self._clock = clock
         self._timer = timer
         self._threads = threads
-        self.by_place: Final[dict[Place, QueuePartition]] = {}
+        self.by_tp: Final[dict[TopicIdPartition, QueuePartition]] = {}
         self._by_topic: dict[bytes, list[QueuePartition]] = {}
         self._clock_steps = ClockSteps(clock, timer)
         self._stop_watch: Callable[[], None] | None = None
         self.on_ready: list[Callable[[QueuePartition], None]] = []
-        """Called when a partition has come to be served here."""
-        self.perform: Callable[[Place, Any], None] = _nothing
-        """Does what a machine wants done: see queues/commands.py."""
+        """Called when a partition is ready on this broker."""
+        self.perform: Callable[[TopicIdPartition, Any], None] = _ignore_effect
+        """Performs the effects of a state machine: see queues/commands.py."""
         self.runtimes: Final = CompanionRuntimes(
             make=lambda partition: QueueMachine(),
             partitions=partitions,
@@ -60,84 +61,85 @@ class QueuePartitions:
         )
 
     def find(self, topic_id: bytes, number: int) -> QueuePartition | None:
-        """A partition that is led here and ready."""
-        found = self.by_place.get(Place(topic_id, number))
+        """Returns a partition that is led here and ready, or None."""
+        found = self.by_tp.get(TopicIdPartition(topic_id, number))
         return found if found is not None and found.partition.is_online else None
 
     def of_topic(self, topic_id: bytes) -> list[QueuePartition]:
-        """All of a topic's that are led here and ready, by their numbers."""
+        """Returns the partitions of a topic that are led here and ready, by partition number."""
         found = self._by_topic.get(topic_id, ())
         return [partition for partition in found if partition.partition.is_online]
 
     def __iter__(self) -> Iterator[QueuePartition]:
-        yield from list(self.by_place.values())
+        yield from list(self.by_tp.values())
 
     def apply(self, image: ClusterImage) -> None:
-        """Call after the partitions have followed the image."""
+        """Call after the partitions have applied the metadata image."""
         self.runtimes.apply(image)
 
-    def _on_ready(self, place: Place, runtime: StateRuntime) -> None:
-        """Serves a partition whose delivery state has been read back, once all of its messages are committed.
+    def _on_ready(self, tp: TopicIdPartition, runtime: StateRuntime) -> None:
+        """Opens a partition whose delivery state is loaded, once all of its messages are committed.
 
-        What was delivered before is committed, but a new leader does not know that yet (KIP-207): it cannot read such
-        a message, and would take it for one that retention has removed.
+        Messages delivered before are committed, but a new leader does not know that yet (KIP-207): it cannot read
+        such a message, and would mistake it for one that retention has removed.
         """
-        partition = self._partition_of(place, runtime)
+        partition = self._partition_of(tp, runtime)
         if partition is not None:
             end = partition.log.end_offset
-            partition.when_committed(end, lambda: self._serve(place, runtime, end))
+            partition.when_committed(end, lambda: self._open(tp, runtime, end))
 
-    def _partition_of(self, place: Place, runtime: StateRuntime) -> Partition | None:
+    def _partition_of(self, tp: TopicIdPartition, runtime: StateRuntime) -> Partition | None:
         """Returns the partition of a runtime; None if it is not led here any more, or is offline."""
-        partition = self._partitions.by_id.get(place.topic_id, {}).get(place.number)
+        partition = self._partitions.by_id.get(tp.topic_id, {}).get(tp.partition)
         if partition is None or partition.companion is not runtime.partition or not partition.is_online:
             return None
         return partition
 
-    def _serve(self, place: Place, runtime: StateRuntime, end: int) -> None:
-        partition = self._partition_of(place, runtime)
+    def _open(self, tp: TopicIdPartition, runtime: StateRuntime, end: int) -> None:
+        partition = self._partition_of(tp, runtime)
         if partition is None or not runtime.is_loaded or not partition.has_committed(end):
             return
-        found = self.by_place[place] = QueuePartition(
+        found = self.by_tp[tp] = QueuePartition(
             partition=partition, runtime=runtime, clock=self._clock, timer=self._timer, threads=self._threads
         )
-        insort(self._by_topic.setdefault(place.topic_id, []), found, key=lambda partition: partition.number)
-        self._check(found)
+        insort(self._by_topic.setdefault(tp.topic_id, []), found, key=lambda partition: partition.number)
+        self._reset_lost_groups(found)
         self._clock_steps.check_last_leader(found)
         if self._stop_watch is None:
             self._stop_watch = self._timer(WATCH_S, self._watch_clock)
-        for tell in self.on_ready:
-            tell(found)
+        for notify in self.on_ready:
+            notify(found)
 
     def _watch_clock(self) -> None:
         for found in self:
             self._clock_steps.follow(found)
-        self._stop_watch = self._timer(WATCH_S, self._watch_clock) if self.by_place else None
+        self._stop_watch = self._timer(WATCH_S, self._watch_clock) if self.by_tp else None
 
     @staticmethod
-    def _check(found: QueuePartition) -> None:
-        """An unclean election may have taken back messages that groups have looked at: others get their offsets.
+    def _reset_lost_groups(found: QueuePartition) -> None:
+        """Resets groups beyond the log end offset: an unclean election has lost messages, and new ones get their
+        offsets.
 
-        Then whatever is not finished for good is delivered again.
+        All messages that are not finished are then delivered again.
         """
         end = found.partition.log.end_offset
         for name in found.machine.groups:
             delivery = found.machine.group(name)
             if delivery is not None and delivery.end > end:
-                logger.warning("messages_taken_back partition=%s group=%s end=%d", found.partition.name, name, end)
-                found.runtime.tell(SetPosition(name, min(delivery.start, end)))
+                logger.warning("queue_messages_lost partition=%s group=%s end=%d", found.partition.name, name, end)
+                found.runtime.post(SetPosition(name, min(delivery.start, end)))
 
-    def _on_gone(self, place: Place, runtime: StateRuntime) -> None:
-        found = self.by_place.get(place)
+    def _on_gone(self, tp: TopicIdPartition, runtime: StateRuntime) -> None:
+        found = self.by_tp.get(tp)
         if found is not None and found.runtime is runtime:
-            del self.by_place[place]
-            self._by_topic[place.topic_id].remove(found)
-            if not self._by_topic[place.topic_id]:
-                del self._by_topic[place.topic_id]
+            del self.by_tp[tp]
+            self._by_topic[tp.topic_id].remove(found)
+            if not self._by_topic[tp.topic_id]:
+                del self._by_topic[tp.topic_id]
             found.close()
 
-    def _perform(self, place: Place, effect: Any) -> None:
-        self.perform(place, effect)
+    def _perform(self, tp: TopicIdPartition, effect: Any) -> None:
+        self.perform(tp, effect)
 
     def close(self) -> None:
         if self._stop_watch is not None:
@@ -145,5 +147,5 @@ class QueuePartitions:
         self.runtimes.close()
 
 
-def _nothing(place: Place, effect: object) -> None:
-    """Nobody listens yet."""
+def _ignore_effect(tp: TopicIdPartition, effect: object) -> None:
+    pass

@@ -1,7 +1,7 @@
-"""Messages of a queue shown without taking them: for people who look into a queue while they develop.
+"""Peeks at the messages of a queue without receiving them, for developers and the console.
 
-Nothing is written and no delivery is counted. What is shown is what there was in the moment in which it was read;
-others may take it, or finish it, at the same time.
+Nothing is written and no delivery is counted. The result is what the queue held when it was read; at the same time
+receivers may acquire or finish the messages shown.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
-from penstock.broker.queues.message_reader import Ahead, Back, Window
+from penstock.broker.queues.message_reader import FreshMessages, MessageLookup, Window
 from penstock.broker.queues.messages import Delivered
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition
@@ -23,32 +23,32 @@ from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.records import DeliveryRange
 from penstock.wire.messages.queue_peek import DELAYED, IN_FLIGHT, VISIBLE
 
-LOOK: Final = 100
-"""Messages, or delivery ranges, that are looked at without a break."""
-LOOKED_AT_MAX: Final = 10_000
-"""Of a partition, however few of them are to be shown."""
+SCAN_CHUNK: Final = 100
+"""Messages, or delivery ranges, that are scanned before other work on the event loop gets a turn."""
+SCAN_MAX: Final = 10_000
+"""Messages scanned per partition, even if fewer are found to show."""
 
 T = TypeVar("T")
 
 
-class Peek(NamedTuple):
-    """What a client wants to see of a queue."""
+class PeekRequest(NamedTuple):
+    """A request to peek at a queue."""
 
     group: str
     """The queue's name."""
     max_messages: int
     max_bytes: int
-    """Of messages, their headers included; the first one is shown however large."""
+    """Of messages with their headers; the first one is shown even if it is larger."""
     shows_in_flight: bool = False
     shows_delayed: bool = False
     delay_ms: int = 0
-    """Of messages that do not say themselves how long they are delayed."""
+    """Delay of messages without a delay header."""
     is_fifo: bool = False
 
     @classmethod
     def of(
         cls, queue: Queue, *, max_messages: int, max_bytes: int, shows_in_flight: bool, shows_delayed: bool
-    ) -> "Peek":
+    ) -> "PeekRequest":
         settings = queue.settings
         delay_ms = settings.delay_s * 1000
         return cls(queue.name, max_messages, max_bytes, shows_in_flight, shows_delayed, delay_ms, settings.is_fifo)
@@ -57,24 +57,24 @@ class Peek(NamedTuple):
         return state == VISIBLE or (self.shows_in_flight if state == IN_FLIGHT else self.shows_delayed)
 
 
-class Peeked(NamedTuple):
+class PeekedMessage(NamedTuple):
     state: int
     """VISIBLE, IN_FLIGHT or DELAYED."""
     message: Delivered
-    """As it would be delivered; nobody holds it, and its count is that of the deliveries so far."""
+    """As it would be delivered, with no holder; its count is the number of deliveries so far."""
 
 
-class Glimpse(NamedTuple):
+class PeekResult(NamedTuple):
     """Messages of a queue, or of some of its partitions."""
 
-    messages: list[Peeked]
+    messages: list[PeekedMessage]
     has_more: bool
 
-    def joined(self, other: "Glimpse") -> "Glimpse":
-        return Glimpse(self.messages + other.messages, self.has_more or other.has_more)
+    def joined(self, other: "PeekResult") -> "PeekResult":
+        return PeekResult(self.messages + other.messages, self.has_more or other.has_more)
 
-    def left_of(self, wanted: Peek) -> Peek | None:
-        """What is wanted beyond these; None if there is no room for more."""
+    def rest_of(self, wanted: PeekRequest) -> PeekRequest | None:
+        """Returns the request for the rest; None if these already reach its limits."""
         size = sum(size_of(each.message) for each in self.messages)
         left = wanted._replace(
             max_messages=wanted.max_messages - len(self.messages), max_bytes=wanted.max_bytes - size
@@ -82,13 +82,13 @@ class Glimpse(NamedTuple):
         return left if left.max_messages > 0 and left.max_bytes > 0 else None
 
 
-TakeGlimpse = Callable[[Glimpse | PenstockError], None]
-AskToPeek = Callable[[int, Queue, Peek, TakeGlimpse], None]
-"""Asks a broker, by its id, for what it leads."""
+TakePeekResult = Callable[[PeekResult | PenstockError], None]
+AskToPeek = Callable[[int, Queue, PeekRequest, TakePeekResult], None]
+"""Asks a broker, by its id, for messages of the partitions it leads."""
 
 
 class QueuePeeks:
-    """Looks into queues, on all brokers that lead partitions of them."""
+    """Peeks at queues, on all brokers that lead their partitions."""
 
     def __init__(
         self,
@@ -98,28 +98,28 @@ class QueuePeeks:
         threads: Executor,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`others`: the other brokers that lead partitions of a queue."""
+        """`others`: returns the other brokers that lead partitions of a queue."""
         self._queue_partitions = queue_partitions
         self._others = others
         self._ask = ask
         self._threads = threads
         self._spawn = spawn
 
-    async def peek(self, queue: Queue, wanted: Peek) -> Glimpse:
-        """Messages of all partitions. Raises QueueUnavailable if a leader cannot be asked."""
+    async def peek(self, queue: Queue, wanted: PeekRequest) -> PeekResult:
+        """Returns messages of all partitions. Raises QueueUnavailable if a leader cannot be reached."""
         found = await self._peek_here(queue, wanted)
         for node in self._others(queue):
-            left = found.left_of(wanted)
+            left = found.rest_of(wanted)
             if left is None:
                 return found._replace(has_more=True)
-            outcome: Outcome[Glimpse] = Outcome()
+            outcome: Outcome[PeekResult] = Outcome()
             self._ask(node, queue, left, outcome)
             asked = outcome.result()
-            found = found.joined(asked if isinstance(asked, Glimpse) else await asked)
+            found = found.joined(asked if isinstance(asked, PeekResult) else await asked)
         return found
 
-    def peek_here(self, queue: Queue, wanted: Peek, then: TakeGlimpse) -> None:
-        """Messages of the partitions that are led here."""
+    def peek_here(self, queue: Queue, wanted: PeekRequest, then: TakePeekResult) -> None:
+        """Replies with messages of the partitions led by this broker."""
 
         async def work() -> None:
             try:
@@ -129,10 +129,10 @@ class QueuePeeks:
 
         self._spawn(work())
 
-    async def _peek_here(self, queue: Queue, wanted: Peek) -> Glimpse:
-        found = Glimpse([], False)
+    async def _peek_here(self, queue: Queue, wanted: PeekRequest) -> PeekResult:
+        found = PeekResult([], False)
         for partition in self._queue_partitions.of_topic(queue.topic_id):
-            left = found.left_of(wanted)
+            left = found.rest_of(wanted)
             if left is None:
                 return found._replace(has_more=True)
             found = found.joined(await Peeker(partition, left, self._threads).peek())
@@ -143,8 +143,8 @@ def size_of(message: Delivered) -> int:
     return len(message.value) + sum(len(name) + len(value or b"") for name, value in message.headers)
 
 
-class _Found(NamedTuple):
-    """One message that is to be shown."""
+class _Position(NamedTuple):
+    """The position and state of one message to show."""
 
     offset: int
     state: int
@@ -153,36 +153,36 @@ class _Found(NamedTuple):
 
 
 class Peeker:
-    """Looks at the messages of a queue on one partition that is led here."""
+    """Peeks at the messages of a queue on one partition led by this broker."""
 
-    def __init__(self, partition: QueuePartition, wanted: Peek, threads: Executor) -> None:
+    def __init__(self, partition: QueuePartition, wanted: PeekRequest, threads: Executor) -> None:
         self._partition = partition
         self._wanted = wanted
         self._threads = threads
-        self._looked_at = 0
+        self._scanned = 0
 
-    async def peek(self) -> Glimpse:
+    async def peek(self) -> PeekResult:
         wanted, limit = self._wanted, self._wanted.max_messages + 1
-        places = await self._delivered_before(limit)
-        if len(places) < limit:
-            places += await self._fresh(limit - len(places))
-        found: list[Peeked] = []
+        positions = await self._find_known(limit)
+        if len(positions) < limit:
+            positions += await self._find_fresh(limit - len(positions))
+        found: list[PeekedMessage] = []
         size = 0
-        back = Back(self._partition.partition)
-        for place in places[: wanted.max_messages]:
-            message = await self._read(lambda place=place: back.message(place.offset))  # type: ignore[misc]
-            if message is None:  # retention or compaction took it
+        lookup = MessageLookup(self._partition.partition)
+        for position in positions[: wanted.max_messages]:
+            message = await self._read(lambda position=position: lookup.message(position.offset))  # type: ignore[misc]
+            if message is None:  # removed by retention or compaction
                 continue
-            acquired = Acquired(place.offset, place.offset, place.count, place.first_received_ms, 0)
+            acquired = Acquired(position.offset, position.offset, position.count, position.first_received_ms, 0)
             shown = self._partition.delivered(message, "", acquired)
             size += size_of(shown)
             if found and size > wanted.max_bytes:
-                return Glimpse(found, has_more=True)
-            found.append(Peeked(place.state, shown))
-        return Glimpse(found, has_more=len(places) >= limit or self._looked_at >= LOOKED_AT_MAX)
+                return PeekResult(found, has_more=True)
+            found.append(PeekedMessage(position.state, shown))
+        return PeekResult(found, has_more=len(positions) >= limit or self._scanned >= SCAN_MAX)
 
     async def _read(self, read: Callable[[], T]) -> T:
-        """What is read, though the disk has to be waited for."""
+        """Returns what `read` returns; loads cold data from disk on a thread as often as needed."""
         while True:
             try:
                 return read()
@@ -196,52 +196,54 @@ class Peeker:
     def _start(self) -> int:
         return self._partition.partition.log.start_offset
 
-    # -- what receivers have looked at before
+    # -- messages in the delivery state
 
-    async def _delivered_before(self, limit: int) -> list[_Found]:
-        """Messages below the end of the queue's group, which are in flight, delayed, or available again."""
-        found: list[_Found] = []
+    async def _find_known(self, limit: int) -> list[_Position]:
+        """Returns messages below the end of the delivery state, which are in flight, delayed, or available again."""
+        found: list[_Position] = []
         offset = self._start
         while (delivery := self._delivery()) is not None:
             delivery.advance(self._partition.now_ms)
-            ranges = list(islice(delivery.between(offset, delivery.end), LOOK))
+            ranges = list(islice(delivery.between(offset, delivery.end), SCAN_CHUNK))
             for delivery_range in ranges:
-                found += islice(self._of(delivery, delivery_range, offset), limit - len(found))
-            self._looked_at += len(ranges)
-            if len(ranges) < LOOK or len(found) >= limit or self._looked_at >= LOOKED_AT_MAX:
+                found += islice(self._find_in_range(delivery, delivery_range, offset), limit - len(found))
+            self._scanned += len(ranges)
+            if len(ranges) < SCAN_CHUNK or len(found) >= limit or self._scanned >= SCAN_MAX:
                 break
             offset = ranges[-1].last + 1
             await asyncio.sleep(0)
         return found
 
-    def _of(self, delivery: DeliveryState, delivery_range: DeliveryRange, from_offset: int) -> Iterator[_Found]:
+    def _find_in_range(
+        self, delivery: DeliveryState, delivery_range: DeliveryRange, from_offset: int
+    ) -> Iterator[_Position]:
         state = _state(delivery, delivery_range)
         if delivery_range.move is None and self._wanted.wants(state):
             for offset in range(max(delivery_range.first, from_offset), delivery_range.last + 1):
-                yield _Found(offset, state, delivery_range.count, delivery_range.first_received_ms)
+                yield _Position(offset, state, delivery_range.count, delivery_range.first_received_ms)
 
-    # -- what nobody has looked at yet
+    # -- fresh messages
 
-    async def _fresh(self, limit: int) -> list[_Found]:
-        wanted, found = self._wanted, list[_Found]()
+    async def _find_fresh(self, limit: int) -> list[_Position]:
+        wanted, found = self._wanted, list[_Position]()
         delivery = self._delivery()
         window = Window(self._partition.partition)
         at = self._start if delivery is None else max(delivery.end, self._start)
-        while self._looked_at < LOOKED_AT_MAX and len(found) < limit:
+        while self._scanned < SCAN_MAX and len(found) < limit:
 
-            def look(at: int = at) -> Ahead:
+            def read(at: int = at) -> FreshMessages:
                 window.seek(at)
-                window.fill(LOOK)
-                return window.fresh(LOOK, wanted.delay_ms, with_groups=wanted.is_fifo)
+                window.fill(SCAN_CHUNK)
+                return window.fresh(SCAN_CHUNK, wanted.delay_ms, with_groups=wanted.is_fifo)
 
-            ahead = await self._read(look)
+            ahead = await self._read(read)
             for fresh in ahead.fresh:
-                is_closed = wanted.is_fifo and _is_closed(self._delivery(), fresh.group)
+                is_blocked = wanted.is_fifo and _is_blocked(self._delivery(), fresh.group)
                 is_due = fresh.due_ms <= self._partition.now_ms
-                state = DELAYED if not is_due else IN_FLIGHT if is_closed else VISIBLE
+                state = DELAYED if not is_due else IN_FLIGHT if is_blocked else VISIBLE
                 if wanted.wants(state):
-                    found += [_Found(offset, state) for offset in range(fresh.offset, fresh.offset + fresh.run)]
-            self._looked_at += max(1, len(ahead.fresh))
+                    found += [_Position(offset, state) for offset in range(fresh.offset, fresh.offset + fresh.run)]
+            self._scanned += max(1, len(ahead.fresh))
             if ahead.end <= at:
                 break
             at = ahead.end
@@ -252,10 +254,10 @@ class Peeker:
 def _state(delivery: DeliveryState, delivery_range: DeliveryRange) -> int:
     if delivery.is_timed(delivery_range.first):
         return IN_FLIGHT if delivery_range.holder else DELAYED
-    return IN_FLIGHT if delivery_range.group is not None and _is_closed(delivery, delivery_range.group) else VISIBLE
+    return IN_FLIGHT if delivery_range.group is not None and _is_blocked(delivery, delivery_range.group) else VISIBLE
 
 
-def _is_closed(delivery: DeliveryState | None, group: str) -> bool:
-    """Whether a message group waits for those of its messages that are in flight."""
+def _is_blocked(delivery: DeliveryState | None, group: str) -> bool:
+    """Whether a message group is blocked by its messages in flight."""
     chain = None if delivery is None else delivery.chains.get(group)
     return chain is not None and chain.held > 0

@@ -1,7 +1,7 @@
-"""Purges of the queues of one partition, and which deduplication ids they have made the partition forget.
+"""PurgeQueue on one partition, and which deduplication ids a purge makes the partition forget.
 
-The machine knows a purge as soon as it is decided. A message with an id from before it is taken only once the purge
-is committed: if it were lost with this leader, both messages would be there.
+The state machine knows a purge as soon as it is decided. A message with an id from before the purge is accepted only
+once the purge is committed: if the purge were lost with this leader, both messages would remain.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from penstock.replication.runtime import StateRuntime
 
 
 class Purges:
-    """Purges of one partition that this broker leads. Make it when the loaded delivery state is committed."""
+    """Purges of one partition that this broker leads. Create it when the loaded delivery state is committed."""
 
     def __init__(self, partition: Partition, runtime: StateRuntime, machine: QueueMachine) -> None:
         self._partition = partition
@@ -27,7 +27,7 @@ class Purges:
     def purge(self, name: str, *, forgets_ids: bool, then: Callable[[Any], None]) -> None:
         """Purges a queue up to the last stable offset; `then` gets the reply once it is committed.
 
-        `forgets_ids`: whether messages that are sent later may have the deduplication ids of those that are purged.
+        `forgets_ids`: whether messages sent later may reuse the deduplication ids of those that are purged.
         """
         end = self._partition.last_stable_offset
 
@@ -41,5 +41,5 @@ class Purges:
 
     def purged_to(self, name: str) -> int:
         """Returns the offset below which the deduplication ids of a queue's messages are forgotten."""
-        # An unclean election takes it back, because other messages get the same offsets: see QueueMachine.
+        # An unclean election lowers it, because new messages get the same offsets: see QueueMachine.
         return min(self._committed.get(purge_mark(name), 0), self._machine.purged_to(name))

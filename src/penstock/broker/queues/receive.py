@@ -1,7 +1,7 @@
-"""Receiving from a queue: at the partitions that are led here, then at other brokers, or at all of them at once.
+"""ReceiveMessage: tries the partitions led by this broker, then other brokers; long polls wait at all leaders.
 
-Whoever waits is known to every leader of the queue's partitions; the first that has something for it gives it, and
-what comes too late is as if never delivered.
+A long-polling receiver waits at every leader of the queue's partitions. The first leader with messages delivers them;
+deliveries that arrive later are undone.
 """
 
 import itertools
@@ -21,13 +21,13 @@ from penstock.foundation.errors import PenstockError
 from penstock.wire.messages.queue_control import STOP_WAITING, QueueControlRequest
 
 TICKET_BITS: Final = 62
-"""Tickets begin anywhere: other brokers may know those of an earlier life of this one for a while."""
-AGAIN_S: Final = 0.5
-"""After what time a broker is asked again that could not be reached."""
+"""Tickets start at a random number: other brokers may still know tickets from before a restart of this one."""
+RETRY_S: Final = 0.5
+"""How long to wait before asking an unreachable broker again."""
 
 
 class Receivers:
-    """All that is received through this broker, and all that waits here for others."""
+    """All receive requests of this broker's clients, and the waiters of other brokers' clients."""
 
     def __init__(
         self,
@@ -35,34 +35,34 @@ class Receivers:
         image: Callable[[], ClusterImage],
         queue_partitions: QueuePartitions,
         peer_brokers: PeerBrokers,
-        give_back: Callable[[Queue, Sequence[Delivered]], None],
+        undo: Callable[[Queue, Sequence[Delivered]], None],
         clock: Clock,
         timer: Timer,
     ) -> None:
-        """`give_back`: undoes deliveries to a client that is gone."""
+        """`undo`: undoes deliveries to a client that is gone."""
         self.image = image
         self.queue_partitions: Final = queue_partitions
         self.peer_brokers: Final = peer_brokers
-        self.give_back: Final = give_back
+        self.undo: Final = undo
         self.clock: Final = clock
         self.timer: Final = timer
         self._turns = itertools.count()
         self._tickets = itertools.count(secrets.randbits(TICKET_BITS))
-        self._waiting: dict[int, Receiving] = {}
+        self._waiting: dict[int, PendingReceive] = {}
         self._remote_waiters: dict[tuple[int, int], _RemoteWaiter] = {}
-        self._seen = image().topics
+        self._topics_seen = image().topics
         queue_partitions.on_ready.append(self._on_ready)
 
     def receive(
         self, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: Outcome[list[Delivered]]
-    ) -> "Receiving":
-        """Messages for a client of this broker; none, if none have come when the time is up."""
-        receiving = Receiving(self, next(self._tickets), queue, receive_request, wait_ms, then)
-        receiving.start()
-        return receiving
+    ) -> "PendingReceive":
+        """Receives messages for a client of this broker; replies with none if none arrive within `wait_ms`."""
+        pending = PendingReceive(self, next(self._tickets), queue, receive_request, wait_ms, then)
+        pending.start()
+        return pending
 
-    def in_turn(self, queue: Queue) -> list[QueuePartition]:
-        """The partitions that are led here, another one first each time."""
+    def rotate_partitions(self, queue: Queue) -> list[QueuePartition]:
+        """Returns the partitions led by this broker, starting with a different one each time."""
         found = self.queue_partitions.of_topic(queue.topic_id)
         if len(found) > 1:
             first = next(self._turns) % len(found)
@@ -70,7 +70,7 @@ class Receivers:
         return found
 
     def others(self, queue: Queue) -> list[int]:
-        """The brokers that lead its other partitions."""
+        """Returns the brokers that lead the queue's other partitions."""
         image = self.image()
         topic = image.topics.get(queue.topic_id)
         if topic is None:
@@ -78,48 +78,48 @@ class Receivers:
         leaders = dict.fromkeys(state.leader for state in topic.partitions.values())
         return [node for node in leaders if node in image.brokers and node != self.peer_brokers.node_id]
 
-    # -- those who wait
+    # -- waiting receivers
 
-    def keep(self, receiving: "Receiving") -> None:
-        self._waiting[receiving.ticket] = receiving
+    def add(self, pending: "PendingReceive") -> None:
+        self._waiting[pending.ticket] = pending
 
-    def drop(self, receiving: "Receiving") -> None:
-        self._waiting.pop(receiving.ticket, None)
+    def remove(self, pending: "PendingReceive") -> None:
+        self._waiting.pop(pending.ticket, None)
 
     def refresh(self) -> None:
-        """Partitions may have other leaders now."""
-        topics, self._seen = self._seen, self.image().topics
-        for receiving in list(self._waiting.values()):
-            topic_id = receiving.queue.topic_id
-            if topics.get(topic_id) is not self._seen.get(topic_id):
-                receiving.refresh()
+        """Registers waiting receivers with the current leaders after a metadata change."""
+        topics, self._topics_seen = self._topics_seen, self.image().topics
+        for pending in list(self._waiting.values()):
+            topic_id = pending.queue.topic_id
+            if topics.get(topic_id) is not self._topics_seen.get(topic_id):
+                pending.refresh()
 
-    def end_all(self) -> None:
-        """Answer everyone who waits here: this broker stops."""
-        for receiving in list(self._waiting.values()):
-            receiving.end()
+    def finish_all(self) -> None:
+        """Answers all waiting receivers with no messages, because this broker stops."""
+        for pending in list(self._waiting.values()):
+            pending.finish_empty()
 
     def _on_ready(self, partition: QueuePartition) -> None:
-        for receiving in list(self._waiting.values()):
-            if receiving.queue.topic_id == partition.partition.topic_id:
-                receiving.refresh()
+        for pending in list(self._waiting.values()):
+            if pending.queue.topic_id == partition.partition.topic_id:
+                pending.refresh()
         for remote_waiter in list(self._remote_waiters.values()):
             if remote_waiter.queue.topic_id == partition.partition.topic_id:
                 partition.park(remote_waiter.waiter)
 
     def delivered(self, ticket: int, messages: Sequence[Delivered]) -> bool:
-        """Another broker has something for somebody who waits here; whether it is taken."""
-        receiving = self._waiting.get(ticket)
-        if receiving is None or any(each.holder != receiving.holder for each in messages):
-            return False  # they are for somebody else, maybe of another queue
-        return receiving.take(list(messages))
+        """Delivers messages from another broker to a waiting receiver; returns whether they were taken."""
+        pending = self._waiting.get(ticket)
+        if pending is None or any(each.holder != pending.holder for each in messages):
+            return False  # they are for another receiver, maybe of another queue
+        return pending.take(list(messages))
 
-    # -- those who wait at other brokers
+    # -- waiters of other brokers
 
-    def visit(
+    def receive_for_peer(
         self, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: TakeMessages
     ) -> None:
-        """What there is on the partitions led here for a client of another broker; what comes later is sent there."""
+        """Replies with messages of partitions led here to another broker; sends later ones while its client waits."""
 
         def on_tried(found: list[Delivered] | PenstockError) -> None:
             if not found and wait_ms > 0:
@@ -128,10 +128,10 @@ class Receivers:
                 )
             then(found)
 
-        Trying(self.in_turn(queue), receive_request, on_tried).go_on()
+        PartitionSweep(self.rotate_partitions(queue), receive_request, on_tried).try_next()
 
-    def leave(self, node: int, ticket: int) -> None:
-        """Nobody waits there any more."""
+    def remove_waiter(self, node: int, ticket: int) -> None:
+        """Removes the waiter of another broker's client."""
         remote_waiter = self._remote_waiters.pop((node, ticket), None)
         if remote_waiter is not None:
             remote_waiter.close()
@@ -140,8 +140,8 @@ class Receivers:
         return len(self._waiting)
 
 
-class Trying:
-    """Looks at partitions one after another, until there are as many messages as are wanted."""
+class PartitionSweep:
+    """Receives from partitions one after another until there are enough messages."""
 
     def __init__(
         self, partitions: Iterable[QueuePartition], receive_request: ReceiveRequest, then: TakeMessages
@@ -152,7 +152,7 @@ class Trying:
         self._found: list[Delivered] = []
         self._error: PenstockError | None = None
 
-    def go_on(self) -> None:
+    def try_next(self) -> None:
         partition = next(self._partitions, None)
         if partition is not None:
             receive_request = self._receive_request
@@ -174,11 +174,11 @@ class Trying:
             if len(self._found) >= self._receive_request.max_messages:
                 self._then(self._found)
                 return
-        self.go_on()
+        self.try_next()
 
 
-class Receiving:
-    """One request for messages of a queue."""
+class PendingReceive:
+    """One receive request of a client."""
 
     def __init__(
         self,
@@ -197,23 +197,23 @@ class Receiving:
         self._wait_ms = wait_ms
         self._then: Outcome[list[Delivered]] | None = then
         self.waiter: Waiter | None = None
-        """Once it waits."""
-        self._asked: dict[int, int] = {}
-        """Brokers that know of it, and the registrations that they had then."""
-        self._left: list[int] = []
+        """Set while it waits."""
+        self._waiting_at: dict[int, int] = {}
+        """Brokers at which it waits, and their registration epochs at that time."""
+        self._nodes_left: list[int] = []
         self._stop_timer: Callable[[], None] | None = None
 
     @property
     def holder(self) -> str:
-        """Under which name it takes messages in hand."""
+        """The holder name under which it acquires messages."""
         return self._receive_request.holder
 
     def start(self) -> None:
-        found = self._receivers.in_turn(self.queue)
+        found = self._receivers.rotate_partitions(self.queue)
         if len(found) == 1:
             found[0].receive(self._receive_request, self._on_tried)
         else:
-            Trying(found, self._receive_request, self._on_tried).go_on()
+            PartitionSweep(found, self._receive_request, self._on_tried).try_next()
 
     def _on_tried(self, reply: list[Delivered] | PenstockError) -> None:
         if isinstance(reply, PenstockError):
@@ -225,39 +225,39 @@ class Receiving:
         elif self._wait_ms > 0:
             self._wait()
         else:
-            self._left = self._receivers.others(self.queue)
+            self._nodes_left = self._receivers.others(self.queue)
             self._ask_next()
 
-    # -- somebody who does not wait
+    # -- without waiting
 
     def _ask_next(self) -> None:
-        """One broker after another."""
+        """Asks the other leaders one after another, without waiting at them."""
         if self._then is None:
             return
-        if not self._left:
+        if not self._nodes_left:
             self._finish([])
             return
-        node = self._left.pop(0)
+        node = self._nodes_left.pop(0)
         self._receivers.peer_brokers.receive(node, self.queue, self._receive_request, 0, self.ticket, self._on_asked)
 
     def _on_asked(self, reply: list[Delivered] | PenstockError) -> None:
         if reply and not isinstance(reply, PenstockError):
             self._take(reply)
-        elif isinstance(reply, PenstockError) and not self._left and self._then is not None:
+        elif isinstance(reply, PenstockError) and not self._nodes_left and self._then is not None:
             self._finish(reply)
         else:
             self._ask_next()
 
-    # -- somebody who waits
+    # -- long polling
 
     def _wait(self) -> None:
         self.waiter = Waiter(self._receive_request, self._take)
-        self._receivers.keep(self)
+        self._receivers.add(self)
         self._stop_timer = self._receivers.timer(self._wait_ms / 1000, lambda: self._finish([]))
         self.refresh()
 
     def refresh(self) -> None:
-        """Be known wherever the queue's partitions are led now."""
+        """Waits at all brokers that lead the queue's partitions now."""
         if self._then is None or self.waiter is None:
             return
         if self.queue.topic_id not in self._receivers.image().topics:
@@ -269,16 +269,16 @@ class Receiving:
         brokers = self._receivers.image().brokers
         for node in self._receivers.others(self.queue) if wait_ms > 0 else ():
             epoch = brokers[node].epoch
-            if self._asked.get(node) != epoch:
-                self._asked[node] = epoch
-                self._ask_to_wait(node, wait_ms)
+            if self._waiting_at.get(node) != epoch:
+                self._waiting_at[node] = epoch
+                self._wait_at(node, wait_ms)
 
-    def _ask_to_wait(self, node: int, wait_ms: int) -> None:
+    def _wait_at(self, node: int, wait_ms: int) -> None:
         def on_answer(reply: list[Delivered] | PenstockError) -> None:
             if isinstance(reply, PenstockError):
-                self._asked.pop(node, None)
+                self._waiting_at.pop(node, None)
                 if self._then is not None:
-                    self._receivers.timer(AGAIN_S, self.refresh)
+                    self._receivers.timer(RETRY_S, self.refresh)
             elif reply:
                 self._take(reply)
 
@@ -286,19 +286,19 @@ class Receiving:
 
     def _take(self, messages: list[Delivered]) -> None:
         if not self.take(messages):
-            self._receivers.give_back(self.queue, messages)
+            self._receivers.undo(self.queue, messages)
 
-    # -- the end
+    # -- finishing
 
     def take(self, messages: list[Delivered]) -> bool:
-        """Whether somebody is still there to take them."""
+        """Answers the client with these messages; returns False if it is gone."""
         if self._then is None or self._then.is_gone:
             return False
         self._finish(messages)
         return True
 
-    def end(self) -> None:
-        """There is nothing for it, and it need not wait for more."""
+    def finish_empty(self) -> None:
+        """Answers with no messages."""
         self._finish([])
 
     def _finish(self, reply: list[Delivered] | PenstockError) -> None:
@@ -308,18 +308,18 @@ class Receiving:
             then(reply)
 
     def cancel(self) -> None:
-        """Nobody waits any more."""
+        """Stops waiting: the client is gone or has been answered."""
         if self._then is None:
             return
         self._then = None
         if self._stop_timer is None or self.waiter is None:
             return
         self._stop_timer()
-        self._receivers.drop(self)
+        self._receivers.remove(self)
         self.waiter.is_open = False
         for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
             partition.unpark(self.waiter)
-        for node in self._asked:
+        for node in self._waiting_at:
             request = QueueControlRequest(
                 action=STOP_WAITING,
                 topic_id=self.queue.topic_id,
@@ -346,20 +346,20 @@ class _RemoteWaiter:
         self._ticket = ticket
         self.queue: Final = queue
         self.waiter = Waiter(receive_request, self._send)
-        self._stop_timer = receivers.timer(wait_ms / 1000, lambda: receivers.leave(node, ticket))
+        self._stop_timer = receivers.timer(wait_ms / 1000, lambda: receivers.remove_waiter(node, ticket))
         for partition in receivers.queue_partitions.of_topic(queue.topic_id):
             partition.park(self.waiter)
 
     def _send(self, messages: list[Delivered]) -> None:
-        self._receivers.leave(self._node, self._ticket)
+        self._receivers.remove_waiter(self._node, self._ticket)
         self._receivers.peer_brokers.deliver(
             self._node, self._ticket, messages, lambda is_taken: self._on_sent(messages, is_taken)
         )
 
     def _on_sent(self, messages: Sequence[Delivered], is_taken: bool | PenstockError) -> None:
-        """If nobody knows whether they were taken, they come back when their time is up."""
+        """Undoes a refused delivery. If the outcome is unknown, the visibility timeout releases the messages."""
         if is_taken is False:
-            self._receivers.give_back(self.queue, messages)
+            self._receivers.undo(self.queue, messages)
 
     def close(self) -> None:
         self._stop_timer()
@@ -369,4 +369,4 @@ class _RemoteWaiter:
 
 
 def _ignore(reply: object) -> None:
-    """Nobody waits for it."""
+    pass

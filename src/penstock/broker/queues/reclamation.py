@@ -1,9 +1,9 @@
-"""Reclaiming: what all workers have finished goes from the logs of queues, and what is too old from queues.
+"""Reclaims disk space of queues: trims the log below the first unfinished message and applies retention.
 
-A queue's own log begins where the first message is that is not finished. Segments behind that go too, once all in
-them is, so that one message that is stuck keeps no others; every replica sees to that by itself. A topic that a queue
-is attached to keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which a new
-leader reads the deduplication ids (deduplication.py).
+A queue's own log starts at its first unfinished message. Later segments are dropped once all of their messages are
+finished, so that one stuck message does not retain the others; every replica does that on its own. A topic with an
+attached queue keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which a new leader
+reads the deduplication ids (deduplication.py).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from typing import Final
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.cluster.image import ClusterImage, Topic
-from penstock.foundation.clock import Clock, behind_ms
+from penstock.foundation.clock import Clock, conservative_now_ms
 from penstock.foundation.errors import PenstockError
 from penstock.log.io_queue import Outcome
 from penstock.log.log import Log
@@ -31,11 +31,11 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
-TIDY_TICKS: Final = 30
+EVICT_TICKS: Final = 30
 ROLL_BYTES: Final = 1 << 20
-"""A log that holds nothing but what is finished, and more than this, begins anew."""
-SUM_UP_BYTES: Final = 16 << 20
-"""Delivery state in memory, which nobody compacts, is said anew when its log has grown so large."""
+"""A log whose messages are all finished is rolled if its active segment is larger than this."""
+SUMMARY_BYTES: Final = 16 << 20
+"""Delivery state kept in memory is not compacted; it is summarized when its log has grown larger than this."""
 
 
 class Reclaimer:
@@ -57,13 +57,13 @@ class Reclaimer:
         self._ticks = 0
         self._queues: object = None
         self._names: dict[bytes, list[str]] = {}
-        """The queues of each topic, as they were when they were last looked at."""
+        """The queues of each topic, as of the last tick."""
         self._fifo: set[bytes] = set()
         """The topics of FIFO queues."""
         self._deduplication_ms = deduplication_ms
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Runs until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
             self.tick()
@@ -77,18 +77,18 @@ class Reclaimer:
                 self._names.setdefault(queue.topic_id, []).append(queue.name)
             self._fifo = {queue.topic_id for queue in image.queues.values() if queue.settings.is_fifo}
         for partition in self._queue_partitions:
-            self._guarded(partition.partition, partial(self._keep, image, partition))
-            if self._ticks % TIDY_TICKS == 0:
-                partition.tidy()
-        for place, runtime in self._queue_partitions.runtimes.standing.items():
-            replica = self._partitions.replicas.get(place.topic_id, {}).get(place.number)
-            topic = image.topics.get(place.topic_id)
+            self._run_guarded(partition.partition, partial(self._reclaim_led, image, partition))
+            if self._ticks % EVICT_TICKS == 0:
+                partition.evict_unused()
+        for tp, runtime in self._queue_partitions.runtimes.standbys.items():
+            replica = self._partitions.replicas.get(tp.topic_id, {}).get(tp.partition)
+            topic = image.topics.get(tp.topic_id)
             machine = runtime.machine
             if replica is not None and topic is not None and topic.is_queue and isinstance(machine, QueueMachine):
-                self._guarded(replica, partial(self._drop_finished, topic, replica, machine))
+                self._run_guarded(replica, partial(self._drop_finished, topic, replica, machine))
 
     @staticmethod
-    def _guarded(partition: Partition, work: Callable[[], None]) -> None:
+    def _run_guarded(partition: Partition, work: Callable[[], None]) -> None:
         if not partition.is_online:
             return
         try:
@@ -96,9 +96,9 @@ class Reclaimer:
         except PenstockError as error:  # the next tick tries again
             logger.warning("not_reclaimed partition=%s reason=%r", partition.name, str(error))
 
-    # -- what is led here
+    # -- leader
 
-    def _keep(self, image: ClusterImage, found: QueuePartition) -> None:
+    def _reclaim_led(self, image: ClusterImage, found: QueuePartition) -> None:
         partition, machine = found.partition, found.machine
         topic = image.topics.get(partition.topic_id)
         if topic is not None and topic.is_queue:
@@ -108,54 +108,56 @@ class Reclaimer:
         for name in machine.groups:
             delivery = machine.group(name)
             if delivery is not None and delivery.start < start:
-                found.runtime.tell(Trimmed(name, start))
+                found.runtime.post(Trimmed(name, start))
         companion = found.runtime.partition.log
-        if companion.settings.storage is Storage.MEMORY and companion.size_bytes > SUM_UP_BYTES:
-            found.runtime.sum_up(machine.summary())
+        if companion.settings.storage is Storage.MEMORY and companion.size_bytes > SUMMARY_BYTES:
+            found.runtime.append_snapshot(machine.summary())
 
     def _trim(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
-        """Move the log's start past what is finished and what is too old, as DeleteRecords does: followers follow."""
+        """Moves the log start offset past finished and expired messages, as DeleteRecords does; followers follow."""
         log, mark = partition.log, partition.high_watermark
-        start = machine.start if self._all_have_begun(topic, machine) else None
+        start = machine.start if self._all_queues_started(topic, machine) else None
         finished_to = min(mark, start, self._needed_from(topic, log)) if start is not None else log.start_offset
         if finished_to >= log.end_offset and log.segments[-1].size > ROLL_BYTES:
             log.roll(self._clock.now_ms())
-        target = max(finished_to, self._too_old_to(log, partition.last_stable_offset))
+        target = max(finished_to, self._expired_to(log, partition.last_stable_offset))
         if target <= log.start_offset:
             return
         is_worth_it = len(log.segments) > 1 and log.segments[1].base_offset <= target
         if is_worth_it or target > finished_to:
             log.trim(target)
 
-    def _too_old_to(self, log: Log, limit: int) -> int:
-        """Everything below was sent longer ago than the queue keeps messages: exactly, not by whole segments."""
+    def _expired_to(self, log: Log, limit: int) -> int:
+        """Returns the offset below which all messages are older than the retention: exact, not by whole segments."""
         retention_ms = log.settings.retention_ms
         first_ms = log.segments[0].first_timestamp_ms
-        oldest_kept_ms = behind_ms(self._clock) - retention_ms
-        if retention_ms < 0 or not 0 <= first_ms < oldest_kept_ms:
+        oldest_retained_ms = conservative_now_ms(self._clock) - retention_ms
+        if retention_ms < 0 or not 0 <= first_ms < oldest_retained_ms:
             return log.start_offset
-        found = find_time(log, oldest_kept_ms, limit)
+        found = find_time(log, oldest_retained_ms, limit)
         return found[1] if found is not None else limit
 
     def _needed_from(self, topic: Topic, log: Log) -> int:
         """Returns the base offset of the first segment that has messages of the deduplication interval."""
         if topic.topic_id not in self._fifo:
             return log.end_offset
-        oldest_ms = behind_ms(self._clock) - self._deduplication_ms
+        oldest_ms = conservative_now_ms(self._clock) - self._deduplication_ms
         return next((each.base_offset for each in log.segments if each.latest_ms >= oldest_ms), log.end_offset)
 
-    # -- what any replica does
+    # -- every replica
 
     def _drop_finished(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
-        """Closed segments in which nothing is left to be done."""
+        """Drops closed segments whose messages are all finished."""
         log = partition.log
-        if len(log.segments) < 3 or not self._all_have_begun(topic, machine):
+        if len(log.segments) < 3 or not self._all_queues_started(topic, machine):
             return
-        limit = min(log.stable_end(partition.high_watermark), log.decided_to, log.checkpoint.synced_to)
+        limit = min(
+            log.last_stable_offset(partition.high_watermark), log.durable_stable_offset, log.checkpoint.synced_to
+        )
         limit = min(limit, self._needed_from(topic, log))
         bases = [segment.base_offset for segment in log.segments]
         finished = {first for first, end in pairwise(bases) if end <= limit and _is_finished(machine, first, end)}
-        if finished and not log.io.is_busy:  # if it is, the next tick will do
+        if finished and not log.io.is_busy:  # else the next tick tries again
 
             def then(outcome: Outcome) -> None:
                 if outcome.error is not None:
@@ -163,16 +165,16 @@ class Reclaimer:
                 else:
                     logger.info("reclaimed partition=%s freed_bytes=%d", partition.name, outcome.value)
 
-            log.drop_finished(finished, self._clock.now_ms(), then)
+            log.drop_segments(finished, self._clock.now_ms(), then)
 
-    def _all_have_begun(self, topic: Topic, machine: QueueMachine) -> bool:
-        """Whether every queue on a topic has looked at this partition: for one that has not, all of it is waiting."""
+    def _all_queues_started(self, topic: Topic, machine: QueueMachine) -> bool:
+        """Whether every queue on a topic has delivery state here: without it, no message is finished."""
         names = self._names.get(topic.topic_id)
         return bool(names) and all(machine.group(name) is not None for name in names or ())
 
 
 def _is_finished(machine: QueueMachine, first: int, end: int) -> bool:
-    """Whether no group has anything to do with the offsets from `first` on, up to `end`."""
+    """Whether no group has an unfinished message from `first` up to `end`."""
     for name in machine.groups:
         delivery = machine.group(name)
         if delivery is not None and (delivery.end < end or next(delivery.between(first, end - 1), None) is not None):

@@ -1,4 +1,4 @@
-"""Asking other brokers about queues, and answering them: requests, responses and errors as they go over the wire."""
+"""Queue requests between brokers: encodes and decodes the Queue* messages and their errors."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
@@ -14,7 +14,7 @@ from penstock.broker.queues.messages import (
     Sent,
 )
 from penstock.broker.queues.partition import ReceiveRequest, TakeErrors, TakeMessages
-from penstock.broker.queues.peek import Glimpse, Peek, Peeked, TakeGlimpse
+from penstock.broker.queues.peek import PeekedMessage, PeekRequest, PeekResult, TakePeekResult
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.cluster.queues import NoSuchQueue, Queue
 from penstock.foundation.errors import (
@@ -50,7 +50,7 @@ from penstock.wire.messages.queue_peek import QueuePeekRequest, QueuePeekRespons
 from penstock.wire.messages.queue_receive import QueueMessage, QueueReceiveRequest, QueueReceiveResponse
 from penstock.wire.messages.queue_send import QueueHeader, QueueNewMessage, QueueSendRequest, QueueSendResponse
 
-ELSEWHERE: Final = (
+RETRIABLE_ERRORS: Final = (
     NotLeaderOrFollower,
     NotCoordinator,
     CoordinatorLoadInProgress,
@@ -58,11 +58,11 @@ ELSEWHERE: Final = (
     NotEnoughReplicas,
     StorageError,
 )
-"""Nothing was done: ask again, maybe somebody else."""
-_REFUSALS: Final[dict[str, type[PenstockError]]] = {
+"""Nothing was done: retry, possibly at another broker."""
+_ERRORS: Final[dict[str, type[PenstockError]]] = {
     kind.__name__: kind
     for kind in (
-        *ELSEWHERE,
+        *RETRIABLE_ERRORS,
         AlreadyFinished,
         InvalidRecord,
         InvalidRequest,
@@ -80,30 +80,30 @@ _REFUSALS: Final[dict[str, type[PenstockError]]] = {
 
 
 HELD_MS_MAX: Final = 10**12
-"""For how long a message can be held or put off: no limit that anybody meets, but one."""
-_VERDICTS: Final = {
+"""Longest visibility timeout or delay accepted between brokers: a bound far above the limits of SQS."""
+_ACK_TYPES: Final = {
     ack_type.value: ack_type
     for ack_type in (AckType.DONE, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.UNDO)
 }
-"""What brokers ask each other for. The leader knows what it means in its queue: see router.py."""
+"""Acknowledgement types that brokers may send each other. The leader applies its queue's rules: see router.py."""
 
 
-def name_of(error: PenstockError) -> str:
-    """What an error is called between brokers: the nearest kind that the other one knows."""
+def error_name(error: PenstockError) -> str:
+    """Returns the name of an error between brokers: that of its nearest class that other brokers know."""
     for kind in type(error).__mro__:
-        if kind.__name__ in _REFUSALS:
+        if kind.__name__ in _ERRORS:
             return kind.__name__
     return QueueUnavailable.__name__
 
 
-def error_of(name: str, message: str) -> PenstockError | None:
+def error_from_name(name: str, message: str) -> PenstockError | None:
     if not name:
         return None
-    return _REFUSALS.get(name, QueueUnavailable)(message)
+    return _ERRORS.get(name, QueueUnavailable)(message)
 
 
 class PeerBrokers:
-    """The other brokers. What comes back in place of an answer is an error: then nobody knows what was done."""
+    """Sends queue requests to other brokers. If the reply is an error, the request may have taken effect."""
 
     def __init__(self, node_id: int, ask: AskPeer) -> None:
         self.node_id: Final = node_id
@@ -118,7 +118,7 @@ class PeerBrokers:
                 QueueNewMessage(
                     key=each.key,
                     value=each.value,
-                    headers=_headers_out(each.headers),
+                    headers=_encode_headers(each.headers),
                     deduplication_id=each.deduplication_id,
                 )
                 for each in messages
@@ -126,7 +126,7 @@ class PeerBrokers:
         )
 
         def read(response: QueueSendResponse) -> list[Sent] | PenstockError:
-            return error_of(response.error, response.error_message) or [
+            return error_from_name(response.error, response.error_message) or [
                 Sent(partition, each.offset, each.message_id, each.is_duplicate) for each in response.messages
             ]
 
@@ -135,7 +135,7 @@ class PeerBrokers:
     def receive(
         self, node: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, ticket: int, then: TakeMessages
     ) -> None:
-        """What there is now; for `wait_ms`, what comes later is sent to this broker under the ticket."""
+        """Replies with the messages available now; for `wait_ms`, later ones arrive here under the ticket."""
         request = QueueReceiveRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
@@ -149,24 +149,24 @@ class PeerBrokers:
         )
 
         def read(response: QueueReceiveResponse) -> list[Delivered] | PenstockError:
-            return error_of(response.error, response.error_message) or messages_in(response.messages)
+            return error_from_name(response.error, response.error_message) or decode_messages(response.messages)
 
         self._ask(node, request, _reader(then, read))
 
     def deliver(
         self, node: int, ticket: int, messages: Sequence[Delivered], then: Callable[[bool | PenstockError], None]
     ) -> None:
-        """Messages for somebody who waits there; whether they were taken."""
+        """Delivers messages to a client waiting at another broker; replies whether they were taken."""
 
         def take(answer: QueueDeliverResponse | PenstockError) -> None:
             if not isinstance(answer, PenstockError):
                 then(answer.is_taken)
             elif isinstance(answer, ConnectionFailed) and not isinstance(answer, ConnectionLost):
-                then(False)  # it was never sent
+                then(False)  # the request was never sent
             else:
                 then(answer)
 
-        self._ask(node, QueueDeliverRequest(ticket=ticket, messages=messages_out(messages)), take)
+        self._ask(node, QueueDeliverRequest(ticket=ticket, messages=encode_messages(messages)), take)
 
     def acknowledge(self, node: int, queue: Queue, items: Sequence[MessageAck], then: TakeErrors) -> None:
         request = QueueAcknowledgeRequest(
@@ -185,7 +185,7 @@ class PeerBrokers:
         )
 
         def read(response: QueueAcknowledgeResponse) -> list[PenstockError | None]:
-            return [error_of(each.error, each.error_message) for each in response.results]
+            return [error_from_name(each.error, each.error_message) for each in response.results]
 
         self._ask(node, request, _reader(then, read))
 
@@ -195,18 +195,18 @@ class PeerBrokers:
         request: QueueControlRequest,
         then: Callable[[dict[int, Counts] | PenstockError], None],
     ) -> None:
-        """Have something done there; the partitions that it was done with, and how they are."""
+        """Runs a control action on the partitions that a broker leads; replies with their counts."""
 
         def read(response: QueueControlResponse) -> dict[int, Counts] | PenstockError:
-            return error_of(response.error, response.error_message) or {
+            return error_from_name(response.error, response.error_message) or {
                 each.partition: Counts(each.available, each.in_flight, each.delayed, each.moving)
                 for each in response.partitions
             }
 
         self._ask(node, request, _reader(then, read))
 
-    def peek(self, node: int, queue: Queue, wanted: Peek, then: TakeGlimpse) -> None:
-        """Messages of the partitions that a broker leads, without taking them."""
+    def peek(self, node: int, queue: Queue, wanted: PeekRequest, then: TakePeekResult) -> None:
+        """Replies with messages of the partitions that a broker leads, without receiving them."""
         request = QueuePeekRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
@@ -216,10 +216,12 @@ class PeerBrokers:
             shows_delayed=wanted.shows_delayed,
         )
 
-        def read(response: QueuePeekResponse) -> Glimpse | PenstockError:
-            messages = messages_in(each.message for each in response.messages)
-            found = [Peeked(each.state, message) for each, message in zip(response.messages, messages, strict=True)]
-            return error_of(response.error, response.error_message) or Glimpse(found, response.has_more)
+        def read(response: QueuePeekResponse) -> PeekResult | PenstockError:
+            messages = decode_messages(each.message for each in response.messages)
+            found = [
+                PeekedMessage(each.state, message) for each, message in zip(response.messages, messages, strict=True)
+            ]
+            return error_from_name(response.error, response.error_message) or PeekResult(found, response.has_more)
 
         self._ask(node, request, _reader(then, read))
 
@@ -231,31 +233,31 @@ def _reader(then: Callable[[Any], None], read: Callable[[Any], Any]) -> Callable
     return take
 
 
-# -- as they go over the wire
+# -- wire format
 
 
-def _headers_out(headers: Headers) -> list[QueueHeader]:
+def _encode_headers(headers: Headers) -> list[QueueHeader]:
     return [QueueHeader(name=name, value=value) for name, value in headers]
 
 
-def _headers_in(headers: Iterable[QueueHeader]) -> Headers:
+def _decode_headers(headers: Iterable[QueueHeader]) -> Headers:
     return tuple((each.name, None if each.value is None else bytes(each.value)) for each in headers)
 
 
-def new_messages_in(messages: Iterable[QueueNewMessage]) -> list[NewMessage]:
-    """Copies: what was decoded points into a buffer that is used again."""
+def decode_new_messages(messages: Iterable[QueueNewMessage]) -> list[NewMessage]:
+    """Copies the messages: the decoded ones point into a buffer that is reused."""
     return [
         NewMessage(
             bytes(each.value),
             None if each.key is None else bytes(each.key),
-            _headers_in(each.headers),
+            _decode_headers(each.headers),
             each.deduplication_id,
         )
         for each in messages
     ]
 
 
-def messages_out(messages: Iterable[Delivered]) -> list[QueueMessage]:
+def encode_messages(messages: Iterable[Delivered]) -> list[QueueMessage]:
     return [
         QueueMessage(
             partition=each.partition,
@@ -267,14 +269,14 @@ def messages_out(messages: Iterable[Delivered]) -> list[QueueMessage]:
             timestamp_ms=each.timestamp_ms,
             key=each.key,
             value=each.value,
-            headers=_headers_out(each.headers),
+            headers=_encode_headers(each.headers),
             is_repeat=each.is_repeat,
         )
         for each in messages
     ]
 
 
-def messages_in(messages: Iterable[QueueMessage]) -> list[Delivered]:
+def decode_messages(messages: Iterable[QueueMessage]) -> list[Delivered]:
     return [
         Delivered(
             each.partition,
@@ -286,18 +288,20 @@ def messages_in(messages: Iterable[QueueMessage]) -> list[Delivered]:
             each.timestamp_ms,
             None if each.key is None else bytes(each.key),
             bytes(each.value),
-            _headers_in(each.headers),
+            _decode_headers(each.headers),
             each.is_repeat,
         )
         for each in messages
     ]
 
 
-def acks_in(items: Iterable[QueueAcknowledgement]) -> list[MessageAck]:
-    """Raises InvalidRequest."""
+def decode_acks(items: Iterable[QueueAcknowledgement]) -> list[MessageAck]:
+    """Returns the acknowledgements. Raises InvalidRequest."""
     found = []
     for each in items:
-        if each.ack_type not in _VERDICTS or each.offset < 0 or not 0 <= each.delay_ms <= HELD_MS_MAX:
-            raise InvalidRequest(f"{each.ack_type!r} of offset {each.offset} after {each.delay_ms} ms cannot be")
-        found.append(MessageAck(each.partition, each.offset, each.holder, _VERDICTS[each.ack_type], each.delay_ms))
+        if each.ack_type not in _ACK_TYPES or each.offset < 0 or not 0 <= each.delay_ms <= HELD_MS_MAX:
+            raise InvalidRequest(
+                f"invalid acknowledgement: type {each.ack_type!r}, offset {each.offset}, delay {each.delay_ms} ms"
+            )
+        found.append(MessageAck(each.partition, each.offset, each.holder, _ACK_TYPES[each.ack_type], each.delay_ms))
     return found

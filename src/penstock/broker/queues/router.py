@@ -1,7 +1,7 @@
-"""Sending to a queue and settling what was received, wherever its partitions are led.
+"""Routes sends and acknowledgements of a queue to the partition leaders, with retries during failover.
 
-What is led here is done on the spot. What is not is asked of its leader, and asked again while that is replaced,
-until the time is up.
+Requests for partitions led here run locally. Others are sent to their leader, and retried until a deadline while the
+leader changes.
 """
 
 import asyncio
@@ -11,18 +11,19 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.broker.queues.append import Sending, TakeSent
-from penstock.broker.queues.deduplication import Duplicates
+from penstock.broker.queues.append import MessageAppender, TakeSent
+from penstock.broker.queues.deduplication import DeduplicationIndex
 from penstock.broker.queues.messages import MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, TakeErrors
 from penstock.broker.queues.partitions import QueuePartitions
-from penstock.broker.queues.remote import ELSEWHERE, PeerBrokers
+from penstock.broker.queues.remote import RETRIABLE_ERRORS, PeerBrokers
 from penstock.client.partitioner import partition_of_key
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import SCOPE_GROUP, Queue
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import NotLeaderOrFollower, PenstockError, UnknownTopicId
+from penstock.foundation.ids import TopicIdPartition
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Counts
 from penstock.queues.errors import AlreadyFinished
 from penstock.queues.settings import DeliverySettings
@@ -30,20 +31,20 @@ from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import QueueControlRequest
 
-TRY_S: Final = 15.0
-"""How long a leader is looked for."""
-PAUSE_S: Final = 0.1
+RETRY_TIMEOUT_S: Final = 15.0
+"""How long requests are retried while a partition has no leader."""
+RETRY_PAUSE_S: Final = 0.1
 _FIFO_RULES: Final = {AckType.DONE: AckType.DELETE}
 _STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
 """What DeleteMessage and ChangeMessageVisibility mean in a queue, as on AWS. Share groups have their own rules."""
 T = TypeVar("T")
-SentOrNot = list[Sent | PenstockError]
-AckResult = list[PenstockError | None]
+SendResults = list[Sent | PenstockError]
+AckResults = list[PenstockError | None]
 DoHere = Callable[[QueuePartition, Callable[[Any], None]], None]
 
 
-class Routing:
-    """Knows who leads what."""
+class QueueRouter:
+    """Finds the leaders of a queue's partitions and sends requests to them."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class Routing:
         partitions: Partitions,
         queue_partitions: QueuePartitions,
         peer_brokers: PeerBrokers,
-        sending: Sending,
+        appender: MessageAppender,
         settings_of: Callable[[Queue], DeliverySettings],
         clock: Clock,
         threads: Executor,
@@ -61,15 +62,15 @@ class Routing:
         self._partitions = partitions
         self._queue_partitions = queue_partitions
         self._peer_brokers = peer_brokers
-        self._sending = sending
+        self._appender = appender
         self._settings_of = settings_of
         self._clock = clock
         self._threads = threads
         self._turns = itertools.count()
-        self._duplicates: dict[Place, tuple[int, Duplicates]] = {}
-        """Of FIFO queues' partitions, and the leader epochs that they were read in."""
+        self._duplicates: dict[TopicIdPartition, tuple[int, DeduplicationIndex]] = {}
+        """Of FIFO queues' partitions, with the leader epochs in which they were loaded."""
 
-    # -- who leads
+    # -- leaders
 
     def count(self, queue: Queue) -> int:
         topic = self._image().topics.get(queue.topic_id)
@@ -78,14 +79,14 @@ class Routing:
         return len(topic.partitions)
 
     def leader(self, queue: Queue, number: int) -> int:
-        """Who leads a partition. Raises NotLeaderOrFollower while nobody does."""
+        """Returns the leader of a partition. Raises NotLeaderOrFollower while there is none."""
         image = self._image()
         topic = image.topics.get(queue.topic_id)
         state = topic.partitions.get(number) if topic is not None else None
         if state is None:
             raise UnknownTopicId(f"queue {queue.name!r} was deleted")
         if state.leader not in image.brokers:
-            raise NotLeaderOrFollower(f"nobody leads partition {number} of queue {queue.name!r} now")
+            raise NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} has no leader now")
         return state.leader
 
     def _led_here(self, queue: Queue, number: int) -> Partition | None:
@@ -93,8 +94,8 @@ class Routing:
 
     # -- sending
 
-    def send(self, queue: Queue, messages: Sequence[NewMessage]) -> SentOrNot | Awaitable[SentOrNot]:
-        """The results in the order of the messages."""
+    def send(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults | Awaitable[SendResults]:
+        """Sends messages; returns the results in their order."""
         if not messages:
             return []
         if queue.settings.is_fifo:
@@ -102,21 +103,21 @@ class Routing:
         led = self._partitions.by_id.get(queue.topic_id)
         if led:
             partition = led[sorted(led)[next(self._turns) % len(led)]] if len(led) > 1 else next(iter(led.values()))
-            outcome: Outcome[SentOrNot] = Outcome()
-            is_elsewhere = False
+            outcome: Outcome[SendResults] = Outcome()
+            must_retry = False
 
             def take(reply: list[Sent] | PenstockError) -> None:
-                nonlocal is_elsewhere
-                is_elsewhere = isinstance(reply, ELSEWHERE)
+                nonlocal must_retry
+                must_retry = isinstance(reply, RETRIABLE_ERRORS)
                 outcome(_results(reply, len(messages)))
 
-            self._sending.send(partition, messages, take)
-            if not is_elsewhere:
+            self._appender.send(partition, messages, take)
+            if not must_retry:
                 return outcome.result()
         return self._send_anywhere(queue, messages)
 
-    async def _send_anywhere(self, queue: Queue, messages: Sequence[NewMessage]) -> SentOrNot:
-        """To whichever partition has a leader that takes them."""
+    async def _send_anywhere(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults:
+        """Sends the messages to any one partition whose leader accepts them."""
 
         async def attempt() -> list[Sent]:
             count = self.count(queue)
@@ -126,40 +127,40 @@ class Routing:
             for number in (*led, *(number for number in numbers if number not in led)):
                 try:
                     return await self._send_once(queue, number, messages)
-                except ELSEWHERE as error:
-                    refusal = error
-            raise refusal
+                except RETRIABLE_ERRORS as error:
+                    last_error = error
+            raise last_error
 
-        return _results(await _persist(attempt), len(messages))
+        return _results(await _retry(attempt), len(messages))
 
-    def _send_fifo(self, queue: Queue, messages: Sequence[NewMessage]) -> SentOrNot | Awaitable[SentOrNot]:
+    def _send_fifo(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults | Awaitable[SendResults]:
         count = self.count(queue)
         numbers = [partition_of_key(message.key or b"", count) if count > 1 else 0 for message in messages]
         if len(set(numbers)) == 1:
             number = numbers[0]
-            outcome: Outcome[SentOrNot] = Outcome()
-            is_elsewhere = self._led_here(queue, number) is None
-            if not is_elsewhere:
+            outcome: Outcome[SendResults] = Outcome()
+            must_retry = self._led_here(queue, number) is None
+            if not must_retry:
 
                 def take(reply: list[Sent] | PenstockError) -> None:
-                    nonlocal is_elsewhere
-                    is_elsewhere = isinstance(reply, ELSEWHERE)
+                    nonlocal must_retry
+                    must_retry = isinstance(reply, RETRIABLE_ERRORS)
                     outcome(_results(reply, len(messages)))
 
                 self.send_here(queue, number, messages, take)
-            if not is_elsewhere:
+            if not must_retry:
                 return outcome.result()
         return self._send_parts(queue, messages, numbers)
 
-    async def _send_parts(self, queue: Queue, messages: Sequence[NewMessage], numbers: Sequence[int]) -> SentOrNot:
-        """To several partitions at once; one that is sent again is told for a duplicate."""
+    async def _send_parts(self, queue: Queue, messages: Sequence[NewMessage], numbers: Sequence[int]) -> SendResults:
+        """Sends to several partitions at once. A retry is safe: the leader recognizes duplicates."""
         parts: dict[int, list[int]] = {}
         for at, number in enumerate(numbers):
             parts.setdefault(number, []).append(at)
 
-        async def send(number: int, rows: list[int]) -> SentOrNot:
+        async def send(number: int, rows: list[int]) -> SendResults:
             wanted = [messages[at] for at in rows]
-            reply = await _persist(lambda: self._send_once(queue, number, wanted), may_repeat=True)
+            reply = await _retry(lambda: self._send_once(queue, number, wanted), may_repeat=True)
             return _results(reply, len(rows))
 
         replies = await asyncio.gather(*(send(number, rows) for number, rows in parts.items()))
@@ -173,23 +174,23 @@ class Routing:
         if self._led_here(queue, number) is not None:
             self.send_here(queue, number, messages, outcome)
         else:
-            self._peer_brokers.send(self._other(queue, number), queue, number, messages, outcome)
-        return await _of(outcome)
+            self._peer_brokers.send(self._remote_leader(queue, number), queue, number, messages, outcome)
+        return await _await_outcome(outcome)
 
-    def _other(self, queue: Queue, number: int) -> int:
+    def _remote_leader(self, queue: Queue, number: int) -> int:
         leader = self.leader(queue, number)
         if leader == self._peer_brokers.node_id:
             raise NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over")
         return leader
 
     def send_here(self, queue: Queue, number: int, messages: Sequence[NewMessage], then: TakeSent) -> None:
-        """To a partition that is led here."""
+        """Sends to a partition led by this broker."""
         partition = self._led_here(queue, number)
         if partition is None or not partition.is_online:
             then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is led by another broker now"))
             return
         if not queue.settings.is_fifo:
-            self._sending.send(partition, messages, then)
+            self._appender.send(partition, messages, then)
             return
         here = self._queue_partitions.find(queue.topic_id, number)
         if here is None:  # the delivery state, which has the last purge, is not loaded yet
@@ -204,45 +205,45 @@ class Routing:
                 then(error)
             else:
                 duplicates.forget_below(here.purges.purged_to(queue.name))
-                self._sending.send(partition, messages, then, duplicates)
+                self._appender.send(partition, messages, then, duplicates)
 
         duplicates.when_loaded(on_loaded)
 
-    def _duplicates_of(self, partition: Partition, queue: Queue) -> Duplicates:
-        place, is_by_group = partition.place, queue.settings.deduplication_scope == SCOPE_GROUP
-        known = self._duplicates.get(place)
+    def _duplicates_of(self, partition: Partition, queue: Queue) -> DeduplicationIndex:
+        tp, is_by_group = partition.tp, queue.settings.deduplication_scope == SCOPE_GROUP
+        known = self._duplicates.get(tp)
         if known is not None and known[0] == partition.leader_epoch and known[1].is_by_group == is_by_group:
             return known[1]
         if known is not None:
-            known[1].close()  # who waits for it to be read would be unknown to the next one
-        fresh = Duplicates(partition, is_by_group=is_by_group, clock=self._clock, threads=self._threads)
-        self._duplicates[place] = (partition.leader_epoch, fresh)
+            known[1].close()  # the next index would not know messages sent with this one
+        fresh = DeduplicationIndex(partition, is_by_group=is_by_group, clock=self._clock, threads=self._threads)
+        self._duplicates[tp] = (partition.leader_epoch, fresh)
         return fresh
 
     def apply(self) -> None:
-        """Forget what is known of partitions that are led elsewhere now."""
-        for place in [known for known in self._duplicates if place_is_gone(self._partitions, known)]:
-            self._duplicates.pop(place)[1].close()
+        """Drops the deduplication ids of partitions that are led elsewhere now."""
+        for tp in [known for known in self._duplicates if partition_is_gone(self._partitions, known)]:
+            self._duplicates.pop(tp)[1].close()
 
-    # -- settling
+    # -- acknowledging
 
-    def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResult | Awaitable[AckResult]:
-        """What became of each, in their order."""
+    def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults | Awaitable[AckResults]:
+        """Acknowledges messages; returns one error or None for each, in their order."""
         if not items:
             return []
         number = items[0].partition
         here = self._queue_partitions.find(queue.topic_id, number)
         if here is not None and all(item.partition == number for item in items):
-            outcome: Outcome[AckResult] = Outcome()
-            is_elsewhere = False
+            outcome: Outcome[AckResults] = Outcome()
+            must_retry = False
 
             def take(reply: Sequence[PenstockError | None] | PenstockError) -> None:
-                nonlocal is_elsewhere
-                is_elsewhere = isinstance(reply, PenstockError)
+                nonlocal must_retry
+                must_retry = isinstance(reply, PenstockError)
                 outcome(list(reply) if not isinstance(reply, PenstockError) else [reply] * len(items))
 
             here.acknowledge(self._command(queue, items, here.now_ms), take)
-            if not is_elsewhere:
+            if not must_retry:
                 return outcome.result()
         return self._acknowledge_parts(queue, items)
 
@@ -264,30 +265,30 @@ class Routing:
         )
 
     async def undo(self, queue: Queue, items: Sequence[MessageAck]) -> None:
-        """Undoes deliveries at whichever broker leads the partition; retries while that changes."""
+        """Undoes deliveries at the brokers that lead the partitions; retries during failover."""
         await self._acknowledge_parts(queue, items)
 
-    async def _acknowledge_parts(self, queue: Queue, items: Sequence[MessageAck]) -> AckResult:
+    async def _acknowledge_parts(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
         parts: dict[int, list[int]] = {}
         for at, item in enumerate(items):
             parts.setdefault(item.partition, []).append(at)
 
-        async def acknowledge(number: int, rows: list[int]) -> AckResult:
+        async def acknowledge(number: int, rows: list[int]) -> AckResults:
             wanted = [items[at] for at in rows]
             tries = itertools.count()
 
-            async def attempt() -> AckResult:
+            async def attempt() -> AckResults:
                 is_again = next(tries) > 0
                 reply = await self._acknowledge_once(queue, number, wanted)
                 if is_again:
-                    # The first attempt may have done it, and its answer was lost.
+                    # The first attempt may have succeeded and its response been lost.
                     reply = [
                         None if isinstance(error, AlreadyFinished) and item.ack_type is AckType.DONE else error
                         for error, item in zip(reply, wanted, strict=True)
                     ]
                 return reply
 
-            reply = await _persist(attempt, may_repeat=True)
+            reply = await _retry(attempt, may_repeat=True)
             return [reply] * len(rows) if isinstance(reply, PenstockError) else reply
 
         replies = await asyncio.gather(*(acknowledge(number, rows) for number, rows in parts.items()))
@@ -296,20 +297,20 @@ class Routing:
             found.update(zip(rows, reply, strict=True))
         return [found[at] for at in range(len(items))]
 
-    async def _acknowledge_once(self, queue: Queue, number: int, items: Sequence[MessageAck]) -> AckResult:
+    async def _acknowledge_once(self, queue: Queue, number: int, items: Sequence[MessageAck]) -> AckResults:
         outcome: Outcome[Any] = Outcome()
         if self._led_here(queue, number) is not None:
             self.acknowledge_here(queue, items, outcome)
         else:
-            self._peer_brokers.acknowledge(self._other(queue, number), queue, items, outcome)
-        reply = list(await _of(outcome))
+            self._peer_brokers.acknowledge(self._remote_leader(queue, number), queue, items, outcome)
+        reply = list(await _await_outcome(outcome))
         for error in reply:
-            if isinstance(error, ELSEWHERE):
-                raise error  # settled as a whole, or not at all
+            if isinstance(error, RETRIABLE_ERRORS):
+                raise error  # a partition's acknowledgements succeed or fail together
         return reply
 
     def acknowledge_here(self, queue: Queue, items: Sequence[MessageAck], then: TakeErrors) -> None:
-        """On partitions that are led here; if one is not, nothing is done."""
+        """Acknowledges messages on partitions led by this broker; does nothing if one of them is not."""
         parts: dict[int, list[int]] = {}
         for at, item in enumerate(items):
             parts.setdefault(item.partition, []).append(at)
@@ -324,7 +325,7 @@ class Routing:
 
         for number, partition in here.items():
             if partition is None:
-                then(NotLeaderOrFollower(f"{queue.name!r}-{number} is led by another broker, or is being read back"))
+                then(NotLeaderOrFollower(f"{queue.name!r}-{number} is led by another broker, or is still loading"))
                 return
         for number, partition in here.items():
             assert partition is not None
@@ -335,8 +336,8 @@ class Routing:
 
     # -- all partitions
 
-    async def everywhere(self, queue: Queue, request: QueueControlRequest, do_here: DoHere) -> dict[int, Counts]:
-        """Have something done with every partition, by whoever leads it; what each says. Raises QueueUnavailable."""
+    async def control_all(self, queue: Queue, request: QueueControlRequest, do_here: DoHere) -> dict[int, Counts]:
+        """Runs a control action on every partition, at its leader; returns their counts. Raises QueueUnavailable."""
         done: dict[int, Counts] = {}
 
         async def attempt() -> dict[int, Counts]:
@@ -349,46 +350,46 @@ class Routing:
                 if here is not None:
                     outcome: Outcome[Counts] = Outcome()
                     do_here(here, outcome)
-                    done[number] = await _of(outcome)
+                    done[number] = await _await_outcome(outcome)
                 else:
-                    nodes.add(self._other(queue, number))
+                    nodes.add(self._remote_leader(queue, number))
             for node in nodes:
                 answer: Outcome[dict[int, Counts]] = Outcome()
                 self._peer_brokers.control(node, request, answer)
-                said: dict[int, Counts] = await _of(answer)
-                done.update(said)
+                replied: dict[int, Counts] = await _await_outcome(answer)
+                done.update(replied)
             if len(done) < self.count(queue):
                 raise NotLeaderOrFollower(f"not all partitions of queue {queue.name!r} could be reached")
             return done
 
-        reply = await _persist(attempt, may_repeat=True)
+        reply = await _retry(attempt, may_repeat=True)
         if isinstance(reply, PenstockError):
             raise reply
         return reply
 
 
-def place_is_gone(partitions: Partitions, place: Place) -> bool:
-    return place.number not in partitions.by_id.get(place.topic_id, ())
+def partition_is_gone(partitions: Partitions, tp: TopicIdPartition) -> bool:
+    return tp.partition not in partitions.by_id.get(tp.topic_id, ())
 
 
-async def _of(outcome: Outcome[T]) -> T:
+async def _await_outcome(outcome: Outcome[T]) -> T:
     found = outcome.result()
     return await found if isinstance(found, asyncio.Future) else found  # type: ignore[return-value]
 
 
-async def _persist(attempt: Callable[[], Awaitable[T]], *, may_repeat: bool = False) -> T | PenstockError:
-    """Try until it is done, or the time is up. `may_repeat`: also where nobody knows whether it was."""
+async def _retry(attempt: Callable[[], Awaitable[T]], *, may_repeat: bool = False) -> T | PenstockError:
+    """Retries until success or deadline; returns the last error. `may_repeat`: also if one may have succeeded."""
     loop = asyncio.get_running_loop()
-    until_s = loop.time() + TRY_S
+    until_s = loop.time() + RETRY_TIMEOUT_S
     while True:
         try:
             return await attempt()
         except PenstockError as error:
-            is_worth_it = isinstance(error, ELSEWHERE) or (may_repeat and isinstance(error, QueueUnavailable))
-            if not is_worth_it or loop.time() >= until_s:
+            is_retriable = isinstance(error, RETRIABLE_ERRORS) or (may_repeat and isinstance(error, QueueUnavailable))
+            if not is_retriable or loop.time() >= until_s:
                 return error
-        await asyncio.sleep(PAUSE_S)
+        await asyncio.sleep(RETRY_PAUSE_S)
 
 
-def _results(reply: list[Sent] | PenstockError, count: int) -> SentOrNot:
+def _results(reply: list[Sent] | PenstockError, count: int) -> SendResults:
     return [reply] * count if isinstance(reply, PenstockError) else list(reply)

@@ -1,6 +1,6 @@
-"""Queues as clients know them, on any broker: what the SQS front end calls, and what other brokers ask for.
+"""The queue service of a broker: what the SQS front end and other brokers call.
 
-A method may return its result at once, or something to wait for it: where this broker leads, nothing waits.
+A method may return its result at once or an awaitable: where this broker leads, no task is needed.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
 from penstock.broker.queues.administration import QueueAdministration
-from penstock.broker.queues.append import Sending
-from penstock.broker.queues.counts import Counting, sum_counts
+from penstock.broker.queues.append import MessageAppender
+from penstock.broker.queues.counts import QueueCounter, sum_counts
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.move_tasks import MoveTasks
-from penstock.broker.queues.moves import Carrier
+from penstock.broker.queues.moves import MessageMover
 from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.broker.queues.partitions import QueuePartitions
@@ -28,7 +28,7 @@ from penstock.broker.queues.peek import QueuePeeks
 from penstock.broker.queues.receive import Receivers
 from penstock.broker.queues.reclamation import Reclaimer
 from penstock.broker.queues.remote import PeerBrokers
-from penstock.broker.queues.router import Routing
+from penstock.broker.queues.router import QueueRouter
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster import keys
 from penstock.cluster.image import ClusterImage
@@ -46,15 +46,15 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
 
 ATTEMPT_CHARS: Final = 16
-"""Of the digest that stands for a ReceiveRequestAttemptId in a holder's name."""
-LOOK_UP_S: Final = 5.0
-_KEPT_SETTINGS: Final = 10_000
+"""Length of the digest that represents a ReceiveRequestAttemptId in a holder's name."""
+WAIT_FOR_QUEUE_S: Final = 5.0
+_SETTINGS_CACHE_MAX: Final = 10_000
 
 Take = Callable[[Any], None]
 
 
 class QueueService:
-    """All queues of the cluster, through this broker."""
+    """All queues of the cluster, as reached through this broker."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class QueueService:
         led = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
         self.queue_partitions: Final = led
         self._tasks: set[asyncio.Task[None]] = set()
-        carrier = Carrier(
+        mover = MessageMover(
             node_id=node_id,
             partitions=partitions,
             runtimes=led.runtimes,
@@ -86,14 +86,14 @@ class QueueService:
             slices=slices,
             spawn=self._spawn,
         )
-        led.perform = carrier.perform
+        led.perform = mover.perform
         peers = PeerBrokers(node_id, ask)
-        self.routing: Final = Routing(
+        self.router: Final = QueueRouter(
             image=lambda: metadata.image,
             partitions=partitions,
             queue_partitions=led,
             peer_brokers=peers,
-            sending=Sending(clock=clock, timer=timer),
+            appender=MessageAppender(clock=clock, timer=timer),
             settings_of=self.delivery_settings,
             clock=clock,
             threads=threads,
@@ -102,14 +102,14 @@ class QueueService:
             image=lambda: metadata.image,
             queue_partitions=led,
             peer_brokers=peers,
-            give_back=self.give_back,
+            undo=self.undo,
             clock=clock,
             timer=timer,
         )
         self.peeks: Final = QueuePeeks(led, self.receivers.others, peers.peek, threads, self._spawn)
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
         self.cooldowns: Final = QueueCooldowns(metadata, clock)
-        self.counting: Final = Counting(threads)
+        self.counter: Final = QueueCounter(threads)
         self._move_tasks = MoveTasks(
             metadata=metadata, partitions=led, settings_of=self.delivery_settings, count=self.counts, clock=clock
         )
@@ -124,9 +124,9 @@ class QueueService:
         return self._metadata.image
 
     def apply(self, image: ClusterImage) -> None:
-        """Call after the partitions have followed the image."""
+        """Call after the partitions have applied the metadata image."""
         self.queue_partitions.apply(image)
-        self.routing.apply()
+        self.router.apply()
         self.receivers.refresh()
         self._move_tasks.apply(image)
 
@@ -142,23 +142,23 @@ class QueueService:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- which queues there are
+    # -- administration
 
     def queue(self, name: str) -> Queue | None:
         return find_queue(self.image, name)
 
-    async def look_up(self, name: str) -> None:
-        """Wait for a queue that this broker has not heard of, if the store has: another one has made it just now."""
+    async def wait_for_queue(self, name: str) -> None:
+        """Waits for a queue that is in the store but not in this broker's metadata image yet."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_UP_S):
+            async with asyncio.timeout(WAIT_FOR_QUEUE_S):
                 if await self._metadata.is_stored(keys.queue(name)):
                     await self._metadata.until(lambda image: find_queue(image, name) is not None)
 
-    def known(self, name: str, topic_id: bytes) -> Queue:
-        """A queue that another broker asks for. Raises NoSuchQueue, also if another one has its name by now."""
+    def find_for_peer(self, name: str, topic_id: bytes) -> Queue:
+        """Returns a queue named by another broker. Raises NoSuchQueue, also if another queue has its name now."""
         found = queue_of(self.image, name)
         if found.topic_id != topic_id:
-            raise NoSuchQueue(f"queue {name!r} is another one than it was")
+            raise NoSuchQueue(f"queue {name!r} was deleted and created again")
         return found
 
     def queues(self) -> Mapping[str, Queue]:
@@ -173,15 +173,15 @@ class QueueService:
         owner: str,
         topic: str | None = None,
     ) -> Queue:
-        """Make a queue, on a topic of its own or attached to one. Raises QueueExists, NameTaken, Kafka's errors."""
+        """Creates a queue, on its own topic or attached to one. Raises QueueExists, NameTaken, Kafka's errors."""
         return await self._administration.create(name, settings, tags, owner, topic)
 
     async def alter(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> Queue:
-        """Give a queue other settings. Raises NoSuchQueue, and what `change` raises."""
+        """Changes the settings of a queue. Raises NoSuchQueue, and what `change` raises."""
         return await self._administration.alter(name, lambda queue: replace(queue, settings=change(queue.settings)))
 
     async def tag(self, name: str, add: Mapping[str, str], remove: Sequence[str]) -> Queue:
-        """Give a queue tags and take some away. Raises NoSuchQueue."""
+        """Adds and removes tags of a queue. Raises NoSuchQueue."""
 
         def change(queue: Queue) -> Queue:
             tags = {**queue.tags, **add}
@@ -190,39 +190,39 @@ class QueueService:
         return await self._administration.alter(name, change)
 
     async def delete(self, name: str) -> None:
-        """Delete a queue and, unless it is attached to a topic, all that is in it. Raises NoSuchQueue."""
+        """Deletes a queue and, unless it is attached to a topic, its messages. Raises NoSuchQueue."""
         queue = queue_of(self.image, name)
         if queue.is_attached:
-            # First: a queue that is made again under this name must not find what is left of this one.
+            # First: a queue created again under this name must not find delivery state of this one.
             try:
-                await self._everywhere(queue, FORGET)
+                await self._control_all(queue, FORGET)
             except QueueUnavailable:
                 if queue.is_same(self.queue(name)) and await self._metadata.is_stored(keys.topic(queue.topic_id)):
                     raise
-                return  # it has gone meanwhile, alone or with its topic
+                return  # it was deleted meanwhile, alone or with its topic
         await self._administration.delete(queue)
 
     async def purge(self, name: str) -> None:
-        """Deletes all messages that are in the queue now; messages sent later may have their deduplication ids.
+        """Deletes all messages that are in the queue now; messages sent later may reuse their deduplication ids.
 
         Raises NoSuchQueue.
         """
-        await self._everywhere(queue_of(self.image, name), PURGE)
+        await self._control_all(queue_of(self.image, name), PURGE)
 
     # -- messages
 
     def send(
         self, queue: Queue, messages: Sequence[NewMessage]
     ) -> "list[Sent | PenstockError] | Awaitable[list[Sent | PenstockError]]":
-        """Send messages; what became of each, in their order, when they are committed."""
-        return self.routing.send(queue, messages)
+        """Sends messages; returns one result for each, in their order, once they are committed."""
+        return self.router.send(queue, messages)
 
     def receive(
         self, queue: Queue, *, max_messages: int, visibility_ms: int, wait_ms: int, attempt_id: str = ""
     ) -> "list[Delivered] | Awaitable[list[Delivered]]":
-        """Take messages in hand. Waits for some if there are none; raises OverLimit if too many are in flight.
+        """Receives messages; waits up to `wait_ms` if there are none. Raises OverLimit if too many are in flight.
 
-        Whoever cancels what it waits for gets none, and none are lost to others.
+        If the caller cancels the awaitable, deliveries to it are undone.
         """
         receive_request = self.receive_request(
             queue, self._holder(queue, attempt_id), max_messages, visibility_ms, bool(attempt_id)
@@ -231,8 +231,8 @@ class QueueService:
         receiving = self.receivers.receive(queue, receive_request, wait_ms, outcome)
         return outcome.result(receiving.cancel)
 
-    def undo_of(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
-        """Returns a function that undoes these deliveries, None if there are none: they are not counted as received.
+    def make_undo(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
+        """Returns a function that undoes these deliveries, so that they are not counted; None if there are none.
 
         The function does not keep the messages themselves in memory.
         """
@@ -241,11 +241,11 @@ class QueueService:
             for each in messages
             if not each.is_repeat
         ]
-        return (lambda: self._spawn(self.routing.undo(queue, items))) if items else None
+        return (lambda: self._spawn(self.router.undo(queue, items))) if items else None
 
-    def give_back(self, queue: Queue, messages: Sequence[Delivered]) -> None:
+    def undo(self, queue: Queue, messages: Sequence[Delivered]) -> None:
         """Undoes deliveries to a client that is gone: the messages are visible at once."""
-        undo = self.undo_of(queue, messages)
+        undo = self.make_undo(queue, messages)
         if undo is not None:
             undo()
 
@@ -271,11 +271,11 @@ class QueueService:
     def acknowledge(
         self, queue: Queue, items: Sequence[MessageAck]
     ) -> "list[PenstockError | None] | Awaitable[list[PenstockError | None]]":
-        """Acknowledge messages; what went wrong with each, in their order: NotHeld and its kinds."""
-        return self.routing.acknowledge(queue, items)
+        """Acknowledges messages; returns None or an error (NotHeld and its subclasses) for each, in their order."""
+        return self.router.acknowledge(queue, items)
 
     def delivery_settings(self, queue: Queue) -> DeliverySettings:
-        """How a queue's messages are delivered, as its settings and its dead-letter queue are now."""
+        """Returns how a queue's messages are delivered, from its current settings and dead-letter queue."""
         image = self.image
         known = self._settings.get(queue.name)
         if known is not None and known[0] is image and known[1] is queue:
@@ -294,7 +294,7 @@ class QueueService:
             lookahead_max=share_of(LOOKAHEAD_MAX, count),
             dead_letter=dead_letter,
         )
-        if len(self._settings) >= _KEPT_SETTINGS:
+        if len(self._settings) >= _SETTINGS_CACHE_MAX:
             self._settings.clear()
         self._settings[queue.name] = image, queue, made
         return made
@@ -302,20 +302,20 @@ class QueueService:
     # -- all partitions of a queue
 
     async def counts(self, queue: Queue) -> Counts:
-        """How many messages a queue has, by their state. Raises QueueUnavailable."""
-        return sum_counts((await self._everywhere(queue, COUNT)).values())
+        """Returns the number of messages of a queue by state. Raises QueueUnavailable."""
+        return sum_counts((await self._control_all(queue, COUNT)).values())
 
-    async def _everywhere(self, queue: Queue, action: int) -> dict[int, Counts]:
+    async def _control_all(self, queue: Queue, action: int) -> dict[int, Counts]:
         request = QueueControlRequest(action=action, queue=queue.name, topic_id=queue.topic_id)
         try:
-            return await self.routing.everywhere(queue, request, partial(self.control_here, queue, action))
+            return await self.router.control_all(queue, request, partial(self.control_here, queue, action))
         except QueueUnavailable:
             raise
         except PenstockError as error:
             raise QueueUnavailable(str(error)) from error
 
     def control_here(self, queue: Queue, action: int, partition: QueuePartition, then: Take) -> None:
-        """Do something with a partition that is led here, and tell how it is then."""
+        """Runs a control action on a partition led by this broker, then replies with its counts."""
         if action == COUNT:
             self._count_here(queue, partition, then)
             return
@@ -334,23 +334,23 @@ class QueueService:
     def _count_here(self, queue: Queue, partition: QueuePartition, then: Take) -> None:
         async def count() -> None:
             try:
-                counts = await self.counting.counts(partition, queue.name, queue.settings.delay_s * 1000)
-                then(self._move_tasks.counted(partition, counts))
+                counts = await self.counter.counts(partition, queue.name, queue.settings.delay_s * 1000)
+                then(self._move_tasks.adjust_counts(partition, counts))
             except PenstockError as error:
                 then(error)
 
         self._spawn(count())
 
-    # -- moving messages elsewhere
+    # -- move tasks
 
     async def start_move(self, source: Queue, destination: Queue | None, per_second: int) -> MoveTask:
-        """Move a dead-letter queue's messages back, or to a queue. Raises MoveTaskRunning, NoRedriveSource."""
+        """Starts a task that moves a dead-letter queue's messages. Raises MoveTaskRunning, NoRedriveSource."""
         return await self._move_tasks.start(source, destination, per_second)
 
     async def moves(self, source: Queue) -> list[MoveTask]:
-        """The last ten tasks, the newest first."""
+        """Returns the last ten move tasks, newest first."""
         return await self._move_tasks.list(source)
 
     async def cancel_move(self, handle: str) -> MoveTask:
-        """Stop a task; how far it has come. Raises NoSuchMoveTask."""
+        """Cancels a move task; returns its progress. Raises NoSuchMoveTask."""
         return await self._move_tasks.cancel(handle)

@@ -1,4 +1,4 @@
-"""Asking a share group's coordinator, if it is this broker."""
+"""Submits commands to the coordinator of a share group on this broker."""
 
 import asyncio
 from typing import Any
@@ -9,17 +9,17 @@ from penstock.groups.errors import InvalidGroupId
 
 
 async def ask_coordinator(broker: Broker, group_id: str, command: Any) -> Any:
-    """The reply to a command about a group. Raises what stands against it, NotCoordinator too."""
+    """Returns the reply to a command about a group. Raises the coordinator's error, or NotCoordinator."""
     if not group_id:
-        raise InvalidGroupId("a share group needs an id; it is empty")
-    heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        raise InvalidGroupId("the share group id is empty; give the id of the group")
+    replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answer(reply: Any) -> None:
-        if not heard.done():
-            heard.set_result(reply)
+        if not replied.done():
+            replied.set_result(reply)
 
     broker.groups.submit(group_id, command, answer)
-    reply = await heard
+    reply = await replied
     if isinstance(reply, PenstockError):
         raise reply
     return reply

@@ -1,4 +1,4 @@
-"""The delivery state of share groups, seen from their coordinators: partitions' leaders have it, and are asked."""
+"""Reads, sets and deletes the delivery state of share groups at the leaders of partitions, for coordinators."""
 
 import asyncio
 import logging
@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.share.partition import SharePartition
-from penstock.broker.share.sessions import Place
 from penstock.cluster.administration import add_companions
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import (
@@ -18,27 +17,29 @@ from penstock.foundation.errors import (
     OffsetNotAvailable,
     PenstockError,
     UnknownTopicId,
+    UnknownTopicOrPartition,
 )
-from penstock.groups.commands import AddCompanions, DeliveryDropped, DropAtLeaders
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.commands import AddCompanionLogs, DeleteStateAtLeaders, DeliveryStateDeleted
 from penstock.queues.commands import DeleteGroup, SetPosition
 from penstock.wire.messages.share_state import (
     DESCRIBE,
     FORGET,
     PLACE,
     ShareStatePartition,
-    ShareStatePlace,
     ShareStateRequest,
     ShareStateResponse,
     ShareStateTopic,
+    ShareStateTopicPartition,
     ShareStateTopicResult,
 )
 
 logger = logging.getLogger(__name__)
 
-PAUSE_S: Final = 0.1
-TRY_S: Final = 10.0
-"""How long leaders are asked again that are not ready."""
-AGAIN: Final = frozenset(
+RETRY_PAUSE_S: Final = 0.1
+RETRY_FOR_S: Final = 10.0
+"""How long leaders that are not ready are asked again."""
+RETRIABLE: Final = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -48,13 +49,13 @@ AGAIN: Final = frozenset(
         ErrorCode.OFFSET_NOT_AVAILABLE,
     )
 )
-Wanted = Mapping[Place, int]
-"""Partitions, and the offsets that a group is to begin at, where that is asked for."""
-States = dict[Place, ShareStatePartition]
+Wanted = Mapping[TopicIdPartition, int]
+"""Partitions, and the start offset to set, if any."""
+States = dict[TopicIdPartition, ShareStatePartition]
 
 
-class ShareStates:
-    """Asks the leaders, and does what coordinators of groups want done."""
+class ShareGroupStates:
+    """Performs the delivery-state effects of group coordinators at the partition leaders."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -62,14 +63,14 @@ class ShareStates:
         self._dropping: set[str] = set()
 
     def perform(self, effect: Any) -> None:
-        """An effect of a group's coordinator. What fails is asked for again."""
+        """Performs one effect. If it fails, the coordinator requests it again."""
         spawn = self._broker.metadata.spawn
-        if isinstance(effect, AddCompanions):
+        if isinstance(effect, AddCompanionLogs):
             new = effect.topic_ids - self._adding
             if new:
                 self._adding |= new
                 spawn(self._add(new))
-        elif isinstance(effect, DropAtLeaders) and effect.group_id not in self._dropping:
+        elif isinstance(effect, DeleteStateAtLeaders) and effect.group_id not in self._dropping:
             self._dropping.add(effect.group_id)
             spawn(self._drop(effect))
 
@@ -81,24 +82,24 @@ class ShareStates:
         finally:
             self._adding -= topic_ids
         for topic_id, reason in refused.items():
-            logger.warning("no_companion topic_id=%s reason=%r", topic_id.hex(), str(reason))
+            logger.warning("companion_log_not_created topic_id=%s reason=%r", topic_id.hex(), str(reason))
 
-    async def _drop(self, effect: DropAtLeaders) -> None:
+    async def _drop(self, effect: DeleteStateAtLeaders) -> None:
         broker, group_id = self._broker, effect.group_id
         try:
-            places = places_of(broker, self._own(group_id, effect.topic_ids))
-            states = await at_leaders(broker, FORGET, group_id, dict.fromkeys(places, -1))
+            tps = partitions_of(broker, self._without_queue_topic(group_id, effect.topic_ids))
+            states = await ask_leaders(broker, FORGET, group_id, dict.fromkeys(tps, -1))
         finally:
             self._dropping.discard(group_id)
         failed = [state for state in states.values() if state.error_code and not _is_gone(state)]
         if failed:
             logger.warning("share_state_not_dropped group=%r reason=%r", group_id, failed[0].error_message)
         else:
-            dropped = DeliveryDropped(group_id=group_id, topic_ids=effect.topic_ids)
+            dropped = DeliveryStateDeleted(group_id=group_id, topic_ids=effect.topic_ids)
             broker.groups.submit(group_id, dropped, _ignore)
 
-    def _own(self, group_id: str, topic_ids: Iterable[bytes]) -> list[bytes]:
-        """Without the topic of the queue of that name: its delivery state is the queue's, and goes with it."""
+    def _without_queue_topic(self, group_id: str, topic_ids: Iterable[bytes]) -> list[bytes]:
+        """Excludes the topic of the queue with the group's name: its delivery state belongs to the queue."""
         queue = self._broker.image.queues.get(group_id)
         return [topic_id for topic_id in topic_ids if queue is None or queue.topic_id != topic_id]
 
@@ -107,135 +108,158 @@ def _is_gone(state: ShareStatePartition) -> bool:
     return state.error_code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def places_of(broker: Broker, topic_ids: Iterable[bytes]) -> list[Place]:
-    """All partitions of topics, as far as these are there."""
+def partitions_of(broker: Broker, topic_ids: Iterable[bytes]) -> list[TopicIdPartition]:
+    """Returns all partitions of those topics that exist."""
     topics = (broker.image.topics.get(topic_id) for topic_id in topic_ids)
-    return [(topic.topic_id, number) for topic in topics if topic is not None for number in topic.partitions]
+    return [
+        TopicIdPartition(topic.topic_id, number)
+        for topic in topics
+        if topic is not None
+        for number in topic.partitions
+    ]
 
 
-async def at_leaders(broker: Broker, action: int, group_id: str, wanted: Wanted) -> States:
-    """Ask the leaders of partitions, and again while they are not ready; what each said."""
+async def ask_leaders(broker: Broker, action: int, group_id: str, wanted: Wanted) -> States:
+    """Asks the leaders of partitions, with retries while they are not ready; returns the state or error of each
+    partition."""
     states: States = {}
     left = dict(wanted)
-    deadline = asyncio.get_running_loop().time() + TRY_S
+    deadline = asyncio.get_running_loop().time() + RETRY_FOR_S
     while left:
         states |= await _ask_once(broker, action, group_id, left)
-        left = {place: offset for place, offset in left.items() if states[place].error_code in AGAIN}
+        left = {tp: offset for tp, offset in left.items() if states[tp].error_code in RETRIABLE}
         if left and asyncio.get_running_loop().time() >= deadline:
             break
         if left:
-            await asyncio.sleep(PAUSE_S)
+            await asyncio.sleep(RETRY_PAUSE_S)
     return states
 
 
 async def _ask_once(broker: Broker, action: int, group_id: str, wanted: Wanted) -> States:
-    by_leader: dict[int, dict[Place, int]] = {}
+    by_leader: dict[int, dict[TopicIdPartition, int]] = {}
     states: States = {}
-    for place, offset in wanted.items():
+    for tp, offset in wanted.items():
         try:
-            by_leader.setdefault(_leader(broker, place), {})[place] = offset
+            by_leader.setdefault(_leader(broker, tp), {})[tp] = offset
         except PenstockError as error:
-            states[place] = _refused(place, error)
+            states[tp] = _refused(tp, error)
     asked = [_ask_one(broker, node, action, group_id, share) for node, share in by_leader.items()]
     for found in await asyncio.gather(*asked):
         states |= found
     return states
 
 
-def _leader(broker: Broker, place: Place) -> int:
-    topic_id, number = place
+def _leader(broker: Broker, tp: TopicIdPartition) -> int:
+    topic_id, number = tp
     topic = broker.image.topics.get(topic_id)
-    state = topic.partitions.get(number) if topic is not None else None
+    if topic is None:
+        raise UnknownTopicId("the topic was deleted")
+    state = topic.partitions.get(number)
     if state is None:
-        raise UnknownTopicId("the topic is gone, or has no such partition")
+        raise UnknownTopicOrPartition(f"topic {topic.name!r} has no partition {number}")
     if state.leader not in broker.image.brokers:
-        raise NotLeaderOrFollower(f"partition {number} has no leader now; try again")
+        raise NotLeaderOrFollower(f"partition {number} has no leader; try again")
     return state.leader
 
 
 async def _ask_one(broker: Broker, node: int, action: int, group_id: str, wanted: Wanted) -> States:
-    topics: dict[bytes, list[ShareStatePlace]] = {}
+    topics: dict[bytes, list[ShareStateTopicPartition]] = {}
     for (topic_id, number), offset in wanted.items():
-        topics.setdefault(topic_id, []).append(ShareStatePlace(partition=number, offset=offset))
+        topics.setdefault(topic_id, []).append(ShareStateTopicPartition(partition=number, offset=offset))
     request = ShareStateRequest(
         action=action,
         group_id=group_id,
-        topics=[ShareStateTopic(topic_id=topic_id, partitions=places) for topic_id, places in topics.items()],
+        topics=[ShareStateTopic(topic_id=topic_id, partitions=tps) for topic_id, tps in topics.items()],
     )
-    heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answer(reply: Any) -> None:
-        if not heard.done():
-            heard.set_result(reply)
+        if not replied.done():
+            replied.set_result(reply)
 
     if node == broker.node_id:
-        answer_here(broker, request, answer)
+        answer_as_leader(broker, request, answer)
     else:
         broker.ask(node, request, answer)
-    reply = await heard
+    reply = await replied
     if isinstance(reply, PenstockError):
-        # Whether it was done is not known. To do it again does no harm.
+        # It is unknown whether the request was handled. Repeating it does no harm.
         lost = CoordinatorLoadInProgress(f"broker {node} cannot be reached: {reply}")
-        return {place: _refused(place, lost) for place in wanted}
-    return {(topic.topic_id, state.partition): state for topic in reply.topics for state in topic.partitions}
+        return {tp: _refused(tp, lost) for tp in wanted}
+    return {
+        TopicIdPartition(topic.topic_id, state.partition): state
+        for topic in reply.topics
+        for state in topic.partitions
+    }
 
 
 # -- at the leader
 
 
-def answer_here(broker: Broker, request: ShareStateRequest, answer: Callable[[ShareStateResponse], None]) -> None:
-    """What a coordinator asks about partitions that are led here; answered when it is committed."""
-    places = {
-        (topic.topic_id, entry.partition): entry.offset for topic in request.topics for entry in topic.partitions
+def answer_as_leader(
+    broker: Broker, request: ShareStateRequest, answer: Callable[[ShareStateResponse], None]
+) -> None:
+    """Answers a coordinator's request about partitions led by this broker, when the changes are committed."""
+    tps = {
+        TopicIdPartition(topic.topic_id, entry.partition): entry.offset
+        for topic in request.topics
+        for entry in topic.partitions
     }
     found: States = {}
 
-    def take(place: Place, state: ShareStatePartition) -> None:
-        found[place] = state
-        if len(found) == len(places):
+    def take(tp: TopicIdPartition, state: ShareStatePartition) -> None:
+        found[tp] = state
+        if len(found) == len(tps):
             answer(_response(found))
 
-    if not places:
+    if not tps:
         answer(_response(found))
-    for place, offset in places.items():
+    for tp, offset in tps.items():
         try:
-            _do(broker, request.action, request.group_id, place, offset, partial(take, place))
+            _perform(broker, request.action, request.group_id, tp, offset, partial(take, tp))
         except PenstockError as error:
-            take(place, _refused(place, error))
+            take(tp, _refused(tp, error))
 
 
-def _do(
-    broker: Broker, action: int, group_id: str, place: Place, offset: int, take: Callable[[ShareStatePartition], None]
+def _perform(
+    broker: Broker,
+    action: int,
+    group_id: str,
+    tp: TopicIdPartition,
+    offset: int,
+    take: Callable[[ShareStatePartition], None],
 ) -> None:
-    partition = broker.partition("", *place)
+    partition = broker.partition("", *tp)
     queue_partitions = broker.queue_partitions
-    delivery = queue_partitions.find(*place) if queue_partitions is not None else None
+    delivery = queue_partitions.find(*tp) if queue_partitions is not None else None
     if delivery is None:
-        topic = broker.image.topics.get(place[0])
+        topic = broker.image.topics.get(tp[0])
         if action == PLACE or (topic is not None and topic.companion):
-            raise CoordinatorLoadInProgress(f"the delivery state of {partition.name} is being read back; try again")
-        take(ShareStatePartition(partition=place[1], error_code=0, leader_epoch=partition.leader_epoch))
+            raise CoordinatorLoadInProgress(f"the delivery state of {partition.name} is being loaded; try again")
+        take(ShareStatePartition(partition=tp[1], error_code=0, leader_epoch=partition.leader_epoch))
         return
     if action == DESCRIBE:
-        found = SharePartition.find(broker, group_id, place)
+        found = SharePartition.find(broker, group_id, tp)
         take(_described(found, group_id, delivery.now_ms))
         return
 
     def on_done(reply: Any) -> None:
         error = reply if isinstance(reply, PenstockError) else None
-        take(_refused(place, error) if error else ShareStatePartition(partition=place[1], error_code=0))
-        delivery.look_soon(group_id)
+        take(_refused(tp, error) if error else ShareStatePartition(partition=tp[1], error_code=0))
+        delivery.check_waiters(group_id)
 
     if action == PLACE:
         if not partition.is_settled:
-            raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
-        # Not beyond the end: what comes there next would never be delivered.
+            raise OffsetNotAvailable(
+                f"{partition.name} has a new leader whose high watermark is not current yet; try again (KIP-207)"
+            )
+        # Not beyond the high watermark: the next records would never be delivered.
         offset = min(max(offset, partition.log.start_offset), partition.high_watermark)
         delivery.runtime.submit(SetPosition(group_id, offset), on_done)
     elif action == FORGET:
         delivery.runtime.submit(DeleteGroup(group_id), on_done)
     else:
-        raise InvalidRequest(f"action {action} is not known")
+        raise InvalidRequest(f"ShareState has no action {action}")
 
 
 def _described(found: SharePartition, group_id: str, now_ms: int) -> ShareStatePartition:
@@ -264,9 +288,9 @@ def _response(states: States) -> ShareStateResponse:
     )
 
 
-def _refused(place: Place, error: PenstockError) -> ShareStatePartition:
-    return ShareStatePartition(partition=place[1], error_code=error.code, error_message=error.message)
+def _refused(tp: TopicIdPartition, error: PenstockError) -> ShareStatePartition:
+    return ShareStatePartition(partition=tp[1], error_code=error.code, error_message=error.message)
 
 
 def _ignore(reply: object) -> None:
-    """Nobody waits for it."""
+    pass

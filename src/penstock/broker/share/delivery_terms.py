@@ -1,4 +1,4 @@
-"""On which terms a share group gets messages of a topic: a queue's own, or those of the group's settings. Pure."""
+"""Delivery terms of a share group for a topic: from a queue's settings or the group's settings. Pure."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -11,23 +11,23 @@ from penstock.foundation.errors import InvalidRequest
 from penstock.groups.group_configs import EARLIEST, ShareGroupConfig
 from penstock.queues.settings import DeadLetter, DeliverySettings
 
-KEPT_MAX: Final = 10_000
+CACHED_MAX: Final = 10_000
 
 
-class Terms(NamedTuple):
-    """How one share group is served from the partitions of one topic."""
+class DeliveryTerms(NamedTuple):
+    """How messages of one topic are delivered to one share group."""
 
     lock_ms: int
-    """How long a message is with whoever has acquired it."""
+    """The acquisition lock duration: how long a message stays with the member that has acquired it."""
     delay_ms: int
     settings: DeliverySettings
     is_stable: bool
-    """Whether messages of open transactions wait until these are decided."""
+    """Whether messages of open transactions wait for commit or abort."""
     may_renew: bool
-    begins: str
-    """Where a group begins that has never been here: see `share.auto.offset.reset`."""
+    offset_reset: str
+    """Where a new group starts: see `share.auto.offset.reset`."""
     is_plain: bool = True
-    """Whether messages are due at once, whatever they say: only queues know of delays."""
+    """Whether delays in message headers are ignored: only queues support delays."""
 
 
 def terms_of(
@@ -36,8 +36,9 @@ def terms_of(
     image: ClusterImage,
     configs: Configs,
     settings_of: Callable[[Queue], DeliverySettings],
-) -> Terms:
-    """`settings_of`: how a queue delivers. Raises InvalidRequest for a FIFO queue."""
+) -> DeliveryTerms:
+    """Returns the delivery terms. `settings_of`: returns a queue's delivery settings. Raises InvalidRequest for a
+    FIFO queue."""
     own = share_config(group_id, image, configs)
     queue = find_queue(image, group_id)
     if queue is not None and queue.topic_id == topic.topic_id:
@@ -46,7 +47,7 @@ def terms_of(
     dead_letter = None
     if dead_letters is not None and dead_letters is not topic and not dead_letters.is_internal:
         dead_letter = DeadLetter(dead_letters.topic_id, len(dead_letters.partitions))
-    return Terms(
+    return DeliveryTerms(
         lock_ms=own.record_lock_duration_ms,
         delay_ms=0,
         settings=DeliverySettings(
@@ -56,14 +57,14 @@ def terms_of(
         ),
         is_stable=own.is_stable,
         may_renew=own.may_renew,
-        begins=own.auto_offset_reset,
+        offset_reset=own.auto_offset_reset,
     )
 
 
-class TermsTable:
-    """The terms of all groups that fetch from this broker, as the image has them.
+class DeliveryTermsTable:
+    """A cache of delivery terms by group and topic, valid for one metadata image.
 
-    They are asked for with every request and every partition, and seldom change.
+    They are needed for every partition of every request, and seldom change.
     """
 
     def __init__(
@@ -76,33 +77,33 @@ class TermsTable:
         self._image = image
         self._configs = configs
         self._settings_of = settings_of
-        self._known: dict[tuple[str, bytes], Terms] = {}
-        self._locks: dict[str, int] = {}
-        self._known_for: ClusterImage | None = None
+        self._terms: dict[tuple[str, bytes], DeliveryTerms] = {}
+        self._lock_ms: dict[str, int] = {}
+        self._image_cached: ClusterImage | None = None
 
-    def of(self, group_id: str, topic: Topic) -> Terms:
-        """Raises InvalidRequest for a FIFO queue."""
-        image, key = self._look(), (group_id, topic.topic_id)
-        known = self._known.get(key)
+    def of(self, group_id: str, topic: Topic) -> DeliveryTerms:
+        """Returns the delivery terms of a group for a topic. Raises InvalidRequest for a FIFO queue."""
+        image, key = self._refresh(), (group_id, topic.topic_id)
+        known = self._terms.get(key)
         if known is None:
-            known = self._known[key] = terms_of(group_id, topic, image, self._configs, self._settings_of)
+            known = self._terms[key] = terms_of(group_id, topic, image, self._configs, self._settings_of)
         return known
 
     def lock_ms(self, group_id: str) -> int:
-        """How long messages are with whoever acquires them, as members of a group are told."""
-        image = self._look()
-        known = self._locks.get(group_id)
+        """Returns the acquisition lock duration that is sent to members of a group."""
+        image = self._refresh()
+        known = self._lock_ms.get(group_id)
         if known is None:
             known = lock_ms_of(share_config(group_id, image, self._configs), find_queue(image, group_id))
-            self._locks[group_id] = known
+            self._lock_ms[group_id] = known
         return known
 
-    def _look(self) -> ClusterImage:
+    def _refresh(self) -> ClusterImage:
         image = self._image()
-        if image is not self._known_for or len(self._known) >= KEPT_MAX or len(self._locks) >= KEPT_MAX:
-            self._known_for = image
-            self._known.clear()
-            self._locks.clear()
+        if image is not self._image_cached or len(self._terms) >= CACHED_MAX or len(self._lock_ms) >= CACHED_MAX:
+            self._image_cached = image
+            self._terms.clear()
+            self._lock_ms.clear()
         return image
 
 
@@ -111,23 +112,24 @@ def share_config(group_id: str, image: ClusterImage, configs: Configs) -> ShareG
 
 
 def lock_ms_of(own: ShareGroupConfig, queue: Queue | None) -> int:
-    """A queue's visibility timeout, if there is a queue. One of nothing would give every message to all at once."""
+    """Returns a queue's visibility timeout; the group's lock duration if it is 0 (no lock at all) or there is no
+    queue."""
     visibility_ms = queue.settings.visibility_timeout_s * 1000 if queue is not None else 0
     return visibility_ms or own.record_lock_duration_ms
 
 
-def _of_queue(queue: Queue, own: ShareGroupConfig, settings: DeliverySettings) -> Terms:
-    """A queue is the share group of its name: whoever works it off does so on its terms."""
+def _of_queue(queue: Queue, own: ShareGroupConfig, settings: DeliverySettings) -> DeliveryTerms:
+    """Returns the terms of a queue: it is the share group of its name, and its settings apply to share consumers."""
     if queue.settings.is_fifo:
         raise InvalidRequest(
-            f"{queue.name!r} is a FIFO queue, which share consumers cannot work off; receive from it by SQS"
+            f"{queue.name!r} is a FIFO queue, which share consumers cannot read; receive from it with the SQS API"
         )
-    return Terms(
+    return DeliveryTerms(
         lock_ms=lock_ms_of(own, queue),
         delay_ms=queue.settings.delay_s * 1000,
         settings=settings,
         is_stable=True,
         may_renew=True,
-        begins=EARLIEST,
+        offset_reset=EARLIEST,
         is_plain=False,
     )

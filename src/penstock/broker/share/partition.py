@@ -1,4 +1,4 @@
-"""One partition as a member of a share group meets it: what it acquires, acknowledges and gives back (KIP-932)."""
+"""One partition of a share group: acquires, reads, acknowledges and releases messages (KIP-932)."""
 
 import asyncio
 from bisect import bisect_left
@@ -7,12 +7,12 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
-from penstock.broker.queues.message_reader import readable_to
+from penstock.broker.queues.message_reader import readable_end
 from penstock.broker.queues.partition import QueuePartition, Ranges, ReceiveRequest, Waiter
-from penstock.broker.share.delivery_terms import Terms
-from penstock.broker.share.sessions import Place
+from penstock.broker.share.delivery_terms import DeliveryTerms
 from penstock.cluster.topic_changes import check_may_share
 from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, OffsetNotAvailable, PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.group_configs import EARLIEST, reset_before_ms
 from penstock.log.disk import ColdRead
 from penstock.log.times import find_time
@@ -30,7 +30,7 @@ ACCEPT: Final = 1
 RELEASE: Final = 2
 REJECT: Final = 3
 RENEW: Final = 4
-_VERDICTS: Final = {
+_ACK_TYPES: Final = {
     GAP: AckType.DELETE,  # there is no message at that offset
     ACCEPT: AckType.DELETE,
     RELEASE: AckType.RELEASE,
@@ -40,23 +40,23 @@ _VERDICTS: Final = {
 READ_BYTES_MIN: Final = 16 << 10
 READ_BYTES_MAX: Final = 1 << 20
 READ_BYTES_EACH: Final = 2 << 10
-"""How much is read for a message, about: if that is too little, the rest is read next."""
+"""Estimated bytes of one message; if it is too low, the rest is read next."""
 COUNT_MAX: Final = 2**15 - 1
 
 Then = Callable[[Any], None]
 
 
 class SharePartition(NamedTuple):
-    """A partition that is led here, the terms that hold for a group, and who works there, once it is ready."""
+    """A partition led by this broker, a group's delivery terms, and its delivery state (None until it is loaded)."""
 
     partition: Partition
-    terms: Terms
+    terms: DeliveryTerms
     delivery: QueuePartition | None
 
     @classmethod
-    def find(cls, broker: Broker, group_id: str, place: Place) -> "SharePartition":
-        """Raises Kafka's errors, and InvalidRequest for a FIFO queue."""
-        topic_id, number = place
+    def find(cls, broker: Broker, group_id: str, tp: TopicIdPartition) -> "SharePartition":
+        """Returns a partition of a share group. Raises Kafka's errors, and InvalidRequest for a FIFO queue."""
+        topic_id, number = tp
         partition = broker.partition("", topic_id, number)
         check_may_share(broker.image.topics[topic_id])
         terms = broker.share_terms.of(group_id, broker.image.topics[topic_id])
@@ -67,23 +67,26 @@ class SharePartition(NamedTuple):
 
     # -- acquiring
 
-    def begin(self, group_id: str, now_ms: int) -> None:
-        """Have a group that has never been here begin where its settings say. Raises ColdRead, OffsetNotAvailable."""
+    def initialize_group(self, group_id: str, now_ms: int) -> None:
+        """Sets the start offset of a new group by its `share.auto.offset.reset`. Raises ColdRead or
+        OffsetNotAvailable."""
         delivery = self.delivery
         if delivery is None or delivery.machine.group(group_id) is not None:
             return
-        partition, begins = self.partition, self.terms.begins
-        before_ms = reset_before_ms(begins)
-        if begins == EARLIEST:
+        partition, offset_reset = self.partition, self.terms.offset_reset
+        before_ms = reset_before_ms(offset_reset)
+        if offset_reset == EARLIEST:
             offset = partition.log.start_offset
         elif not partition.is_settled:
-            raise OffsetNotAvailable(f"{partition.name} has a new leader, which is still counting (KIP-207)")
+            raise OffsetNotAvailable(
+                f"{partition.name} has a new leader whose high watermark is not current yet; try again (KIP-207)"
+            )
         else:
-            found, end = None, readable_to(partition, stable=False)
+            found, end = None, readable_end(partition, stable=False)
             if before_ms is not None:
                 found = find_time(partition.log, now_ms - before_ms, end)
             offset = end if found is None else found[1]
-        # It is applied at once: whoever asks next finds the group there.
+        # Applied at once: the next request finds the group.
         delivery.runtime.submit(SetPosition(group_id, offset), _ignore)
 
     def receive_request(
@@ -103,20 +106,21 @@ class SharePartition(NamedTuple):
         )
 
     def is_ready(self, group_id: str) -> bool:
-        """Whether delivery state has been read back, and the group has begun: nobody else may choose where."""
+        """Whether the delivery state is loaded and the group has a start offset."""
         return self.delivery is not None and self.delivery.machine.group(group_id) is not None
 
     def acquire(self, receive_request: ReceiveRequest, then: Callable[[Ranges | PenstockError], None]) -> None:
-        """What there is now; nothing while as much is in flight as may be: a settlement makes room."""
+        """Acquires available messages; none while the limit of messages in flight is reached."""
         if self.delivery is None or not self.is_ready(receive_request.group):
             then(())
         else:
             self.delivery.acquire(receive_request, lambda reply: then(() if isinstance(reply, OverLimit) else reply))
 
     def read(self, ranges: Ranges) -> "Read":
-        """The batches that hold these messages, as they lie in the log, each once. Raises ColdRead."""
+        """Returns the record batches that contain these messages, each once, as stored in the log. Raises
+        ColdRead."""
         found = Read([], [])
-        read_to = self.partition.log.start_offset  # what lies below is gone: the member finds gaps
+        read_to = self.partition.log.start_offset  # older records are deleted: the member sees gaps
         for acquired in ranges:
             at = max(acquired.first, read_to)
             while at <= acquired.last:
@@ -128,7 +132,7 @@ class SharePartition(NamedTuple):
                     if header.base_offset > acquired.last:
                         break
                     if end > at and not header.is_control:
-                        if start != run_to:  # what lies side by side goes out in one piece
+                        if start != run_to:  # adjacent batches are sent as one piece
                             found.add(data, run_from, run_to)
                             run_from = start
                         run_to = start + header.size_bytes
@@ -136,11 +140,11 @@ class SharePartition(NamedTuple):
                         read_to = end
                 found.add(data, run_from, run_to)
                 if end <= at:
-                    break  # compaction took the rest
+                    break  # compaction removed the rest
                 at = end
         return found
 
-    # -- settling
+    # -- acknowledging
 
     def acknowledge(
         self,
@@ -149,19 +153,24 @@ class SharePartition(NamedTuple):
         acknowledged: Sequence[FetchBatch | AcknowledgeBatch],
         then: Callable[[PenstockError | None], None],
     ) -> None:
-        """Acknowledgements of a member; the first thing that went wrong, when what did not is committed."""
+        """Applies a member's acknowledgements; calls `then` with the first error, or None, when they are
+        committed."""
         if self.delivery is None:
-            then(NotLeaderOrFollower(f"{self.partition.name} is being taken over; try again"))
+            then(NotLeaderOrFollower(f"{self.partition.name} is loading its delivery state; try again"))
             return
         now_ms = self.delivery.now_ms
         items = tuple(
             Acknowledgement(
-                first, last, member_id, _VERDICTS[kind], now_ms + self.terms.lock_ms if kind == RENEW else 0
+                first, last, member_id, _ACK_TYPES[kind], now_ms + self.terms.lock_ms if kind == RENEW else 0
             )
             for first, last, kind in runs_of(acknowledged)
         )
         if not self.terms.may_renew and any(item.ack_type is AckType.RENEW for item in items):
-            then(InvalidRequest(f"share.renew.acknowledge.enable is false for group {group_id!r}"))
+            then(
+                InvalidRequest(
+                    f"group {group_id!r} cannot renew acquisition locks: share.renew.acknowledge.enable is false"
+                )
+            )
             return
 
         def on_acknowledged(reply: Sequence[PenstockError | None] | PenstockError) -> None:
@@ -172,23 +181,23 @@ class SharePartition(NamedTuple):
 
         self.delivery.acknowledge(Acknowledge(group_id, items, self.terms.settings), on_acknowledged)
 
-    def give_back(self, group_id: str, member_id: str, *, is_undone: bool) -> None:
-        """A member is gone: what it had in hand is for others. `is_undone`: it never got to it."""
+    def release_member(self, group_id: str, member_id: str, *, is_undone: bool) -> None:
+        """Releases all messages that a member has in flight. `is_undone`: the delivery is not counted."""
         delivery = self.delivery
         if delivery is None:
-            return  # its deadlines pass
+            return  # its acquisition locks expire
 
-        def on_given(reply: Any) -> None:
-            # So much at a time as fits into one decision.
+        def on_released(reply: Any) -> None:
+            # One decision releases a limited number of messages: repeat for the rest.
             if isinstance(reply, int) and reply and not delivery.is_closed:
-                self.give_back(group_id, member_id, is_undone=is_undone)
-            delivery.look_soon(group_id)
+                self.release_member(group_id, member_id, is_undone=is_undone)
+            delivery.check_waiters(group_id)
 
-        delivery.runtime.submit(ReleaseHolder(group_id, member_id, is_undone), on_given)
+        delivery.runtime.submit(ReleaseHolder(group_id, member_id, is_undone), on_released)
 
 
 class Read(NamedTuple):
-    """Batches, as they lie in the log."""
+    """Record batches, as stored in the log."""
 
     pieces: list[Buffer]
     ends: list[int]
@@ -207,14 +216,14 @@ NOTHING_READ: Final = Read([], [])
 
 
 class ShareWaiter(Waiter):
-    """A member that waits at the partitions of one topic for whichever has something first."""
+    """A fetch that waits at the partitions of one topic for the first that has messages."""
 
     __slots__ = ("at",)
 
     def __init__(self, receive_request: ReceiveRequest) -> None:
         super().__init__(receive_request, _ignore)
         self.at: QueuePartition | None = None
-        """Which partition has given something."""
+        """The partition that delivered messages."""
 
     def ask(self, partition: QueuePartition, then: Then) -> None:
         def on_acquired(reply: Ranges | PenstockError) -> None:
@@ -222,16 +231,16 @@ class ShareWaiter(Waiter):
             then(reply)
 
         if partition.machine.group(self.receive_request.group) is None:
-            then(())  # the group was deleted meanwhile, and must not begin again by this
+            then(())  # the group was deleted meanwhile, and must not be created again
         else:
             partition.acquire(self.receive_request, on_acquired)
 
-    def give_back(self, partition: QueuePartition, found: Ranges) -> None:
+    def undo(self, partition: QueuePartition, found: Ranges) -> None:
         undo(partition, self.receive_request.group, self.receive_request.holder, found)
 
 
 def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Ranges) -> None:
-    """Nobody was there to take these: they are as if never delivered."""
+    """Releases messages that were not delivered, without counting a delivery."""
     if ranges and not partition.is_closed:
         items = tuple(Acknowledgement(one.first, one.last, member_id, AckType.UNDO) for one in ranges)
         partition.acknowledge(Acknowledge(group_id, items), _ignore)
@@ -240,28 +249,28 @@ def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Range
 def check_acknowledged(
     acknowledged: Sequence[FetchBatch | AcknowledgeBatch], *, version: int, is_renew: bool
 ) -> None:
-    """Raises InvalidRequest where acknowledgements make no sense."""
+    """Raises InvalidRequest for acknowledgements that are out of order or have wrong types."""
     before = -1
     for batch in acknowledged:
         first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
         if first > last or first <= before:
             raise InvalidRequest(
-                f"offsets {first} to {last} are acknowledged behind {before}; expected them in order"
+                f"acknowledged offsets {first} to {last} follow {before}; expected increasing offsets"
             )
         if len(kinds) != 1 and len(kinds) != last - first + 1:
             raise InvalidRequest(
-                f"offsets {first} to {last} are acknowledged by {len(kinds)} types; expected 1 or all"
+                f"offsets {first} to {last} have {len(kinds)} acknowledge types; expected 1, or one per offset"
             )
         known = RENEW if version >= 2 else REJECT
         if not all(GAP <= kind <= known for kind in kinds):
-            raise InvalidRequest(f"acknowledge types {sorted(set(kinds))}; expected {GAP} to {known}")
+            raise InvalidRequest(f"unknown acknowledge type in {sorted(set(kinds))}; expected {GAP} to {known}")
         if RENEW in kinds and not is_renew:
-            raise InvalidRequest("something is to be renewed, but the request does not say so (KIP-1222)")
+            raise InvalidRequest("acknowledge type RENEW needs a request with is_renew_ack set (KIP-1222)")
         before = last
 
 
 def runs_of(acknowledged: Iterable[FetchBatch | AcknowledgeBatch]) -> list[tuple[int, int, int]]:
-    """First and last offset of neighbours that are acknowledged alike, and how."""
+    """Returns first offset, last offset and type of runs of equal acknowledgements."""
     found: list[tuple[int, int, int]] = []
     for batch in acknowledged:
         kinds = batch.acknowledge_types
@@ -278,7 +287,7 @@ def runs_of(acknowledged: Iterable[FetchBatch | AcknowledgeBatch]) -> list[tuple
 
 
 def acquired_records(ranges: Ranges, ends: Sequence[int], batch_size: int) -> list[AcquiredRecords]:
-    """As a member is told: no more than `batch_size` together, but no batch of the log is cut for that.
+    """Returns acquired ranges for the response, split at about `batch_size` records, but only at batch ends.
 
     `ends`: the last offsets of the batches, in order.
     """
@@ -294,7 +303,7 @@ def acquired_records(ranges: Ranges, ends: Sequence[int], batch_size: int) -> li
 
 
 def warm(broker: Broker, cold: ColdRead, then: Callable[[], None], refuse: Callable[[PenstockError], None]) -> None:
-    """Have something read from the device on a thread, and go on."""
+    """Reads a cold segment into the page cache on a thread, then calls `then`, or `refuse` on an error."""
 
     async def read() -> PenstockError | None:
         try:
@@ -307,4 +316,4 @@ def warm(broker: Broker, cold: ColdRead, then: Callable[[], None], refuse: Calla
 
 
 def _ignore(reply: object) -> None:
-    """Nobody waits for it."""
+    pass

@@ -1,4 +1,4 @@
-"""What ShareFetch and ShareAcknowledge have in common: who asks, what was acknowledged, and who leads (KIP-932)."""
+"""Shared by ShareFetch and ShareAcknowledge: acknowledging, releasing, error codes and leaders (KIP-932)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -6,19 +6,20 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.share.partition import SharePartition, check_acknowledged
-from penstock.broker.share.sessions import Place, SessionKey, ShareSession
-from penstock.broker.sliced_answers import in_turns
+from penstock.broker.share.sessions import SessionKey, ShareSession
+from penstock.broker.sliced_answers import run_in_slices
 from penstock.cluster.image import NO_LEADER
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.errors import InvalidGroupId
 from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as AcknowledgeBatch
 from penstock.wire.messages.share_fetch import AcknowledgementBatch as FetchBatch
 
 MEMBER_ID_CHARS_MAX: Final = 36
-"""Members name themselves, by a UUID (KIP-1082)."""
+"""Members choose their id, a UUID (KIP-1082)."""
 NO_EPOCH: Final = -1
-_KNOWN: Final = frozenset(
+_MEMBER_ERRORS: Final = frozenset(
     (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.UNKNOWN_TOPIC_ID,
@@ -29,8 +30,8 @@ _KNOWN: Final = frozenset(
         ErrorCode.INVALID_REQUEST,
     )
 )
-"""What members expect to be told about a partition; by anything else they are taken aback."""
-_LOOK_AGAIN: Final = frozenset(
+"""Partition errors that share consumers handle."""
+_LEADER_CHANGING: Final = frozenset(
     (
         ErrorCode.NOT_COORDINATOR,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -39,15 +40,15 @@ _LOOK_AGAIN: Final = frozenset(
     )
 )
 
-Acknowledged = Mapping[Place, Sequence[FetchBatch | AcknowledgeBatch]]
+Acknowledged = Mapping[TopicIdPartition, Sequence[FetchBatch | AcknowledgeBatch]]
 
 
-def key_of(group_id: str | None, member_id: str | None) -> SessionKey:
-    """Whose session is meant. Raises InvalidGroupId or InvalidRequest."""
+def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
+    """Returns the session key of a member. Raises InvalidGroupId or InvalidRequest."""
     if not group_id:
-        raise InvalidGroupId("a share group needs an id; it is empty")
+        raise InvalidGroupId("the share group id is empty; give the id of the group")
     if not member_id or len(member_id) > MEMBER_ID_CHARS_MAX:
-        raise InvalidRequest(f"a member's id has 1 to {MEMBER_ID_CHARS_MAX} characters; this one: {member_id!r}")
+        raise InvalidRequest(f"a member id has 1 to {MEMBER_ID_CHARS_MAX} characters; got {member_id!r}")
     return SessionKey(group_id, member_id)
 
 
@@ -58,74 +59,77 @@ def acknowledge_all(
     *,
     version: int,
     is_renew: bool,
-    then: Callable[[dict[Place, PenstockError | None]], None],
+    then: Callable[[dict[TopicIdPartition, PenstockError | None]], None],
 ) -> None:
-    """Acknowledge at all partitions; what went wrong at each, when all have said."""
-    outcome: dict[Place, PenstockError | None] = {}
+    """Acknowledges at all partitions; calls `then` with the error of each partition when all have replied."""
+    outcome: dict[TopicIdPartition, PenstockError | None] = {}
     missing = len(acknowledged)
     if not missing:
         then(outcome)
         return
 
-    def take(place: Place, error: PenstockError | None) -> None:
+    def take(tp: TopicIdPartition, error: PenstockError | None) -> None:
         nonlocal missing
-        outcome[place] = error
+        outcome[tp] = error
         missing -= 1
         if not missing:
             then(outcome)
 
-    def acknowledge(place: Place) -> None:
-        batches = acknowledged[place]
+    def acknowledge(tp: TopicIdPartition) -> None:
+        batches = acknowledged[tp]
         try:
             check_acknowledged(batches, version=version, is_renew=is_renew)
-            found = SharePartition.find(broker, key.group_id, place)
+            found = SharePartition.find(broker, key.group_id, tp)
         except PenstockError as error:
-            take(place, error)
+            take(tp, error)
         else:
-            found.acknowledge(key.group_id, key.member_id, batches, partial(take, place))
+            found.acknowledge(key.group_id, key.member_id, batches, partial(take, tp))
 
-    in_turns(broker, list(acknowledged), acknowledge)
+    run_in_slices(broker, list(acknowledged), acknowledge)
 
 
 def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:
-    """A session is over: what its member has in hand goes to others.
+    """Releases the messages that a member has in flight when its session ends.
 
-    What a member gives back when it closes it has not begun with. One that is suddenly gone may have died of it: such
-    a delivery counts, so that a message that kills whoever gets it goes to the dead letters in the end.
+    `is_undone`: the member closed the session, and the delivery is not counted. A member that disconnects may have
+    failed because of the message: its delivery counts, so that a poison message reaches the dead-letter queue in the
+    end.
     """
     key = session.key
 
-    def give_back(place: Place) -> None:
+    def release_at(tp: TopicIdPartition) -> None:
         try:
-            found = SharePartition.find(broker, key.group_id, place)
+            found = SharePartition.find(broker, key.group_id, tp)
         except PenstockError:
-            return  # another broker has it: the deadlines pass there
-        found.give_back(key.group_id, key.member_id, is_undone=is_undone)
+            return  # another broker leads it: the acquisition locks expire there
+        found.release_member(key.group_id, key.member_id, is_undone=is_undone)
 
-    in_turns(broker, list(session.partitions), give_back)
+    run_in_slices(broker, list(session.partitions), release_at)
 
 
-def code_of(error: PenstockError | None) -> ErrorCode:
-    """How an error is said to a member: where delivery state is being taken over, it looks for the leader again."""
+def member_error_code(error: PenstockError | None) -> ErrorCode:
+    """Maps an error to a code for members: while delivery state is being loaded, they must look up the leader
+    again."""
     if error is None:
         return ErrorCode.NONE
-    if error.code in _LOOK_AGAIN:
+    if error.code in _LEADER_CHANGING:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    return error.code if error.code in _KNOWN else ErrorCode.UNKNOWN_SERVER_ERROR
+    return error.code if error.code in _MEMBER_ERRORS else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def leader_of(broker: Broker, place: Place, error: PenstockError | None) -> tuple[int, int]:
-    """Who leads a partition, and since which epoch, where whoever asked had better ask there."""
-    topic_id, number = place
+def leader_of(broker: Broker, tp: TopicIdPartition, error: PenstockError | None) -> tuple[int, int]:
+    """Returns leader and leader epoch of a partition if the member must ask another broker; else NO_LEADER,
+    NO_EPOCH."""
+    topic_id, number = tp
     topic = broker.image.topics.get(topic_id)
     state = topic.partitions.get(number) if topic is not None else None
-    if code_of(error) != ErrorCode.NOT_LEADER_OR_FOLLOWER or state is None:
+    if member_error_code(error) != ErrorCode.NOT_LEADER_OR_FOLLOWER or state is None:
         return NO_LEADER, NO_EPOCH
     return state.leader, state.leader_epoch
 
 
 def endpoints(broker: Broker, leaders: Iterable[int]) -> list[tuple[int, str, int, str | None]]:
-    """Node, host, port and rack of leaders that were named."""
+    """Returns node, host, port and rack of each leader."""
     known = broker.image.brokers
     found = [known[node] for node in sorted(set(leaders)) if node in known]
     return [(each.node_id, each.host, each.port, each.rack or None) for each in found]

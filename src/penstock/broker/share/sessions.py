@@ -1,7 +1,7 @@
-"""Share sessions (KIP-932): a member of a share group names only what changed, and what it holds goes with it. Pure.
+"""Share sessions (KIP-932): members send only changed partitions; messages are released on disconnect. Pure.
 
-A session belongs to the connection that it was opened on: when that is gone, so is the session, and whatever the
-member had in hand and has not acknowledged is available again.
+A session belongs to the connection that it was opened on: when that closes, the session ends, and messages that the
+member has acquired and not acknowledged become available again.
 """
 
 from collections.abc import Callable, Iterable
@@ -10,15 +10,13 @@ from typing import Final, NamedTuple
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.foundation.ids import TopicIdPartition
 
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 SESSIONS_MAX: Final = 2000
 SESSION_PARTITIONS_MAX: Final = 10_000
 _EPOCH_MAX: Final = 2**31 - 1
-
-Place = tuple[bytes, int]
-"""Topic id and partition."""
 
 
 class ShareSessionNotFound(PenstockError):
@@ -30,7 +28,7 @@ class InvalidShareSessionEpoch(PenstockError):
 
 
 class ShareSessionLimitReached(PenstockError):
-    """The broker remembers as many sessions as it may."""
+    """The broker has as many share sessions as it may have."""
 
     code = ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
@@ -42,25 +40,25 @@ class SessionKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """One member at this broker."""
+    """The session of one share-group member with this broker."""
 
     key: SessionKey
     peer: str
-    on_gone: Callable[["ShareSession"], None]
-    """Called when its connection is gone: nobody will acknowledge what the member holds."""
+    on_disconnect: Callable[["ShareSession"], None]
+    """Called when its connection is closed: the messages that the member has acquired must be released."""
     epoch: int = 1
-    """That the next request has to name."""
-    partitions: dict[Place, None] = field(default_factory=dict)
+    """The epoch that the next request must have."""
+    partitions: dict[TopicIdPartition, None] = field(default_factory=dict)
 
-    def in_turn(self) -> list[Place]:
-        """The partitions to fetch from, another one first each time, so that none is starved."""
-        places = list(self.partitions)
-        first = self.epoch % len(places) if places else 0
-        return places[first:] + places[:first]
+    def rotated_partitions(self) -> list[TopicIdPartition]:
+        """Returns the partitions to fetch from, starting with another one each time, so that none is starved."""
+        tps = list(self.partitions)
+        first = self.epoch % len(tps) if tps else 0
+        return tps[first:] + tps[:first]
 
 
 class ShareSessions:
-    """The sessions of all members that fetch from this broker."""
+    """The share sessions of all members that fetch from this broker."""
 
     def __init__(self) -> None:
         self.limit = SESSIONS_MAX
@@ -71,41 +69,58 @@ class ShareSessions:
         return len(self._sessions)
 
     def open(
-        self, key: SessionKey, peer: str, places: Iterable[Place], on_gone: Callable[[ShareSession], None]
+        self,
+        key: SessionKey,
+        peer: str,
+        tps: Iterable[TopicIdPartition],
+        on_disconnect: Callable[[ShareSession], None],
     ) -> ShareSession:
-        """Begin a session, in the place of the one that the member may have. Raises ShareSessionLimitReached."""
+        """Opens a session; replaces the member's previous one. Raises ShareSessionLimitReached."""
         self.close(key)
         if len(self._sessions) >= self.limit:
-            raise ShareSessionLimitReached(f"this broker has {self.limit} share sessions, which is its limit")
-        session = self._sessions[key] = ShareSession(key, peer, on_gone)
+            raise ShareSessionLimitReached(
+                f"this broker has reached its limit of {self.limit} share sessions (group.share.max.share.sessions)"
+            )
+        session = ShareSession(key, peer, on_disconnect)
+        session.partitions.update(dict.fromkeys(tps))
+        _check_size(len(session.partitions))
+        self._sessions[key] = session
         self._by_peer.setdefault(peer, {})[key] = None
-        self._add(session, places)
         return session
 
-    def go_on(
-        self, key: SessionKey, epoch: int, added: Iterable[Place] = (), forgotten: Iterable[Place] = ()
+    def resume(
+        self,
+        key: SessionKey,
+        epoch: int,
+        added: Iterable[TopicIdPartition] = (),
+        forgotten: Iterable[TopicIdPartition] = (),
     ) -> ShareSession:
-        """The session that a request goes on with. Raises ShareSessionNotFound or InvalidShareSessionEpoch."""
+        """Returns the session that a request continues. Raises ShareSessionNotFound or InvalidShareSessionEpoch."""
         session = self.find(key)
         if epoch != session.epoch:
             raise InvalidShareSessionEpoch(
                 f"the share session of member {key.member_id} is at epoch {session.epoch}, not {epoch}"
             )
+        removed = {tp for tp in forgotten if tp in session.partitions}
+        new = [tp for tp in added if tp not in session.partitions or tp in removed]
+        _check_size(len(session.partitions) - len(removed) + len(new))
         session.epoch = session.epoch % _EPOCH_MAX + 1
-        for place in forgotten:
-            session.partitions.pop(place, None)
-        self._add(session, added)
+        for tp in removed:
+            del session.partitions[tp]
+        session.partitions.update(dict.fromkeys(new))
         return session
 
     def find(self, key: SessionKey) -> ShareSession:
-        """Raises ShareSessionNotFound."""
+        """Returns a member's session. Raises ShareSessionNotFound."""
         session = self._sessions.get(key)
         if session is None:
-            raise ShareSessionNotFound(f"member {key.member_id} of {key.group_id!r} has no share session here")
+            raise ShareSessionNotFound(
+                f"member {key.member_id} of {key.group_id!r} has no share session with this broker"
+            )
         return session
 
     def close(self, key: SessionKey) -> ShareSession | None:
-        """End a session; which it was."""
+        """Ends a session and returns it; None if there was none."""
         session = self._sessions.pop(key, None)
         if session is not None:
             peers = self._by_peer[session.peer]
@@ -115,27 +130,26 @@ class ShareSessions:
         return session
 
     def end(self, session: ShareSession) -> bool:
-        """End this session, and no other that its member may have begun since; whether it was there still."""
+        """Ends this session, but not one that its member has opened since. Returns whether it was still open."""
         is_there = self._sessions.get(session.key) is session
         if is_there:
             self.close(session.key)
         return is_there
 
-    def leave_all(self) -> None:
-        """This broker goes, not the members: what they have stays with them, and they go on where they find it."""
+    def drop_all(self) -> None:
+        """Drops all sessions at shutdown without releasing messages: members keep them and continue with the next
+        leader."""
         self._sessions.clear()
         self._by_peer.clear()
 
     def hang_up(self, peer: str) -> None:
-        """A connection is gone, and all its sessions with it."""
+        """Ends all sessions of a closed connection."""
         for key in list(self._by_peer.get(peer, ())):
             session = self.close(key)
             if session is not None:
-                session.on_gone(session)
+                session.on_disconnect(session)
 
-    @staticmethod
-    def _add(session: ShareSession, places: Iterable[Place]) -> None:
-        for place in places:
-            if place not in session.partitions and len(session.partitions) >= SESSION_PARTITIONS_MAX:
-                raise InvalidRequest(f"a share session has at most {SESSION_PARTITIONS_MAX} partitions")
-            session.partitions[place] = None
+
+def _check_size(partitions: int) -> None:
+    if partitions > SESSION_PARTITIONS_MAX:
+        raise InvalidRequest(f"a share session has at most {SESSION_PARTITIONS_MAX} partitions")

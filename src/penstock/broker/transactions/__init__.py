@@ -1,1 +1,1 @@
-"""Transactions on this broker: partitions that join one, markers that end one, and producer ids."""
+"""Transactions on this broker: partitions that join a transaction, markers that end it, and producer ids."""

@@ -1,7 +1,7 @@
-"""Produce requests that begin a transaction on a partition: the coordinator is asked first (KIP-890).
+"""Adds or verifies partitions with the transaction coordinator before a transaction's first batch (KIP-890).
 
-Without the question, a batch that arrives after its transaction has ended would open another one that nobody ends,
-and that would hold back readers for ever.
+Otherwise a batch that arrives after its transaction has ended would open a new one that is never ended, and would
+block the last stable offset for ever.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,14 +25,14 @@ from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.schema import Buffer
 
 ABORTABLE_FROM: Final = 11
-"""From this version on a producer may be told to abort its transaction."""
+"""From this version on, TRANSACTION_ABORTABLE may be sent to a producer."""
 RETRY_S: Final = 0.01
 TRIES_MAX: Final = 10
 JOINS_FROM: Final = 12
-"""From this version on a partition joins a transaction by being written to."""
+"""From this version on, producing to a partition adds it to the transaction."""
 
 
-_TRY_AGAIN: Final = frozenset(
+_RETRIABLE: Final = frozenset(
     (
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
         ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -42,10 +42,10 @@ _TRY_AGAIN: Final = frozenset(
 
 
 Key = tuple[str, bytes, int]
-"""How a request names a partition: by its topic's name or id, and its number."""
+"""How a request names a partition: topic name, topic id, partition."""
 
 
-class Joining(NamedTuple):
+class FirstBatch(NamedTuple):
     """A batch that would begin a transaction on its partition."""
 
     key: Key
@@ -55,30 +55,31 @@ class Joining(NamedTuple):
     guard: int
 
     @property
-    def has_moved(self) -> bool:
+    def is_guard_changed(self) -> bool:
         """Whether a transaction of this producer has ended here since the coordinator was asked."""
         return self.partition.guard(self.producer.producer_id) != self.guard
 
-    def looked_at_again(self) -> "Joining":
+    def with_current_guard(self) -> "FirstBatch":
         return self._replace(guard=self.partition.guard(self.producer.producer_id))
 
 
 class CannotJoin(PenstockError):
-    """What the coordinator said of one partition."""
+    """The coordinator has refused one partition."""
 
     def __init__(self, code: ErrorCode, version: int) -> None:
-        super().__init__(f"the transaction's coordinator says {code.name}")
-        told = code_for_producer(code, version >= ABORTABLE_FROM)
-        # Produce has no word for these, and clients try again on this one (as Kafka has it).
-        if code in _TRY_AGAIN or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < JOINS_FROM):
-            told = ErrorCode.NOT_ENOUGH_REPLICAS
-        self.code = told  # type: ignore[misc]
+        super().__init__(f"the transaction coordinator refused the partition with {code.name}")
+        sent_code = code_for_producer(code, version >= ABORTABLE_FROM)
+        # Producers do not handle these codes, but retry on this one (as in Kafka).
+        if code in _RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < JOINS_FROM):
+            sent_code = ErrorCode.NOT_ENOUGH_REPLICAS
+        self.code = sent_code  # type: ignore[misc]
 
 
-def find_joining(
+def find_first_batches(
     request: ProduceRequest, broker: Broker, copies: Mapping[Key, Buffer | PenstockError] = MappingProxyType({})
-) -> list[Joining]:
-    """The batches of a request that would begin a transaction on their partitions. `copies`: instead of its own."""
+) -> list[FirstBatch]:
+    """Returns the batches of a request that would begin a transaction on their partitions. `copies`: used in place
+    of the request's batches."""
     found = []
     for topic in request.topic_data:
         table = broker.partitions.by_name.get(topic.name) or broker.partitions.by_id.get(topic.topic_id) or {}
@@ -94,26 +95,27 @@ def find_joining(
             producer = ProducerKey(header.producer_id, header.producer_epoch)
             if header.is_transactional and not partition.log.is_in_transaction(*producer):
                 guard = partition.guard(producer.producer_id)
-                found.append(Joining(key, partition, producer, header.base_sequence, guard))
+                found.append(FirstBatch(key, partition, producer, header.base_sequence, guard))
     return found
 
 
 def join(
     request: ProduceRequest,
     version: int,
-    joining: Sequence[Joining],
+    first_batches: Sequence[FirstBatch],
     broker: Broker,
     then: Callable[[dict[Key, PenstockError]], None],
 ) -> None:
-    """Ask the coordinator, once for each producer; `then` gets those that may not be written to, and why."""
+    """Asks the coordinator, once for each producer; calls `then` with the partitions that must not be written, and
+    why."""
     assert request.transactional_id is not None
     refused: dict[Key, PenstockError] = {}
-    by_producer: dict[ProducerKey, list[Joining]] = {}
-    for each in joining:
+    by_producer: dict[ProducerKey, list[FirstBatch]] = {}
+    for each in first_batches:
         by_producer.setdefault(each.producer, []).append(each)
     waiting = len(by_producer)
 
-    def ask(producer: ProducerKey, asked: list[Joining], tries: int) -> None:
+    def ask(producer: ProducerKey, asked: list[FirstBatch], tries: int) -> None:
         command = JoinTransaction(
             transactional_id=request.transactional_id or "",
             producer=producer,
@@ -124,23 +126,23 @@ def join(
 
     def on_answer(
         producer: ProducerKey,
-        asked: list[Joining],
+        asked: list[FirstBatch],
         tries: int,
         value: dict[TopicPartition, ErrorCode] | PenstockError,
     ) -> None:
         nonlocal waiting
-        moved: list[Joining] = []
+        stale: list[FirstBatch] = []
         for each in asked:
             code = value.code if isinstance(value, PenstockError) else value[each.partition.name]
             try:
-                if not code and tries > 1 and each.has_moved:
-                    moved.append(each.looked_at_again())
+                if not code and tries > 1 and each.is_guard_changed:
+                    stale.append(each.with_current_guard())
                 else:
                     _check(each, code, version)
             except PenstockError as error:
                 refused[each.key] = error
-        if moved:  # the marker may be that of the transaction before, and what was asked is of use then
-            ask(producer, moved, tries - 1)
+        if stale:  # the marker may be the previous transaction's: ask again
+            ask(producer, stale, tries - 1)
             return
         waiting -= 1
         if not waiting:
@@ -150,20 +152,22 @@ def join(
         ask(producer, asked, TRIES_MAX)
 
 
-def _check(joining: Joining, code: ErrorCode, version: int) -> None:
-    """Whether a batch may begin what the coordinator says this of. Raises why not."""
-    partition, producer_id = joining.partition, joining.producer.producer_id
+def _check(batch: FirstBatch, code: ErrorCode, version: int) -> None:
+    """Raises why a batch may not begin a transaction, given the coordinator's error code."""
+    partition, producer_id = batch.partition, batch.producer.producer_id
     if code:
         raise CannotJoin(code, version)
-    if joining.has_moved:
-        raise InvalidTxnState(f"{partition.name}: the transaction ended before the batch came to it")
-    if version >= JOINS_FROM and joining.sequence != 0 and not partition.knows(producer_id):
-        # Every transaction has an epoch of its own: what comes first has number 0, or something is missing.
-        raise OutOfOrderSequence(f"producer {producer_id} began with sequence {joining.sequence}, expected 0")
+    if batch.is_guard_changed:
+        raise InvalidTxnState(f"{partition.name}: the transaction ended before this batch was appended")
+    if version >= JOINS_FROM and batch.sequence != 0 and not partition.knows(producer_id):
+        # Every transaction has its own epoch: its first sequence number is 0, or a batch is missing.
+        raise OutOfOrderSequence(
+            f"producer {producer_id} began its transaction with sequence {batch.sequence}; expected 0"
+        )
 
 
 def ask_to_join(command: JoinTransaction, broker: Broker, answer: Answer, tries: int = TRIES_MAX) -> None:
-    """Ask the coordinator. Where the transaction before is just being ended, that is waited for, a little."""
+    """Asks the coordinator. While the previous transaction is still being ended, retries for a short time."""
 
     def on_answer(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
         is_early = isinstance(value, dict) and ErrorCode.CONCURRENT_TRANSACTIONS in value.values()
@@ -180,9 +184,11 @@ def ask_to_join(command: JoinTransaction, broker: Broker, answer: Answer, tries:
 
 
 def _codes_in(response: Any, command: JoinTransaction) -> dict[TopicPartition, ErrorCode] | PenstockError:
-    """What another broker has answered; whoever cannot be reached is no coordinator now."""
+    """Returns the codes in another broker's response; CoordinatorNotAvailable if the broker cannot be reached."""
     if isinstance(response, PenstockError):
-        return CoordinatorNotAvailable(f"the coordinator of {command.transactional_id!r} was not reached: {response}")
+        return CoordinatorNotAvailable(
+            f"the coordinator of {command.transactional_id!r} cannot be reached: {response}"
+        )
     codes = codes_in(response)
     lost = ErrorCode(response.error_code) if response.error_code else ErrorCode.COORDINATOR_NOT_AVAILABLE
-    return {place: codes.get(place, lost) for place in command.partitions}
+    return {tp: codes.get(tp, lost) for tp in command.partitions}

@@ -1,4 +1,4 @@
-"""Writing the ends of transactions to every partition that they wrote to, until all have them."""
+"""Writes transaction markers to all partitions of an ended transaction, with retries until every leader has them."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -27,11 +27,12 @@ RETRY_S: Final = 0.5
 _ENDED: Final = frozenset(
     (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 )
-"""After these there is nothing left to do: it is written, or someone newer has ended it already."""
+"""After these the partition is finished: the marker is written, or a newer epoch has ended the transaction
+already."""
 
 
-class Markers:
-    """Performs what the transaction coordinators ask for."""
+class MarkerWriter:
+    """Performs the WriteMarkers effects of transaction coordinators."""
 
     def __init__(
         self,
@@ -52,62 +53,65 @@ class Markers:
         self.transactions: StateRuntimes | None = None
 
     def write(self, effect: WriteMarkers) -> None:
-        _Writing(effect, self).go_on()
+        _MarkerWrite(effect, self).write_missing()
 
-    def is_wanted(self, effect: WriteMarkers) -> bool:
-        """Whether the coordinator that wants it is here still: if not, the next one begins again."""
+    def is_coordinator_here(self, effect: WriteMarkers) -> bool:
+        """Whether the coordinator that requested it is still on this broker: otherwise the next coordinator starts
+        again."""
         assert self.transactions is not None
         return self.transactions.is_here(effect.transactional_id)
 
-    def done(self, effect: WriteMarkers) -> None:
+    def report_written(self, effect: WriteMarkers) -> None:
         assert self.transactions is not None
         self.transactions.submit(effect.transactional_id, effect.written(), _ignore)
 
 
-class _Writing:
-    """One transaction's markers."""
+class _MarkerWrite:
+    """The markers of one transaction."""
 
-    def __init__(self, effect: WriteMarkers, owner: Markers) -> None:
+    def __init__(self, effect: WriteMarkers, owner: MarkerWriter) -> None:
         self._effect = effect
         self._owner = owner
         self._missing = set(effect.partitions)
-        """Those that do not have it yet, and nobody is at it."""
-        self._under_way = 0
-        self._is_resting = False
+        """Partitions without the marker for which no write is in progress."""
+        self._in_progress = 0
+        self._is_retry_scheduled = False
         self._is_done = False
+        self._reported: dict[TopicPartition, int] = {}
+        """The last error logged for each partition: retries that fail in the same way are not logged again."""
 
-    def go_on(self) -> None:
-        """Write what is missing, here and elsewhere. What cannot be written now is tried again later."""
-        if not self._owner.is_wanted(self._effect):
+    def write_missing(self) -> None:
+        """Writes the missing markers, here and on other brokers. Failed ones are retried later."""
+        if not self._owner.is_coordinator_here(self._effect):
             return
-        self._is_resting = True  # what is done on the spot leaves the rest to us
+        self._is_retry_scheduled = True  # results that arrive at once must not schedule a retry
         image, elsewhere = self._owner.image(), dict[int, list[TopicPartition]]()
-        for place in sorted(self._missing):
-            partition = self._owner.partitions.find(*place)
-            topic = image.by_name.get(place.topic)
+        for tp in sorted(self._missing):
+            partition = self._owner.partitions.find(*tp)
+            topic = image.by_name.get(tp.topic)
             if partition is not None:
-                self._write(place, partition)
-            elif topic is None or place.partition not in topic.partitions:
-                self._missing.discard(place)  # the topic was deleted: nobody will read what is not there
-            elif (leader := topic.partitions[place.partition].leader) in image.brokers:
-                elsewhere.setdefault(leader, []).append(place)
-        for node, places in elsewhere.items():
+                self._write(tp, partition)
+            elif topic is None or tp.partition not in topic.partitions:
+                self._missing.discard(tp)  # the topic was deleted: no marker is needed
+            elif (leader := topic.partitions[tp.partition].leader) in image.brokers:
+                elsewhere.setdefault(leader, []).append(tp)
+        for node, tps in elsewhere.items():
             if node != self._owner.node_id:
-                self._send(node, places)
-        self._is_resting = False
-        self._settle()
+                self._send(node, tps)
+        self._is_retry_scheduled = False
+        self._finish_or_retry()
 
-    def _settle(self) -> None:
-        if self._missing and not self._is_resting:
-            self._is_resting = True
-            self._owner.timer(RETRY_S, self.go_on)
-        if not self._missing and not self._under_way and not self._is_done:
+    def _finish_or_retry(self) -> None:
+        if self._missing and not self._is_retry_scheduled:
+            self._is_retry_scheduled = True
+            self._owner.timer(RETRY_S, self.write_missing)
+        if not self._missing and not self._in_progress and not self._is_done:
             self._is_done = True
-            self._owner.done(self._effect)
+            self._owner.report_written(self._effect)
 
-    # -- here
+    # -- partitions led here
 
-    def _write(self, place: TopicPartition, partition: Partition) -> None:
+    def _write(self, tp: TopicPartition, partition: Partition) -> None:
         effect = self._effect
         try:
             written = partition.write_marker(
@@ -118,29 +122,30 @@ class _Writing:
                 effect.transaction_version,
             )
         except PenstockError as error:
-            self._take(place, error.code)
+            self._on_result(tp, error.code)
             return
-        self._missing.discard(place)
-        self._under_way += 1
+        self._missing.discard(tp)
+        self._in_progress += 1
         end = written.last_offset + 1
-        partition.when_committed(end, lambda: self._on_committed(place, partition.has_committed(end)))
+        partition.when_committed(end, lambda: self._on_committed(tp, partition.has_committed(end)))
 
-    def _on_committed(self, place: TopicPartition, is_committed: bool) -> None:
-        self._under_way -= 1
-        if not is_committed:  # the partition is not led from here any more, or has no disk
-            self._missing.add(place)
-        self._settle()
+    def _on_committed(self, tp: TopicPartition, is_committed: bool) -> None:
+        self._in_progress -= 1
+        if not is_committed:  # no longer the leader, or the log is offline
+            self._missing.add(tp)
+        self._finish_or_retry()
 
-    def _take(self, place: TopicPartition, code: ErrorCode | int) -> None:
-        """What became of one partition's marker."""
-        if code:
-            logger.warning("marker_not_written partition=%s code=%s", place, ErrorCode(code).name)
+    def _on_result(self, tp: TopicPartition, code: ErrorCode | int) -> None:
+        """Handles the result for one partition."""
+        if code and self._reported.get(tp) != code:
+            self._reported[tp] = code
+            logger.warning("marker_not_written partition=%s code=%s hint='is retried'", tp, ErrorCode(code).name)
         if code in _ENDED:
-            self._missing.discard(place)
+            self._missing.discard(tp)
 
-    # -- elsewhere
+    # -- partitions led by other brokers
 
-    def _send(self, node: int, places: Sequence[TopicPartition]) -> None:
+    def _send(self, node: int, tps: Sequence[TopicPartition]) -> None:
         effect = self._effect
         request = WriteTxnMarkersRequest(
             markers=[
@@ -148,33 +153,33 @@ class _Writing:
                     producer_id=effect.producer.producer_id,
                     producer_epoch=effect.producer.epoch,
                     transaction_result=effect.committed,
-                    topics=_by_topic(places),
+                    topics=_by_topic(tps),
                     coordinator_epoch=effect.coordinator_epoch,
                     transaction_version=effect.transaction_version,
                 )
             ]
         )
-        self._missing.difference_update(places)
-        self._under_way += 1
-        self._owner.ask(node, request, lambda answer: self._on_answer(places, answer))
+        self._missing.difference_update(tps)
+        self._in_progress += 1
+        self._owner.ask(node, request, lambda answer: self._on_answer(tps, answer))
 
-    def _on_answer(self, places: Sequence[TopicPartition], answer: Any) -> None:
-        self._under_way -= 1
-        self._missing.update(places)
+    def _on_answer(self, tps: Sequence[TopicPartition], answer: Any) -> None:
+        self._in_progress -= 1
+        self._missing.update(tps)
         if isinstance(answer, WriteTxnMarkersResponse):
             for marker in answer.markers:
                 for topic in marker.topics:
                     for one in topic.partitions:
-                        self._take(TopicPartition(topic.name, one.partition_index), one.error_code)
-        self._settle()
+                        self._on_result(TopicPartition(topic.name, one.partition_index), one.error_code)
+        self._finish_or_retry()
 
 
-def _by_topic(places: Iterable[TopicPartition]) -> list[WritableTxnMarkerTopic]:
+def _by_topic(tps: Iterable[TopicPartition]) -> list[WritableTxnMarkerTopic]:
     found: dict[str, list[int]] = {}
-    for place in places:
-        found.setdefault(place.topic, []).append(place.partition)
+    for tp in tps:
+        found.setdefault(tp.topic, []).append(tp.partition)
     return [WritableTxnMarkerTopic(name=name, partition_indexes=numbers) for name, numbers in found.items()]
 
 
 def _ignore(value: object) -> None:
-    """A coordinator that has moved on asks again by itself."""
+    """A coordinator on another broker requests the markers again."""

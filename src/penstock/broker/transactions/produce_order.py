@@ -1,50 +1,50 @@
-"""Turns: what was sent first is written first, where the first has to wait for an answer."""
+"""Keeps produce requests of one transactional id in order while the first waits for the coordinator."""
 
 from collections import deque
 from collections.abc import Callable
 
 
-class _Line:
-    """Those who want the same turn."""
+class _Queue:
+    """The requests of one transactional id."""
 
-    __slots__ = ("is_free", "is_moving", "waiting")
+    __slots__ = ("is_free", "is_running", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[Callable[[], None]] = deque()
         self.is_free = True
-        self.is_moving = False
+        self.is_running = False
 
 
-class Turns:
-    """One at a time for each transactional id, in the order in which they came."""
+class ProduceOrder:
+    """Runs the produce requests of each transactional id one at a time, in the order of arrival."""
 
     def __init__(self) -> None:
-        self._lines: dict[str, _Line] = {}
+        self._queues: dict[str, _Queue] = {}
 
-    def is_taken(self, transactional_id: str) -> bool:
-        return transactional_id in self._lines
+    def is_busy(self, transactional_id: str) -> bool:
+        return transactional_id in self._queues
 
-    def take(self, transactional_id: str, start: Callable[[], None]) -> None:
-        """Call `start` when nobody is before it; whoever was started calls `give` once."""
-        line = self._lines.setdefault(transactional_id, _Line())
-        line.waiting.append(start)
-        self._move(transactional_id, line)
+    def enqueue(self, transactional_id: str, start: Callable[[], None]) -> None:
+        """Calls `start` when all earlier requests are finished; the started request must call `finish` once."""
+        queue = self._queues.setdefault(transactional_id, _Queue())
+        queue.waiting.append(start)
+        self._run_waiting(transactional_id, queue)
 
-    def give(self, transactional_id: str) -> None:
-        line = self._lines[transactional_id]
-        line.is_free = True
-        self._move(transactional_id, line)
+    def finish(self, transactional_id: str) -> None:
+        queue = self._queues[transactional_id]
+        queue.is_free = True
+        self._run_waiting(transactional_id, queue)
 
-    def _move(self, transactional_id: str, line: _Line) -> None:
-        """A loop and no recursion: many may be done as soon as they are started."""
-        if line.is_moving:
+    def _run_waiting(self, transactional_id: str, queue: _Queue) -> None:
+        """Starts waiting requests. A loop, not recursion: many may finish as soon as they are started."""
+        if queue.is_running:
             return
-        line.is_moving = True
+        queue.is_running = True
         try:
-            while line.is_free and line.waiting:
-                line.is_free = False
-                line.waiting.popleft()()
+            while queue.is_free and queue.waiting:
+                queue.is_free = False
+                queue.waiting.popleft()()
         finally:
-            line.is_moving = False
-        if line.is_free:
-            del self._lines[transactional_id]
+            queue.is_running = False
+        if queue.is_free:
+            del self._queues[transactional_id]

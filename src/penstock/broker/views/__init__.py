@@ -1,1 +1,1 @@
-"""Views put to work: topics read through filters."""
+"""Filtered views on the broker: created like topics, scanned by Fetch, dropped when idle."""

@@ -1,4 +1,4 @@
-"""Views as administrators see them: made by CreateTopics, shown by DescribeConfigs, dropped by DeleteTopics.
+"""Administration of views: created by CreateTopics, shown by DescribeConfigs, dropped by DeleteTopics.
 
 Any client that can create topics can create views: `view.of` and `view.where` are settings of the new topic.
 """
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from penstock.broker.configs import Source, Value
 from penstock.cluster import administration
-from penstock.cluster.views import View, plan_view
+from penstock.cluster.view_changes import plan_view
+from penstock.cluster.views import View
 from penstock.foundation.errors import InvalidConfig, InvalidPartitions, InvalidReplicaAssignment, InvalidTopic
 from penstock.foundation.settings import Kind, Setting, Table
 from penstock.foundation.view_names import AD_HOC, VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
@@ -31,40 +32,40 @@ VIEW_SETTINGS: Final = Table(
             default="0",
             minimum=0,
             maximum=365 * DAY_MS,
-            doc="The view is dropped when nobody has read it for so long; 0: never.",
+            doc="The view is dropped when it has not been read for this long; 0: never.",
         ),
     ]
 )
 
 
 def is_view(topic: CreatableTopic) -> bool:
-    """Whether somebody asks for a view."""
+    """Whether a CreateTopics request asks for a view."""
     return any(entry.name in VIEW_SETTINGS.by_name for entry in topic.configs)
 
 
 def check_no_ad_hoc(name: str) -> None:
-    """Raises InvalidTopic for a topic whose name is one of a view that goes when nobody reads it."""
+    """Raises InvalidTopic for a topic name that is reserved for temporary views."""
     if AD_HOC.fullmatch(name):
-        raise InvalidTopic(f"topic name {name!r} is not allowed: names that end so are of views made for one reader")
+        raise InvalidTopic(f"topic name {name!r} is not allowed: its suffix is reserved for temporary views")
 
 
 async def create_view(topic: CreatableTopic, validate_only: bool, broker: "Broker") -> CreatableTopicResult:
-    """Make a view. Its partitions are those of its topic, whatever number is asked for as long as it is not another.
+    """Creates a view. It has the partitions of its topic; a different number is refused.
 
     Raises BadExpression, and what Kafka would answer.
     """
-    view = _wanted(topic, broker)
+    view = _parse_view(topic, broker)
     await broker.views.check(view.where)
     plan_view(broker.image, view)
     source = broker.image.by_name[view.of]
     if topic.num_partitions not in (NONE, 1, len(source.partitions)):
         raise InvalidPartitions(
-            f"a view has the partitions of its topic: {view.of!r} has {len(source.partitions)}, asked for"
+            f"a view has the partitions of its topic: {view.of!r} has {len(source.partitions)}, not"
             f" {topic.num_partitions}; leave the number out"
         )
     if topic.assignments:
         raise InvalidReplicaAssignment(
-            f"a view has the replicas of its topic {view.of!r}, and cannot be given others"
+            f"a view has the replicas of its topic {view.of!r}; do not assign replicas to it"
         )
     if not validate_only:
         await administration.create_view(broker.metadata, view)
@@ -84,13 +85,13 @@ async def create_view(topic: CreatableTopic, validate_only: bool, broker: "Broke
     )
 
 
-def _wanted(topic: CreatableTopic, broker: "Broker") -> View:
+def _parse_view(topic: CreatableTopic, broker: "Broker") -> View:
     configs = {}
     for entry in topic.configs:
         if entry.name not in VIEW_SETTINGS.by_name:
             raise InvalidConfig(
-                f"{entry.name} is no setting of a view, which has {', '.join(VIEW_SETTINGS.by_name)};"
-                " set it on the topic that the view is of"
+                f"{entry.name} is not a setting of a view (expected {', '.join(VIEW_SETTINGS.by_name)});"
+                " set it on the view's topic"
             )
         if entry.value is None:
             raise InvalidConfig(f"{entry.name} has no value; leave it out to get the default")
@@ -113,7 +114,7 @@ def _wanted(topic: CreatableTopic, broker: "Broker") -> View:
 
 
 def view_values(view: View, broker: "Broker") -> list[tuple[Setting, list[Value]]]:
-    """A view's settings, and those of its topic, which hold for both."""
+    """Returns a view's settings, and those of its topic, which apply to both."""
     own = view.configs()
     source = broker.image.topics[view.topic_id]
     shown: list[tuple[Setting, list[Value]]] = [

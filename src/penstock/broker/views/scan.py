@@ -1,10 +1,10 @@
-"""One partition read through a view's filter, for one Fetch: a little at a time, and nothing twice."""
+"""Scans one partition through a view's filter for one Fetch, piece by piece, each record once."""
 
 import asyncio
 from concurrent.futures import Executor
 from typing import Final
 
-from penstock.broker.views.decompression import Arenas, Found, Opened
+from penstock.broker.views.decompression import Arenas, Body, FoundBatch
 from penstock.broker.views.service import ViewCounts
 from penstock.foundation.errors import CorruptMessage, PenstockError
 from penstock.foundation.time_slices import TimeSlices
@@ -16,15 +16,14 @@ from penstock.replication.partition import Partition
 from penstock.views.predicate import Predicate
 
 CHUNK_BYTES: Final = 2 << 20
-"""What is read from the log at a time."""
+"""Bytes read from the log at a time."""
 WARM_ATTEMPTS: Final = 3
 
 
 class Scan:
-    """Where a Fetch is in one partition of a view, and what it has found so far.
+    """The position of a Fetch in one partition of a view, and its matches so far.
 
-    Compressed batches are opened on threads, for as long as that takes nobody waits; what they hold is looked at on
-    the loop, in turns.
+    Compressed batches are decompressed on threads; their records are matched on the event loop in time slices.
     """
 
     def __init__(
@@ -40,10 +39,10 @@ class Scan:
         counts: ViewCounts,
     ) -> None:
         self.topic_id = topic_id
-        """Of the topic that the view is of."""
+        """Of the topic that the view filters."""
         self.scanned_bytes = 0
         self.is_at_end = False
-        """Whether there was nothing more to look at."""
+        """Whether the last read reached the end of the log."""
         self._predicate = predicate
         self._selection = Selection(from_offset)
         self._from_offset = from_offset
@@ -59,40 +58,40 @@ class Scan:
 
     @property
     def records(self) -> bytes:
-        """What to send: the matches, and a marker for what was passed over behind the last."""
+        """The records to send: the matches, and a marker for the offsets skipped after the last match."""
         return self._selection.answer().records
 
-    async def go_on(self, partition: Partition, limit_bytes: int) -> None:
-        """Look at the next piece of the log; stop early when `limit_bytes` have been found.
+    async def scan_next(self, partition: Partition, limit_bytes: int) -> None:
+        """Scans the next piece of the log; stops early when `limit_bytes` have matched.
 
-        Raises what reading does, and CorruptMessage for a batch that is damaged, as long as nothing was found.
+        Raises read errors, and CorruptMessage for a damaged batch if nothing was found before it.
         """
         data = await self._read(partition)
         self.is_at_end = not data
         if not data:
             return
         number = partition.name.partition
-        found = [Found(at, header, self._must_open(header, number)) for at, header in batches(data)]
+        found = [FoundBatch(at, header, self._must_open(header, number)) for at, header in batches(data)]
         if self._is_stable and found:
             end = found[-1].header.next_offset
             self._selection.expect_aborted(partition.log.aborted_between(self._selection.next_offset, end))
         body_max = partition.log.settings.decompressed_bytes_max
         done = 0
         while done < len(found) and self.kept_bytes < limit_bytes:
-            # Never the other way round: who waits for an arena must not hold up those who have one.
-            async with self._arenas.opened(data, found[done:], body_max) as opened, self._slices:
-                for body in opened.bodies():
+            # Arena first, then the time slice: a task that waits for an arena must not block those that have one.
+            async with self._arenas.decompressed(data, found[done:], body_max) as decompressed, self._slices:
+                for body in decompressed.bodies():
                     if self.kept_bytes >= limit_bytes:
                         break
                     each = found[done]
                     done += 1
-                    await self._look_at(each.of(data), each, body, number)
+                    await self._match(each.of(data), each, body, number)
 
     def _must_open(self, header: BatchHeader, number: int) -> bool:
         return not header.is_control and self._predicate.may_match(number, header.max_timestamp)
 
     async def _read(self, partition: Partition) -> memoryview:
-        """Batches from where this scan is. A copy: what lies in the page cache may be cut off while others run."""
+        """Returns a copy of the batches at the current position: the log may be truncated while other tasks run."""
         loop = asyncio.get_running_loop()
         for _ in range(WARM_ATTEMPTS):
             try:
@@ -105,11 +104,11 @@ class Scan:
         offset, stable, visibility = self._selection.next_offset, self._is_stable, partition.visibility
         if visibility is None:
             return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=stable, blocking=blocking)))
-        # What consumers of the topic do not see yet is not to be seen through a view either.
+        # A view must not show records that are hidden from consumers of the topic.
         seen = visibility.read(offset, CHUNK_BYTES, blocking=blocking, force=True, stable=stable)
         return memoryview(bytes(seen.records))
 
-    async def _look_at(self, batch: memoryview, found: Found, body: Opened, number: int) -> None:
+    async def _match(self, batch: memoryview, found: FoundBatch, body: Body, number: int) -> None:
         header = found.header
         self.scanned_bytes += header.size_bytes
         self._counts.scanned_bytes += header.size_bytes
@@ -139,10 +138,10 @@ class Scan:
         if self._slices.is_over:
             await self._slices.next()
 
-    def _columns(self, batch: memoryview, header: BatchHeader, body: Opened) -> Columns | None:
-        """None if the batch is as it was sent and holds nonsense: nobody has looked inside until now.
+    def _columns(self, batch: memoryview, header: BatchHeader, body: Body) -> Columns | None:
+        """Returns the columns; None if the producer sent an undecodable batch, which is not checked before.
 
-        One that was damaged since is the reader's to hear of: what is sealed anew would look sound.
+        Raises CorruptMessage if the batch was damaged later: re-encoding it would make it look valid.
         """
         check_batch(batch, 0, header)
         if isinstance(body, PenstockError):
@@ -155,7 +154,7 @@ class Scan:
             return None
 
     def _first_row(self, columns: Columns) -> int:
-        """The first record that the reader has asked for: it may begin in the middle of a batch."""
+        """Returns the first row that the reader requested, which may be in the middle of a batch."""
         if not columns.count or columns.offsets[0] >= self._from_offset:
             return 0
         return sum(offset < self._from_offset for offset in columns.offsets)

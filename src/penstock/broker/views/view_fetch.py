@@ -1,8 +1,8 @@
-"""A Fetch that reads views, and maybe topics beside them: scanned in turns, answered in time.
+"""Answers a Fetch that reads views, and maybe topics beside them, within its time and scan limits.
 
-It is bounded work. When little matches, it ends with the time that the reader would wait, or with so much looked at,
-and the answer moves the reader past all of that; the next Fetch goes on from there. While it waits for more to be
-written, it keeps what it has found, and looks at nothing twice.
+When little matches, it ends with the Fetch's wait time or after a maximum of scanned bytes, and the response moves
+the reader past the scanned records; the next Fetch continues from there. While it waits for new records, it keeps its
+matches and scans nothing twice.
 """
 
 import asyncio
@@ -20,27 +20,27 @@ from penstock.wire.messages.fetch import FetchPartition, FetchResponse
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
-    from penstock.broker.handlers.fetch import Attempt
+    from penstock.broker.handlers.fetch import FetchAttempt
 
 logger = logging.getLogger(__name__)
 
 SCAN_BYTES_MAX: Final = 256 << 20
-"""Of the topic's log, for one Fetch."""
+"""Bytes of the topic's log scanned for one Fetch."""
 GATHER_S: Final = 0.05
-"""When there is enough to answer, it is looked for more of it for so long."""
+"""How long to look for more matches when there is enough to answer."""
 SCAN_S_MIN: Final = 0.02
-"""What a Fetch that does not wait at all may take."""
+"""Time allowed for a Fetch that does not wait."""
 
 
 def has_views(plan: FetchPlan, broker: "Broker") -> bool:
     return any(broker.view(name, topic_id) is not None for (name, topic_id, _), _ in plan.wanted)
 
 
-def answer_views(attempt: "Attempt", call: Call) -> None:
-    """Answer a call that reads views, when there is something or its time is up."""
+def answer_views(attempt: "FetchAttempt", call: Call) -> None:
+    """Answers a Fetch that reads views, when it has enough records or its time is up."""
     task = asyncio.get_running_loop().create_task(_ViewFetch(attempt).run())
     attempt.broker.views.tasks.add(task)
-    call.on_gone = lambda: _cancel(task)
+    call.on_disconnect = lambda: _cancel(task)
 
     def done(finished: asyncio.Task[FetchResponse]) -> None:
         attempt.broker.views.tasks.discard(finished)
@@ -62,7 +62,7 @@ def _cancel(task: asyncio.Task[FetchResponse]) -> None:
 class _ViewFetch:
     """One request."""
 
-    def __init__(self, attempt: "Attempt") -> None:
+    def __init__(self, attempt: "FetchAttempt") -> None:
         self._attempt = attempt
         self._broker = attempt.broker
         self._views: list[View] = []
@@ -70,7 +70,7 @@ class _ViewFetch:
         self._kept_bytes = 0
         self._scanned_bytes = 0
         self._failed: set[Key] = set()
-        """Partitions that cannot be scanned: reading them says why."""
+        """Partitions that cannot be scanned; reading them returns the error."""
 
     async def run(self) -> FetchResponse:
         attempt, now_s = self._attempt, self._broker.clock.monotonic_s
@@ -78,7 +78,7 @@ class _ViewFetch:
         started_s = now_s()
         until_s = started_s + max(attempt.request.max_wait_ms / 1000, SCAN_S_MIN)
         await self._read_all()
-        if attempt.failed:  # what is asked for is not to be had here
+        if attempt.failed:  # this broker cannot serve a requested partition
             return attempt.response()
         while True:
             grown = asyncio.Event()
@@ -98,7 +98,7 @@ class _ViewFetch:
                     self._broker.views.note_read(view)
 
     async def _begin(self) -> None:
-        """Find the views, and have their expressions compiled if they are not."""
+        """Finds the views and compiles their expressions."""
         service = self._broker.views
         for key, wanted in self._attempt.plan.wanted:
             found = self._broker.view(key[0], key[1])
@@ -121,48 +121,50 @@ class _ViewFetch:
 
     @property
     def _is_over(self) -> bool:
-        """Whether there is nothing to wait for: there is more to be looked at, but not within this request."""
+        """Whether waiting is pointless: there is more to scan, but not within this request."""
         return bool(self._failed) or not all(scan.is_at_end for scan in self._scans.values())
 
-    def _room(self, scan: Scan, wanted: FetchPartition) -> int:
-        """How many bytes more may be found in a partition. The first that are come whole, however many."""
-        room: int = min(wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - self._kept_bytes)
-        return room if self._kept_bytes else max(room, 1)
+    def _bytes_left(self, scan: Scan, wanted: FetchPartition) -> int:
+        """Returns how many more bytes may match in a partition. The first match is returned at any size."""
+        bytes_left: int = min(
+            wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - self._kept_bytes
+        )
+        return bytes_left if self._kept_bytes else max(bytes_left, 1)
 
     async def _scan(self, gather_until_s: float, until_s: float) -> None:
-        """Scan all partitions in turn, once at least, until there is enough, no more, or no time."""
+        """Scans all partitions in turn, at least once, until there is enough, no more, or no time."""
         attempt, now_s = self._attempt, self._broker.clock.monotonic_s
-        going = [(key, wanted) for key, wanted in attempt.plan.wanted if key in self._scans]
-        while going:
-            further = []
-            for key, wanted in going:
+        active = [(key, wanted) for key, wanted in attempt.plan.wanted if key in self._scans]
+        while active:
+            unfinished = []
+            for key, wanted in active:
                 scan = self._scans[key]
-                room = self._room(scan, wanted)
-                if key in self._failed or room <= 0:
+                bytes_left = self._bytes_left(scan, wanted)
+                if key in self._failed or bytes_left <= 0:
                     continue
                 kept_bytes, scanned_bytes = scan.kept_bytes, scan.scanned_bytes
                 try:
-                    await scan.go_on(attempt.find(key), kept_bytes + room)
+                    await scan.scan_next(attempt.find(key), kept_bytes + bytes_left)
                 except PenstockError as error:
                     self._fail(key, error)
                 self._kept_bytes += scan.kept_bytes - kept_bytes
                 self._scanned_bytes += scan.scanned_bytes - scanned_bytes
                 if not scan.is_at_end and key not in self._failed:
-                    further.append((key, wanted))
-            going = further
+                    unfinished.append((key, wanted))
+            active = unfinished
             is_enough = self._kept_bytes >= max(1, attempt.request.min_bytes)
             is_late = now_s() >= (gather_until_s if is_enough else until_s)
             if is_late or self._scanned_bytes >= SCAN_BYTES_MAX:
                 return
 
     def _fail(self, key: Key, error: PenstockError) -> None:
-        """What was found before is sent, and the reader comes again for the rest; else it is told."""
+        """Responds with the matches found before the error; with the error only if there are none."""
         self._failed.add(key)
         if not self._scans[key].records:
             self._attempt.failures[key] = error
 
     async def _read(self) -> None:
-        """Put the answer together, with what topics beside the views have."""
+        """Builds the response, including records of topics that are not views."""
         attempt, loop = self._attempt, asyncio.get_running_loop()
         await self._read_all()
         for _ in range(3):
@@ -181,13 +183,13 @@ class _ViewFetch:
             self._attempt.read(blocking)
 
     def _watch(self, grown: asyncio.Event) -> Callable[[], None]:
-        """Hear of growth from now on: also of what comes while the scan is under way."""
+        """Sets `grown` on growth from now on, including during the scan; returns a function that stops it."""
         tickets = []
         for key, _ in self._attempt.plan.wanted:
             try:
                 partition = self._attempt.find(key)
             except PenstockError:
-                continue  # reading says why
+                continue  # reading returns the error
             tickets.append((partition.unwatch, partition.watch(grown.set)))
 
         def stop() -> None:

@@ -1,4 +1,4 @@
-"""`penstock cluster`: the command group, and `status`, `brokers` and others that only read."""
+"""`penstock cluster status|brokers`: health, partitions and load of a cluster."""
 
 from collections.abc import Iterable, Mapping
 from random import Random
@@ -13,7 +13,7 @@ from penstock.cli.cluster.repair import repair_internal_topics
 from penstock.cli.cluster.survey import Survey, survey_now
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_bytes, json_option, plural, run
 from penstock.client.cluster import KafkaClient
-from penstock.cluster.image import NO_LEADER, Placed
+from penstock.cluster.image import NO_LEADER, PartitionEntry
 from penstock.cluster.survey import Health
 from penstock.foundation.ids import TopicPartition
 
@@ -22,7 +22,7 @@ Sizes = Mapping[int, Mapping[TopicPartition, int]]
 
 @click.group()
 def cluster() -> None:
-    """Look after a cluster: its brokers, and the replicas on them.
+    """Manage a cluster: its brokers, and the replicas on them.
 
     \b
     Examples:
@@ -43,16 +43,16 @@ for command in (reassign, drain, rebalance, migrate_store, repair_internal_topic
 @json_option
 @click.pass_context
 def status(ctx: click.Context, check: bool, bootstrap: str, as_json: bool) -> None:
-    """Show how the cluster is: brokers, partitions that need care, replicas that are on their way.
+    """Show the health of brokers and partitions. Also reassignments in progress.
 
-    Healthy is a cluster whose partitions all have a leader and their replicas in sync, and whose brokers are there
-    and answer. Each broker is asked, and has 5 s: one that has just died is registered still, perhaps as controller.
-    Moves that are under way, and leaders that are not the preferred ones, are shown and do no harm.
+    A cluster is healthy if all partitions have a leader and all replicas in sync, and all brokers answer. Each broker
+    is contacted and has 5 s to answer: one that has just died is still registered, perhaps even as the controller.
+    Reassignments in progress and leaders that are not preferred are shown, but do not make a cluster unhealthy.
 
     \b
     Examples:
       penstock cluster status
-      penstock cluster status --check && echo "all is well"
+      penstock cluster status --check && echo healthy
       penstock cluster status --json | jq .partitions.offline
     """
 
@@ -60,7 +60,7 @@ def status(ctx: click.Context, check: bool, bootstrap: str, as_json: bool) -> No
         async with KafkaClient(bootstrap, rng=Random()) as client:
             found = await survey_now(client)
             health = await found.examine()
-            names = [found.name(place) for place, _ in health.moving]
+            names = [found.name(tp) for tp, _ in health.moving]
             return found, health, await found.admin.sizes(_reachable(found), names) if names else {}
 
     found, health, sizes = run(work())
@@ -82,16 +82,16 @@ def _is_healthy(found: Survey, health: Health) -> bool:
 
 def _echo_status(found: Survey, health: Health, sizes: Sizes) -> None:
     image = found.image
-    states = [state for _, state in image.placed()]
-    click.echo(f"cluster {found.cluster_id}: {'healthy' if _is_healthy(found, health) else 'needs care'}")
+    states = [state for _, state in image.find_partitions()]
+    click.echo(f"cluster {found.cluster_id}: {'healthy' if _is_healthy(found, health) else 'unhealthy'}")
     click.echo(
         f"{plural(len(image.brokers), 'broker')}, {plural(len(image.topics), 'topic')}, "
         f"{plural(len(states), 'partition')}, {plural(sum(len(state.replicas) for state in states), 'replica')}\n"
     )
     echo_table(["#ID", "ADDRESS", "RACK", "STATE"], [_broker_row(found, node) for node in found.node_ids])
     for node_id, reason in found.unreachable.items():
-        who = "the controller" if node_id == found.controller else "a broker"
-        click.echo(f"\nbroker {node_id}, {who}, does not answer: {reason}")
+        role = " (controller)" if node_id == found.controller else ""
+        click.echo(f"\nbroker {node_id}{role} does not answer: {reason}")
     click.echo()
     echo_table(
         ["PARTITIONS", "#COUNT"],
@@ -126,9 +126,9 @@ def _broker_row(found: Survey, node_id: int) -> tuple[object, ...]:
     return node_id, f"{broker.host}:{broker.port}", broker.rack, found.state_of(node_id)
 
 
-def _problems(health: Health) -> list[tuple[Placed, str]]:
-    """Each partition once, with the worst that can be said of it."""
-    worst: dict[object, tuple[Placed, str]] = {}
+def _problems(health: Health) -> list[tuple[PartitionEntry, str]]:
+    """Returns each unhealthy partition once, with its worst problem."""
+    worst: dict[object, tuple[PartitionEntry, str]] = {}
     for problem, placed in (
         ("offline", health.offline),
         ("under min.insync.replicas", health.under_min_isr),
@@ -139,17 +139,17 @@ def _problems(health: Health) -> list[tuple[Placed, str]]:
     return list(worst.values())
 
 
-def _problem_row(found: Survey, placed: Placed, problem: str) -> tuple[object, ...]:
-    place, state = placed
+def _problem_row(found: Survey, placed: PartitionEntry, problem: str) -> tuple[object, ...]:
+    tp, state = placed
     leader = None if state.leader == NO_LEADER else state.leader
-    return found.name(place), problem, leader, _nodes(state.isr), _nodes(state.replicas)
+    return found.name(tp), problem, leader, _nodes(state.isr), _nodes(state.replicas)
 
 
-def _moving_row(found: Survey, placed: Placed, sizes: Sizes) -> tuple[object, ...]:
-    place, state = placed
-    share = found.copied(placed, sizes)
+def _moving_row(found: Survey, placed: PartitionEntry, sizes: Sizes) -> tuple[object, ...]:
+    tp, state = placed
+    share = found.progress(placed, sizes)
     shown = None if share is None else f"{share:.0%}"
-    return found.name(place), _nodes(state.replicas), _nodes(state.adding), _nodes(state.removing), shown
+    return found.name(tp), _nodes(state.replicas), _nodes(state.adding), _nodes(state.removing), shown
 
 
 def _nodes(nodes: Iterable[int]) -> str:
@@ -158,10 +158,10 @@ def _nodes(nodes: Iterable[int]) -> str:
 
 def _as_json(found: Survey, health: Health, sizes: Sizes) -> dict[str, object]:
     image = found.image
-    states = [state for _, state in image.placed()]
+    states = [state for _, state in image.find_partitions()]
 
-    def names(placed: Iterable[Placed]) -> list[str]:
-        return [str(found.name(place)) for place, _ in placed]
+    def names(placed: Iterable[PartitionEntry]) -> list[str]:
+        return [str(found.name(tp)) for tp, _ in placed]
 
     return {
         "cluster_id": found.cluster_id,
@@ -197,7 +197,7 @@ def _as_json(found: Survey, health: Health, sizes: Sizes) -> dict[str, object]:
                 "replicas": placed[1].replicas,
                 "adding": placed[1].adding,
                 "removing": placed[1].removing,
-                "copied": found.copied(placed, sizes),
+                "copied": found.progress(placed, sizes),
             }
             for placed in health.moving
         ],
@@ -208,7 +208,7 @@ def _as_json(found: Survey, health: Health, sizes: Sizes) -> dict[str, object]:
 @bootstrap_option
 @json_option
 def brokers(bootstrap: str, as_json: bool) -> None:
-    """List the brokers, with how much each of them has and leads.
+    """List brokers with their replicas and size.
 
     \b
     Examples:

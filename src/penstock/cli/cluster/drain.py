@@ -1,11 +1,11 @@
-"""`penstock cluster drain`: a broker gives away all that it has, so that it can be taken away."""
+"""`penstock cluster drain`: moves all replicas off a broker so that it can be decommissioned."""
 
 from random import Random
 
 import click
 
-from penstock.cli.cluster.moves import Terms, carry_out, move_options
-from penstock.cli.cluster.reassign import backwards, cancel_moves
+from penstock.cli.cluster.moves import PlanOptions, move_options, run_plan
+from penstock.cli.cluster.reassign import cancel_moves, reverse_move
 from penstock.cli.cluster.survey import Survey, survey
 from penstock.cli.common import bootstrap_option, json_option, run
 from penstock.client.cluster import KafkaClient
@@ -18,17 +18,17 @@ from penstock.foundation.codes import ErrorCode
 
 @click.command()
 @click.argument("node_id", metavar="ID", type=click.IntRange(0))
-@click.option("--cancel", is_flag=True, help="Let the broker keep what it still has, and get replicas again.")
+@click.option("--cancel", is_flag=True, help="Cancel: keep the remaining replicas, and allow new ones.")
 @move_options
 @bootstrap_option
 @json_option
 def drain(
     node_id: int, cancel: bool, execute: bool, no_wait: bool, throttle: int | None, bootstrap: str, as_json: bool
 ) -> None:
-    """Move every replica off a broker. Shows the plan; --execute carries it out.
+    """Move every replica off a broker. Shows the plan; --execute runs it.
 
-    From then on the broker gets no new replicas (its setting cordoned.log.dirs), until --cancel. One that is lost
-    can be drained too: its replicas are copied from the others.
+    The broker gets no new replicas (its setting cordoned.log.dirs) until --cancel. A dead broker can be drained, too:
+    its replicas are copied from the others.
 
     \b
     Examples:
@@ -36,7 +36,7 @@ def drain(
       penstock cluster drain 2 --execute --throttle 50000000
       penstock cluster drain 2 --cancel --execute
     """
-    terms = Terms(execute=execute, wait=not no_wait, throttle=throttle, as_json=as_json)
+    options = PlanOptions(execute=execute, wait=not no_wait, throttle=throttle, as_json=as_json)
 
     async def work() -> None:
         async with KafkaClient(bootstrap, rng=Random()) as client:
@@ -45,26 +45,26 @@ def drain(
                 raise refusal(
                     ErrorCode.BROKER_NOT_AVAILABLE,
                     f"broker {node_id}",
-                    f"there is no broker {node_id}, nor any replica of it; `penstock cluster brokers` shows who is",
+                    f"there is no broker {node_id}, and no replica on it; `penstock cluster brokers` lists brokers",
                 )
             if cancel:
                 await _cordon(found, node_id, None if execute else "")
                 moves = [
-                    backwards(found, place.topic_id, place.number)
-                    for place, _ in found.image.placed(lambda state: node_id in state.removing)
+                    reverse_move(found, tp.topic_id, tp.partition)
+                    for tp, _ in found.image.find_partitions(lambda state: node_id in state.removing)
                 ]
-                await cancel_moves(found, moves, terms)
+                await cancel_moves(found, moves, options)
                 return
             moves = plan_drain(found.image, node_id)
             await _cordon(found, node_id, "*" if execute else "")
-            if await carry_out(client, found, moves, terms):
-                terms.say(f"Broker {node_id} holds nothing now; it can be stopped for good.")
+            if await run_plan(client, found, moves, options):
+                options.echo(f"Broker {node_id} has no replicas left; it can be decommissioned.")
 
     run(work())
 
 
 async def _cordon(found: Survey, node_id: int, value: str | None) -> None:
-    """Keep new replicas away from a broker (`*`), or let it have some again (None), if it is there."""
+    """Excludes a broker from new replicas (`*`) or includes it again (None). No-op for "" or a missing broker."""
     if value != "" and node_id in found.image.brokers:
         await found.admin.alter_configs(
             [ConfigChange(kind=Resource.BROKER, name=str(node_id), values={CORDONED: value})]

@@ -1,4 +1,4 @@
-"""What is wrong with the internal topics of a cluster, as a client can tell, and how it can be repaired."""
+"""Diagnosis of internal topics: wrong settings, missing partitions and replicas, interrupted repairs."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ MIN_ISR = "transaction.state.log.min.isr"
 
 
 class Step(NamedTuple):
-    """One repair: what is wrong, and what is done about it."""
+    """One repair step: the problem and its remedy."""
 
     kind: str
     problem: str
@@ -26,19 +26,19 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """An internal topic as it is, and as it should be."""
+    """The actual and the expected state of an internal topic."""
 
     name: str
     partitions: int
     partitions_wanted: int
     replicas: int
-    """Of the partition that has the fewest."""
+    """The fewest replicas of any partition."""
     replicas_wanted: int
     faults: tuple[Fault, ...]
     is_paused: bool
-    """Whether a repair was interrupted."""
+    """Whether an earlier repair was interrupted."""
     own: Mapping[str, str]
-    """Settings that it gets along with the repair of others, unless it has them."""
+    """Settings to add along with a repair, which the topic lacks."""
 
     @property
     def repairable(self) -> list[Fault]:
@@ -46,13 +46,13 @@ class Diagnosis:
 
     @property
     def must_move(self) -> bool:
-        """Whether state must be moved to other partitions."""
+        """Whether state must be moved between partitions."""
         return self.is_paused or self.partitions < self.partitions_wanted
 
     def steps(self) -> Iterator[Step]:
         for fault in self.faults:
             wanted = "remove it" if fault.repair is None else f"set it to {fault.repair}"
-            repair = wanted if fault.is_repairable else "none: create a new cluster, and move to it"
+            repair = wanted if fault.is_repairable else "not repairable: create a new cluster, and migrate to it"
             yield Step("setting", f"{fault.setting} is {fault.found or 'not set'}, expected {fault.expected}", repair)
         if self.partitions < self.partitions_wanted:
             yield Step(
@@ -67,19 +67,19 @@ class Diagnosis:
 
 
 async def diagnose(client: KafkaClient) -> list[Diagnosis]:
-    """Looks at the internal topics that there are."""
+    """Returns a diagnosis of each existing internal topic. Raises if the controller is too old."""
     admin = ClusterAdmin(client)
     brokers = (await admin.describe()).brokers
     wanted = [PAUSED, MIN_ISR]
     wanted += [p + name for p in SETTING_PREFIXES.values() for name in ("num.partitions", "replication.factor")]
     wanted += [prefix + "segment.bytes" for prefix in SETTING_PREFIXES.values()]
-    told = await admin.configs(Resource.BROKER, [str(client.view.controller)], wanted)
-    settings = {name: value or "" for name, value in told.get(str(client.view.controller), {}).items()}
+    reported = await admin.configs(Resource.BROKER, [str(client.view.controller)], wanted)
+    settings = {name: value or "" for name, value in reported.get(str(client.view.controller), {}).items()}
     if PAUSED not in settings:
         raise refusal(
             ErrorCode.UNSUPPORTED_VERSION,
             "the controller",
-            f"broker {client.view.controller} does not know {PAUSED}: upgrade all brokers first",
+            f"broker {client.view.controller} does not support {PAUSED}: upgrade all brokers first",
         )
     known = {topic.name: topic for topic in await Admin(client).topics()}
     found = []
@@ -112,5 +112,5 @@ async def _own_configs(client: KafkaClient, name: str) -> dict[str, str]:
 
 
 def paused_in(text: str | None) -> set[str]:
-    """The topics that the setting names."""
+    """Parses the setting that lists paused topics."""
     return {name for part in (text or "").split(",") if (name := part.strip())}

@@ -1,4 +1,4 @@
-"""`penstock cluster migrate-store`: one broker's metadata, from its data folder to a ZooKeeper or an etcd."""
+"""`penstock cluster migrate-store`: copies a broker's embedded metadata to ZooKeeper or etcd."""
 
 import os
 import sys
@@ -11,14 +11,14 @@ import click
 
 from penstock.cli.common import echo_json, echo_table, json_option, plural, run
 from penstock.cluster import keys
-from penstock.cluster.identity import take_folder
-from penstock.cluster.store_migration import Migration, Move
+from penstock.cluster.identity import lock_folder
+from penstock.cluster.store_migration import Migration, MigrationPlan
 from penstock.coordination.store import StoreUnavailable
 from penstock.coordination.stores import EMBEDDED_FILE, open_embedded, open_store, parse
 
 SESSION_S: Final = 10.0
 PROGRESS_KEYS: Final = 5000
-"""Fewer are moved before anybody could look at a progress bar."""
+"""Fewer keys are moved too fast for a progress bar."""
 
 
 @click.command("migrate-store")
@@ -26,17 +26,17 @@ PROGRESS_KEYS: Final = 5000
     "--data-dir",
     type=click.Path(path_type=Path),
     default=Path("penstock-data"),
-    help="The folder of the broker, which must be stopped.  [./penstock-data]",
+    help="Data folder of the broker, which must be stopped.  [./penstock-data]",
 )
-@click.option("--to", "url", required=True, metavar="URL", help="Where to: zookeeper://…, etcd://….")
-@click.option("--execute", is_flag=True, help="Do it. Without, only show what would be done.")
+@click.option("--to", "url", required=True, metavar="URL", help="The new store: zookeeper://…, etcd://….")
+@click.option("--execute", is_flag=True, help="Run the migration. Without it, only the plan is shown.")
 @json_option
 def migrate_store(data_dir: Path, url: str, execute: bool, as_json: bool) -> None:
-    """Move a broker's metadata to a ZooKeeper or an etcd, so that others can join it. Messages stay where they are.
+    """Move a broker's metadata to ZooKeeper or etcd. Then other brokers can join it. Messages stay on the broker.
 
-    The broker must be stopped. Its folder is sealed first: from then on it starts with --store only. Topics, groups,
-    transactions, settings and the cluster's id are the same afterwards. If it is interrupted, run it again. Shows the
-    plan; --execute carries it out.
+    The broker must be stopped. Its embedded store is sealed first: from then on the broker starts only with --store.
+    Topics, groups, transactions, settings and the cluster id are preserved. If interrupted, run it again. Shows the
+    plan; --execute runs it.
 
     \b
     Examples:
@@ -45,25 +45,25 @@ def migrate_store(data_dir: Path, url: str, execute: bool, as_json: bool) -> Non
     """
     parse(url)
     if not (data_dir / EMBEDDED_FILE).is_file():
-        raise click.ClickException(f"there is no embedded store in {data_dir}; give the --data-dir of a broker")
-    lock_fd = take_folder(data_dir)
+        raise click.ClickException(f"no embedded store in {data_dir}; give the --data-dir of a broker")
+    lock_fd = lock_folder(data_dir)
     try:
         move = run(_migrate(data_dir, url, execute))
     except StoreUnavailable as error:
-        again = "; run it again: it goes on where it stopped" if execute else ""
+        again = "; run it again to continue where it stopped" if execute else ""
         raise click.ClickException(f"{error}{again}") from error
     finally:
         os.close(lock_fd)
     _show(move, data_dir, url, execute, as_json)
 
 
-async def _migrate(data_dir: Path, url: str, execute: bool) -> Move:
+async def _migrate(data_dir: Path, url: str, execute: bool) -> MigrationPlan:
     source = await open_embedded(data_dir, opens_sealed=True)
     try:
         target = await open_store(url, data_dir, SESSION_S)
         try:
             migration = Migration(source, target, url)
-            move = await migration.look()
+            move = await migration.plan()
             if not execute:
                 return move
             with _progress(len(move.missing)) as advance:
@@ -77,7 +77,7 @@ async def _migrate(data_dir: Path, url: str, execute: bool) -> Move:
 
 @contextmanager
 def _progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, if there is much to be moved."""
+    """Shows a progress bar on a terminal if there are many keys."""
     if total < PROGRESS_KEYS or not sys.stderr.isatty():
         yield lambda count: None
         return
@@ -85,7 +85,7 @@ def _progress(total: int) -> Iterator[Callable[[int], None]]:
         yield bar.update
 
 
-def _show(move: Move, data_dir: Path, url: str, execute: bool, as_json: bool) -> None:
+def _show(move: MigrationPlan, data_dir: Path, url: str, execute: bool, as_json: bool) -> None:
     facts = {
         "cluster_id": move.cluster_id,
         "from": str(data_dir / EMBEDDED_FILE),
@@ -100,8 +100,8 @@ def _show(move: Move, data_dir: Path, url: str, execute: bool, as_json: bool) ->
         return
     echo_table(["WHAT", "VALUE"], [(name.replace("_", " "), value) for name, value in facts.items()])
     if move.is_complete:
-        click.echo(f"\nmoved already: start with --store {url}")
+        click.echo(f"\nalready moved: start the broker with --store {url}")
     elif execute:
-        click.echo(f"\nmoved: {plural(len(move.missing), 'key')}; start with --store {url}")
+        click.echo(f"\nmoved {plural(len(move.missing), 'key')}: start the broker with --store {url}")
     else:
-        click.echo(f"\nwould move (--execute does it): {plural(len(move.missing), 'key')}")
+        click.echo(f"\nwould move {plural(len(move.missing), 'key')} (run with --execute)")

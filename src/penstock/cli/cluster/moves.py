@@ -1,4 +1,4 @@
-"""Plans of moves: shown, and carried out if that is wanted; throttled meanwhile, and followed to their end."""
+"""Execution of reassignment plans: shows the plan, throttles, starts it, follows progress and verifies."""
 
 import asyncio
 import sys
@@ -23,60 +23,60 @@ from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 
 POLL_S: Final = 0.5
 SETTLE_TRIES: Final = 20
-"""A broker may show a moment later what the controller has written."""
+"""A broker's metadata may lag behind the controller for a moment."""
 NAMED_MAX: Final = 5
-"""Partitions that an error names one by one."""
+"""Partitions that an error message lists."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What is to become of a plan."""
+class PlanOptions:
+    """How to execute a plan, and how to print it."""
 
     execute: bool
     wait: bool
     throttle: int | None
     as_json: bool
 
-    def say(self, text: str) -> None:
-        """For people: not where a script reads."""
+    def echo(self, text: str) -> None:
+        """Prints a line for people; nothing with --json."""
         if not self.as_json:
             click.echo(text)
 
 
 def move_options(command: Command) -> Command:
-    """--execute, --no-wait and --throttle."""
+    """Adds --execute, --no-wait and --throttle."""
     for option in (
         click.option(
             "--throttle",
             type=click.IntRange(1),
             metavar="BYTES_PER_S",
-            help="How fast each broker may send, and get, what is copied. Lifted when all is moved.",
+            help="Replication rate limit per broker. Removed when the moves are done.",
         ),
-        click.option("--no-wait", is_flag=True, help="Begin, and do not wait until all is moved."),
-        click.option("--execute", is_flag=True, help="Do it. Without this, only the plan is shown."),
+        click.option("--no-wait", is_flag=True, help="Start the moves, and do not wait for them."),
+        click.option("--execute", is_flag=True, help="Run the plan. Without it, the plan is only shown."),
     ):
         command = option(command)
     return command
 
 
 def name_of(move: Move) -> TopicPartition:
-    return TopicPartition(move.topic, move.place.number)
+    return TopicPartition(move.topic, move.tp.partition)
 
 
 def as_kafka_json(moves: Iterable[Move]) -> dict[str, object]:
-    """A plan in the form of Kafka's own tool; `reassign --file` takes it too."""
+    """Returns the plan in the format of kafka-reassign-partitions, which `reassign --file` reads, too."""
     return {
         "version": 1,
         "partitions": [
-            {"topic": move.topic, "partition": move.place.number, "replicas": list(move.after)} for move in moves
+            {"topic": move.topic, "partition": move.tp.partition, "replicas": list(move.after)} for move in moves
         ],
     }
 
 
-async def show(found: Survey, moves: Sequence[Move], terms: Terms) -> None:
-    """The plan, and what it costs."""
-    if terms.as_json:
+async def show(found: Survey, moves: Sequence[Move], options: PlanOptions) -> None:
+    """Prints the plan and how many bytes it copies."""
+    if options.as_json:
         echo_json(as_kafka_json(moves))
         return
     echo_table(
@@ -96,92 +96,92 @@ async def show(found: Survey, moves: Sequence[Move], terms: Terms) -> None:
     click.echo(f"\n{plural(len(moves), 'partition')} changed, {cost}")
 
 
-async def carry_out(client: KafkaClient, found: Survey, moves: Sequence[Move], terms: Terms) -> bool:
-    """Show a plan and, if it is to be executed, do it; whether all of it is done."""
-    if terms.as_json or moves:
-        await show(found, moves, terms)
+async def run_plan(client: KafkaClient, found: Survey, moves: Sequence[Move], options: PlanOptions) -> bool:
+    """Shows a plan and executes it if requested. Returns True if it is complete."""
+    if options.as_json or moves:
+        await show(found, moves, options)
     if not moves:
-        terms.say("Nothing to do.")
-        return terms.execute
-    if not terms.execute:
-        terms.say("Nothing was done; give --execute to do it.")
+        options.echo("Nothing to do.")
+        return options.execute
+    if not options.execute:
+        options.echo("Nothing was changed; run with --execute.")
         return False
-    if terms.throttle is not None:
-        await _throttle(found, moves, terms.throttle)
+    if options.throttle is not None:
+        await _throttle(found, moves, options.throttle)
     failures = await found.admin.reassign({name_of(move): move.after for move in moves})
     begun = [move for move in moves if name_of(move) not in failures]
-    if terms.wait or not begun:
-        await _follow(found, begun, terms)
-        if terms.throttle is not None:
+    if options.wait or not begun:
+        await _follow(found, begun, options)
+        if options.throttle is not None:
             await unthrottle(client, found.admin, {move.topic for move in moves})
-        await _verify(client, begun, terms)
-    elif terms.throttle is not None:
-        terms.say("The throttle stays until you lift it with `penstock cluster reassign --unthrottle`.")
-    if not terms.wait:
-        terms.say(f"Began to move {plural(len(begun), 'partition')}; `penstock cluster status` shows how far it is.")
+        await _verify(client, begun, options)
+    elif options.throttle is not None:
+        options.echo("The throttle stays; `penstock cluster reassign --unthrottle` removes it.")
+    if not options.wait:
+        options.echo(f"Started to move {plural(len(begun), 'partition')}; `penstock cluster status` shows progress.")
     raise_refused(failures)
-    return terms.wait
+    return options.wait
 
 
 def raise_refused(failures: Failures) -> None:
     if failures:
-        said = "; ".join(str(error) for error in list(failures.values())[:NAMED_MAX])
+        listed = "; ".join(str(error) for error in list(failures.values())[:NAMED_MAX])
         more = f"; and {len(failures) - NAMED_MAX} more" if len(failures) > NAMED_MAX else ""
         code = next(iter(failures.values())).code
-        raise ServerError(code, f"{plural(len(failures), 'partition')} refused: {said}{more}")
+        raise ServerError(code, f"{plural(len(failures), 'partition')} refused: {listed}{more}")
 
 
 # -- following
 
 
-async def _follow(found: Survey, moves: Sequence[Move], terms: Terms) -> None:
-    """Wait until nothing of this is under way any more."""
+async def _follow(found: Survey, moves: Sequence[Move], options: PlanOptions) -> None:
+    """Waits until none of these reassignments is in progress."""
     names = [name_of(move) for move in moves]
     try:
-        with _progress(len(names), terms) as tell:
+        with _progress(len(names), options) as update:
             while under_way := await found.admin.reassignments(names):
                 sizes = await found.admin.sizes(found.image.brokers, list(under_way))
-                shares = [_share(move, sizes) for move in under_way.values()]
-                tell(len(names) - len(under_way), sum(shares))
+                fractions = [_copied_fraction(move, sizes) for move in under_way.values()]
+                update(len(names) - len(under_way), sum(fractions))
                 await asyncio.sleep(POLL_S)
-            tell(len(names), 0.0)
+            update(len(names), 0.0)
     except asyncio.CancelledError:
         click.echo(
-            "The moves go on; `penstock cluster status` shows how far they are, `penstock cluster reassign --cancel` "
-            "takes them back, `--unthrottle` lifts a throttle.",
+            "The moves continue; `penstock cluster status` shows progress, `penstock cluster reassign --cancel` "
+            "cancels them, `--unthrottle` removes the throttle.",
             err=True,
         )
         raise
 
 
-def _share(move: Reassignment, sizes: dict[int, dict[TopicPartition, int]]) -> float:
-    """How much of one move is done, by the bytes that the new replicas have."""
+def _copied_fraction(move: Reassignment, sizes: dict[int, dict[TopicPartition, int]]) -> float:
+    """Returns the fraction of one move that is copied, by bytes on the new replicas."""
     old = [node for node in move.replicas if node not in move.adding]
-    whole = max((sizes.get(node, {}).get(move.name, 0) for node in old), default=0)
+    whole = max((sizes.get(node, {}).get(move.tp, 0) for node in old), default=0)
     if not whole or not move.adding:
         return 0.0
-    have = sum(min(whole, sizes.get(node, {}).get(move.name, 0)) for node in move.adding)
+    have = sum(min(whole, sizes.get(node, {}).get(move.tp, 0)) for node in move.adding)
     return have / (whole * len(move.adding))
 
 
 @contextmanager
-def _progress(total: int, terms: Terms) -> Iterator[Callable[[int, float], None]]:
-    """A bar on a terminal, lines elsewhere: `tell(done, share)`, with what is done of the others."""
-    if terms.as_json:
+def _progress(total: int, options: PlanOptions) -> Iterator[Callable[[int, float], None]]:
+    """Yields `tell(done, share)`: a progress bar on a terminal, lines elsewhere. `share` counts unfinished moves."""
+    if options.as_json:
         yield lambda done, share: None
         return
     if not sys.stderr.isatty():
         last = -1
 
-        def tell(done: int, share: float) -> None:
+        def update(done: int, share: float) -> None:
             nonlocal last
             if done != last:
                 last = done
                 click.echo(f"moved {done} of {plural(total, 'partition')}")
 
-        yield tell
+        yield update
         return
-    from rich.console import Console  # only those who draw pay for it
+    from rich.console import Console  # imported here: it is slow to import
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
     columns = TextColumn("moving"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[done]}")
@@ -190,27 +190,27 @@ def _progress(total: int, terms: Terms) -> Iterator[Callable[[int, float], None]
         yield lambda done, share: progress.update(task, completed=done + share, done=f"{done} of {total}")
 
 
-async def _verify(client: KafkaClient, moves: Sequence[Move], terms: Terms) -> None:
-    """See that all is where it should be: somebody else may have wanted something else meanwhile."""
+async def _verify(client: KafkaClient, moves: Sequence[Move], options: PlanOptions) -> None:
+    """Raises if a partition's replicas are not as planned: another client may have changed them."""
     wanted = {name_of(move): move.after for move in moves}
     for _ in range(SETTLE_TRIES):
         topics = {topic.name: topic for topic in await Admin(client).topics()}
         wrong = {
-            name: lies
+            name: actual
             for name, after in wanted.items()
-            if name.topic in topics and (lies := topics[name.topic].partition(name.partition).replicas) != after
+            if name.topic in topics and (actual := topics[name.topic].partition(name.partition).replicas) != after
         }
         if not wrong:
-            terms.say(f"Moved {plural(len(moves), 'partition')}.")
-            if terms.as_json:
+            options.echo(f"Moved {plural(len(moves), 'partition')}.")
+            if options.as_json:
                 echo_json({"moved": len(moves)})
             return
         await asyncio.sleep(POLL_S / 5)
-    name, lies = next(iter(wrong.items()))
+    name, actual = next(iter(wrong.items()))
     raise ServerError(
         ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-        f"{plural(len(wrong), 'partition')} not moved: {name} lies on {','.join(map(str, lies))} and not on "
-        f"{','.join(map(str, wanted[name]))}; somebody has cancelled or changed it meanwhile",
+        f"{plural(len(wrong), 'partition')} not moved: the replicas of {name} are {','.join(map(str, actual))}, "
+        f"expected {','.join(map(str, wanted[name]))}; another client has cancelled or changed the move",
     )
 
 
@@ -218,21 +218,21 @@ async def _verify(client: KafkaClient, moves: Sequence[Move], terms: Terms) -> N
 
 
 async def _throttle(found: Survey, moves: Sequence[Move], rate: int) -> None:
-    """Name what is moved, in the topics' settings, and the rate, in those of every broker that takes part."""
-    taking_part = {node for move in moves if move.copies for node in (*move.before, *move.after)}
+    """Sets the throttled replicas on the topics and the rate on every broker that takes part."""
+    participants = {node for move in moves if move.copies for node in (*move.before, *move.after)}
     changes = [
         ConfigChange(kind=Resource.TOPIC, name=topic, values={LEADER_THROTTLED: senders, FOLLOWER_THROTTLED: getters})
         for topic, (senders, getters) in throttled_replicas(moves).items()
     ]
     changes += [
         ConfigChange(kind=Resource.BROKER, name=str(node), values={LEADER_RATE: str(rate), FOLLOWER_RATE: str(rate)})
-        for node in sorted(taking_part & found.image.brokers.keys())
+        for node in sorted(participants & found.image.brokers.keys())
     ]
     await found.admin.alter_configs(changes)
 
 
 async def unthrottle(client: KafkaClient, admin: ClusterAdmin, topics: Iterable[str] | None = None) -> int:
-    """Bring the settings of throttles back to their defaults, of these topics or of all; how many topics had some."""
+    """Removes the throttle settings of these topics, or of all; returns how many topics had some."""
     there = [topic.name for topic in await Admin(client).topics()]
     named = there if topics is None else sorted(set(topics).intersection(there))
     found = await admin.configs(Resource.TOPIC, named, [LEADER_THROTTLED, FOLLOWER_THROTTLED])

@@ -1,4 +1,4 @@
-"""`penstock cluster reassign`: other replicas for partitions, or more, or fewer of them."""
+"""`penstock cluster reassign`: changes the replicas or the replication factor of partitions."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,13 +8,13 @@ from typing import Any
 
 import click
 
-from penstock.cli.cluster.moves import Terms, carry_out, move_options, name_of, raise_refused, show, unthrottle
+from penstock.cli.cluster.moves import PlanOptions, move_options, name_of, raise_refused, run_plan, show, unthrottle
 from penstock.cli.cluster.survey import Survey, survey
 from penstock.cli.common import bootstrap_option, echo_json, json_option, plural, run
 from penstock.client.cluster import KafkaClient
 from penstock.client.cluster_admin import ClusterAdmin
 from penstock.cluster.image import PartitionState, Topic
-from penstock.cluster.reassignment import check_replicas, target_of
+from penstock.cluster.reassignment import check_replicas, target_replicas
 from penstock.cluster.rebalance_plans import Move, plan_replication
 from penstock.foundation.ids import TopicPartition
 
@@ -22,7 +22,7 @@ Wanted = dict[TopicPartition, tuple[int, ...]]
 
 
 def _parse_partitions(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> Wanted:
-    """`orders-0=1,2,3`, several times."""
+    """Parses repeated `orders-0=1,2,3`; raises click.BadParameter."""
     wanted: Wanted = {}
     for text in values:
         name, equals, nodes = text.rpartition("=")
@@ -35,11 +35,11 @@ def _parse_partitions(ctx: click.Context, option: click.Parameter, values: Seque
 
 
 def read_plan(text: str) -> Wanted:
-    """A plan in the form of Kafka's tool. ValueError says what is wrong."""
+    """Parses a plan in the JSON format of kafka-reassign-partitions; raises ValueError."""
     try:
         plan: Any = json.loads(text)
     except json.JSONDecodeError as error:
-        raise ValueError(f"it is no JSON: {error}") from error
+        raise ValueError(f"it is not JSON: {error}") from error
     except RecursionError as error:
         raise ValueError("it is nested too deeply") from error
     if not isinstance(plan, dict) or plan.get("version") != 1 or not isinstance(plan.get("partitions"), list):
@@ -52,9 +52,9 @@ def read_plan(text: str) -> Wanted:
             ):
                 name = TopicPartition(topic, number)
             case _:
-                raise ValueError(f"a partition has a topic, a number and a list of replicas, got {json.dumps(entry)}")
+                raise ValueError(f"expected topic, partition number and list of replicas, got {json.dumps(entry)}")
         if name in wanted:
-            raise ValueError(f"partition {name} stands in it twice")
+            raise ValueError(f"partition {name} is listed twice")
         wanted[name] = tuple(nodes)
     return wanted
 
@@ -69,26 +69,26 @@ def _parse_file(ctx: click.Context, option: click.Parameter, path: Path | None) 
 
 
 @click.command()
-@click.option("--replication-factor", type=click.IntRange(1, 32767), help="So many replicas for every partition.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic. Repeat for more.  [all]")
-@click.option("--internal", is_flag=True, help="Also the cluster's own topics, if none is named.")
+@click.option("--replication-factor", type=click.IntRange(1, 32767), help="Number of replicas per partition.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic. Repeatable.  [all]")
+@click.option("--internal", is_flag=True, help="Include internal topics, unless --topic is given.")
 @click.option(
     "--partition",
     "partitions",
     multiple=True,
     metavar="TOPIC-N=ID,…",
     callback=_parse_partitions,
-    help="Exactly these replicas, the preferred leader first. Repeat for more.",
+    help="Exact replicas of a partition, preferred leader first. Repeatable.",
 )
 @click.option(
     "--file",
     "plan",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     callback=_parse_file,
-    help="A plan in the JSON of Kafka's own tool.",
+    help="Plan in the JSON format of kafka-reassign-partitions.",
 )
-@click.option("--cancel", is_flag=True, help="Take back moves that are under way, of all topics or of those named.")
-@click.option("--unthrottle", "lift", is_flag=True, help="Lift every throttle that was set, here or by Kafka's tool.")
+@click.option("--cancel", is_flag=True, help="Cancel reassignments in progress, of all topics or of --topic.")
+@click.option("--unthrottle", "lift", is_flag=True, help="Remove all throttles, also those of Kafka's tools.")
 @move_options
 @bootstrap_option
 @json_option
@@ -106,10 +106,10 @@ def reassign(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Give partitions other replicas, or more or fewer of them. Shows the plan; --execute carries it out.
+    """Change replicas or the replication factor. Shows the plan; --execute runs it.
 
-    New replicas are copied beside the old ones, which go when the new ones are in sync: nothing is unavailable
-    meanwhile. --json shows the plan in a form that --file takes, and Kafka's own tool.
+    Old replicas are removed when the new ones are in sync: partitions stay available throughout. --json prints the
+    plan in the format of kafka-reassign-partitions, which --file reads.
 
     \b
     Examples:
@@ -122,92 +122,91 @@ def reassign(
     ways = [replication_factor is not None, bool(partitions), plan is not None, cancel, lift]
     if sum(ways) != 1:
         raise click.UsageError(
-            "say what to do: one of --replication-factor, --partition, --file, --cancel and --unthrottle"
+            "give exactly one of --replication-factor, --partition, --file, --cancel and --unthrottle"
         )
-    terms = Terms(execute=execute, wait=not no_wait, throttle=throttle, as_json=as_json)
+    options = PlanOptions(execute=execute, wait=not no_wait, throttle=throttle, as_json=as_json)
 
     async def work() -> None:
         async with KafkaClient(bootstrap, rng=Random()) as client:
             if lift:
-                await _lift(client, terms)
+                await _lift_throttle(client, options)
                 return
             found = await survey(client)
-            chosen = _chosen(found, topics, internal or cancel)
+            chosen = _select_topics(found, topics, internal or cancel)
             if cancel:
-                await cancel_moves(found, _cancelled(found, chosen), terms)
+                await cancel_moves(found, _plan_cancellation(found, chosen), options)
             elif replication_factor is not None:
-                await carry_out(client, found, plan_replication(found.image, chosen, replication_factor), terms)
+                await run_plan(client, found, plan_replication(found.image, chosen, replication_factor), options)
             else:
-                await carry_out(client, found, explicit(found, partitions or plan or {}), terms)
+                await run_plan(client, found, plan_explicit(found, partitions or plan or {}), options)
 
     run(work())
 
 
-def _chosen(found: Survey, names: Sequence[str], internal: bool) -> list[Topic]:
+def _select_topics(found: Survey, names: Sequence[str], internal: bool) -> list[Topic]:
     if names:
         return [found.topic(name) for name in names]
     return [topic for topic in found.image.by_name.values() if internal or not topic.is_internal]
 
 
-def explicit(found: Survey, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> list[Move]:
-    """Moves to replicas that somebody has chosen. Refuses those that cannot be.
+def plan_explicit(found: Survey, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> list[Move]:
+    """Returns moves to the given replicas; raises if a broker or partition does not exist.
 
-    One that is under way already is among them: so it can be waited for again, or be throttled otherwise.
+    A reassignment in progress with the same target is included: so it can be waited for again or throttled anew.
     """
     moves = []
     for name, replicas in wanted.items():
-        place = found.place(name)
+        tp = found.resolve(name)
         check_replicas(found.image, replicas)
-        state = found.image.topics[place.topic_id].partitions[place.number]
-        before = target_of(state)
+        state = found.image.topics[tp.topic_id].partitions[tp.partition]
+        before = target_replicas(state)
         if before == replicas and state.is_reassigned:
             before = origin_of(state)
         if before != replicas:
-            moves.append(Move(place=place, topic=name.topic, before=before, after=replicas))
+            moves.append(Move(tp=tp, topic=name.topic, before=before, after=replicas))
     return moves
 
 
-def _cancelled(found: Survey, topics: Sequence[Topic]) -> list[Move]:
+def _plan_cancellation(found: Survey, topics: Sequence[Topic]) -> list[Move]:
     chosen = {topic.topic_id for topic in topics}
     return [
-        backwards(found, place.topic_id, place.number)
-        for place, _ in found.image.placed(lambda state: state.is_reassigned)
-        if place.topic_id in chosen
+        reverse_move(found, tp.topic_id, tp.partition)
+        for tp, _ in found.image.find_partitions(lambda state: state.is_reassigned)
+        if tp.topic_id in chosen
     ]
 
 
-def backwards(found: Survey, topic_id: bytes, number: int) -> Move:
-    """From where a partition is on its way to, back to where it was."""
+def reverse_move(found: Survey, topic_id: bytes, number: int) -> Move:
+    """Returns the move that cancels a partition's reassignment: from its target back to its original replicas."""
     topic = found.image.topics[topic_id]
     state = topic.partitions[number]
     return Move(
-        place=found.place(TopicPartition(topic.name, number)),
+        tp=found.resolve(TopicPartition(topic.name, number)),
         topic=topic.name,
-        before=target_of(state),
+        before=target_replicas(state),
         after=origin_of(state),
     )
 
 
 def origin_of(state: PartitionState) -> tuple[int, ...]:
-    """The replicas that a partition had before its reassignment."""
+    """Returns the replicas that a partition had before its reassignment."""
     return tuple(node for node in state.replicas if node not in state.adding)
 
 
-async def cancel_moves(found: Survey, moves: Sequence[Move], terms: Terms) -> None:
-    if terms.as_json or moves:
-        await show(found, moves, terms)
+async def cancel_moves(found: Survey, moves: Sequence[Move], options: PlanOptions) -> None:
+    if options.as_json or moves:
+        await show(found, moves, options)
     if not moves:
-        terms.say("Nothing is under way.")
-    elif not terms.execute:
-        terms.say("Nothing was done; give --execute to do it.")
+        options.echo("No reassignments in progress.")
+    elif not options.execute:
+        options.echo("Nothing was changed; run with --execute.")
     else:
         raise_refused(await found.admin.reassign({name_of(move): None for move in moves}))
-        terms.say(f"Took back {plural(len(moves), 'move')}.")
+        options.echo(f"Cancelled {plural(len(moves), 'move')}.")
 
 
-async def _lift(client: KafkaClient, terms: Terms) -> None:
-    """Harmless, and done at once: nothing is lost by it."""
+async def _lift_throttle(client: KafkaClient, options: PlanOptions) -> None:
     count = await unthrottle(client, ClusterAdmin(client))
-    if terms.as_json:
+    if options.as_json:
         echo_json({"topics": count})
-    terms.say(f"Lifted the throttle of {plural(count, 'topic')} and of all brokers.")
+    options.echo(f"Removed the throttle of {plural(count, 'topic')} and of all brokers.")

@@ -1,4 +1,4 @@
-"""`penstock cluster repair-internal-topics`: internal topics that were created wrongly are made right."""
+"""`penstock cluster repair-internal-topics`: checks and repairs __consumer_offsets and __transaction_state."""
 
 import sys
 from random import Random
@@ -7,7 +7,7 @@ import click
 
 from penstock.cli.cluster.internal_repair import Repair
 from penstock.cli.cluster.internal_topics import Diagnosis, diagnose
-from penstock.cli.cluster.moves import Terms, carry_out
+from penstock.cli.cluster.moves import PlanOptions, run_plan
 from penstock.cli.cluster.survey import survey
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
 from penstock.client.cluster import KafkaClient
@@ -17,8 +17,8 @@ WAIT_S = 60
 
 
 @click.command("repair-internal-topics")
-@click.option("--check", is_flag=True, help="Repair nothing; exit with 1 if something is wrong.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--check", is_flag=True, help="Only check; exit with 1 if a repair is needed.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @click.option(
     "--wait",
     "wait_s",
@@ -26,7 +26,7 @@ WAIT_S = 60
     default=WAIT_S,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for open transactions while coordinators are paused.",
+    help="How long to wait for open transactions to end.",
 )
 @bootstrap_option
 @json_option
@@ -34,13 +34,13 @@ WAIT_S = 60
 def repair_internal_topics(
     ctx: click.Context, check: bool, yes: bool, wait_s: int, bootstrap: str, as_json: bool
 ) -> None:
-    """Repair __consumer_offsets and __transaction_state where they were created or changed wrongly.
+    """Check and repair internal topics. These are __consumer_offsets and __transaction_state.
 
-    Settings and replicas are repaired while clients go on. If partitions are missing, the coordinators of the topic
-    pause for some seconds (clients try again by themselves): partitions are added, all state is copied to the ones
-    that it belongs to and read back, and only then deleted where it was. If that is interrupted, run it again.
+    Settings and replicas are repaired online. If partitions are missing, the coordinators of the topic pause for some
+    seconds (clients retry automatically): partitions are added, all state is copied to the partitions it hashes to
+    and read back, and only then deleted from the old ones. If interrupted, run it again.
 
-    Shows what is wrong and asks first; where nobody can be asked, --yes is needed.
+    Shows the problems and asks for confirmation; without a terminal, --yes is required.
 
     \b
     Examples:
@@ -50,7 +50,7 @@ def repair_internal_topics(
     """
 
     async def work() -> bool:
-        """Whether all is well."""
+        """Returns whether all internal topics are correct now."""
         async with KafkaClient(bootstrap, rng=Random()) as client:
             found = [topic for topic in await diagnose(client) if list(topic.steps())]
             _show(found, as_json)
@@ -84,7 +84,7 @@ def _ask(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("nothing was repaired: give --yes to repair without being asked")
+        raise click.UsageError("no terminal to ask for confirmation: give --yes to repair without asking")
     if not click.confirm("Repair?", err=True):
         raise click.ClickException("nothing was repaired")
 
@@ -94,8 +94,8 @@ async def _repair(client: KafkaClient, topic: Diagnosis, wait_s: int, as_json: b
         if as_json:
             echo_json({"topic": name, "done": done, **numbers})
             return
-        said = ", ".join(f"{key} {_shown(value)}" for key, value in numbers.items())
-        click.echo(f"{name}: {done}{f' ({said})' if said else ''}")
+        details = ", ".join(f"{key} {_shown(value)}" for key, value in numbers.items())
+        click.echo(f"{name}: {done}{f' ({details})' if details else ''}")
 
     repair = Repair(client, topic, report, wait_s)
     await repair.repair_settings()
@@ -103,8 +103,8 @@ async def _repair(client: KafkaClient, topic: Diagnosis, wait_s: int, as_json: b
     if topic.replicas < topic.replicas_wanted:
         surveyed = await survey(client)
         moves = plan_replication(surveyed.image, [surveyed.topic(topic.name)], topic.replicas_wanted)
-        terms = Terms(execute=True, wait=True, throttle=None, as_json=as_json)
-        await carry_out(client, surveyed, moves, terms)
+        options = PlanOptions(execute=True, wait=True, throttle=None, as_json=as_json)
+        await run_plan(client, surveyed, moves, options)
     report(topic.name, "repaired", {})
 
 

@@ -1,4 +1,4 @@
-"""What the commands about a cluster have to know of it, learned by a client."""
+"""A client's snapshot of a cluster for `penstock cluster`: metadata image, reassignments, unreachable brokers."""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -12,33 +12,33 @@ from penstock.client.cluster_admin import BrokerInfo, ClusterAdmin, ClusterDescr
 from penstock.client.connection import ADVICE, ConnectionSettings, open_connection
 from penstock.client.errors import ConnectionFailed, refusal
 from penstock.client.metadata import TopicInfo
-from penstock.cluster.image import ClusterImage, Place, Placed, Topic
+from penstock.cluster.image import ClusterImage, PartitionEntry, Topic
 from penstock.cluster.settings import CORDONED
 from penstock.cluster.survey import MIN_ISR, Health, examine, image_of
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.ids import TopicPartition
+from penstock.foundation.ids import TopicIdPartition, TopicPartition
 from penstock.foundation.view_names import VIEW_OF
 
 HOST_ID: Final = "broker.host.id"
 ANSWER_S: Final = 5.0
-"""How long a broker has to answer before it is taken for unreachable."""
+"""A broker that does not answer within this time is reported as unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """A cluster at one time."""
+    """A snapshot of a cluster."""
 
     admin: ClusterAdmin
     cluster_id: str
     controller: int
     image: ClusterImage
     unreachable: Mapping[int, str] = field(default_factory=dict)
-    """Registered brokers that do not answer, and why: a broker that dies stays registered until its session ends."""
+    """Registered brokers that do not answer, and why: a dead broker stays registered until its session expires."""
 
     @property
     def node_ids(self) -> list[int]:
-        """The brokers that are there, and those that are not and have replicas."""
-        holders = {node for _, state in self.image.placed() for node in state.replicas}
+        """The registered brokers, and missing ones that still have replicas."""
+        holders = {node for _, state in self.image.find_partitions() for node in state.replicas}
         return sorted(self.image.brokers.keys() | holders)
 
     def state_of(self, node_id: int) -> str:
@@ -50,8 +50,8 @@ class Survey:
             return "drained"
         return "controller" if node_id == self.controller else "up"
 
-    def name(self, place: Place) -> TopicPartition:
-        return TopicPartition(self.image.topics[place.topic_id].name, place.number)
+    def name(self, tp: TopicIdPartition) -> TopicPartition:
+        return TopicPartition(self.image.topics[tp.topic_id].name, tp.partition)
 
     def topic(self, name: str) -> Topic:
         found = self.image.by_name.get(name)
@@ -59,32 +59,32 @@ class Survey:
             raise refusal(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 name,
-                f"there is no topic {name!r}; `penstock topic list --internal` shows what there is",
+                f"there is no topic {name!r}; `penstock topic list --internal` lists them",
             )
         return found
 
-    def place(self, name: TopicPartition) -> Place:
+    def resolve(self, name: TopicPartition) -> TopicIdPartition:
         topic = self.topic(name.topic)
         if name.partition not in topic.partitions:
             raise refusal(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
                 str(name),
-                f"topic {name.topic!r} has {len(topic.partitions)} partitions, asked for partition {name.partition}",
+                f"topic {name.topic!r} has {len(topic.partitions)} partitions; {name.partition} does not exist",
             )
-        return Place(topic.topic_id, name.partition)
+        return TopicIdPartition(topic.topic_id, name.partition)
 
-    def led_by_unreachable(self) -> list[Placed]:
-        """Partitions whose leader does not answer, and has not been replaced yet."""
-        return [placed for placed in self.image.placed() if placed[1].leader in self.unreachable]
+    def led_by_unreachable(self) -> list[PartitionEntry]:
+        """Returns partitions whose leader does not answer and has not been replaced yet."""
+        return [placed for placed in self.image.find_partitions() if placed[1].leader in self.unreachable]
 
     async def examine(self) -> Health:
         found = await self.admin.configs(Resource.TOPIC, self.image.by_name, [MIN_ISR])
         return examine(self.image, {topic: int(values.get(MIN_ISR) or 1) for topic, values in found.items()})
 
-    def copied(self, placed: Placed, sizes: Mapping[int, Mapping[TopicPartition, int]]) -> float | None:
-        """The share of its bytes that the new replicas of a partition have; None where that cannot be told."""
-        place, state = placed
-        name = self.name(place)
+    def progress(self, placed: PartitionEntry, sizes: Mapping[int, Mapping[TopicPartition, int]]) -> float | None:
+        """Returns the fraction of a partition's bytes that its new replicas have; None if unknown."""
+        tp, state = placed
+        name = self.name(tp)
         whole = sizes.get(state.leader, {}).get(name)
         if whole is None or not state.adding:
             return None
@@ -95,20 +95,20 @@ class Survey:
 
 
 async def _without_views(admin: ClusterAdmin, topics: list[TopicInfo]) -> list[TopicInfo]:
-    """Views have the replicas of their topics, and none of their own."""
+    """Removes views: they share their topic's replicas."""
     found = await admin.configs(Resource.TOPIC, [topic.name for topic in topics], [VIEW_OF])
     return [topic for topic in topics if not found.get(topic.name, {}).get(VIEW_OF)]
 
 
 async def survey(client: KafkaClient) -> Survey:
-    """Ask for everything. A controller that does not answer is waited for, until another one has taken over."""
+    """Fetches everything. Waits for a controller that does not answer until another one takes over."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
     return await _survey(client, cluster, await admin.reassignments(), {})
 
 
 async def survey_now(client: KafkaClient) -> Survey:
-    """Ask for everything, and find out which brokers do not answer. Waits for none of them for longer than 5 s."""
+    """Fetches everything and finds unreachable brokers. Waits at most 5 s for each."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
     unreachable = await _find_unreachable(cluster.brokers.values())

@@ -1,1 +1,1 @@
-"""`penstock demo`: a short tour with a broker of its own."""
+"""`penstock demo`: a guided tour on a temporary broker."""

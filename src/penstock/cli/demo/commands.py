@@ -1,4 +1,4 @@
-"""`penstock demo`: a short tour with a broker of its own, which ends by itself."""
+"""`penstock demo`: a guided tour of topics, groups, queues, views and delays on a temporary broker."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ _COMMAND = str(Path(sys.executable).with_name("penstock"))
 
 
 class Tour:
-    """A broker in a folder that goes away, and commands that talk to it as a user would."""
+    """A broker in a temporary folder, and `penstock` commands run against it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -28,7 +28,7 @@ class Tour:
         self._bootstrap = ""
 
     def start_broker(self) -> None:
-        """Start it on free ports; returns when it says that it is ready."""
+        """Starts the broker on free ports (the same Kafka port after a restart); returns when it is ready."""
         began = time.monotonic()
         listen = self._bootstrap or "127.0.0.1:0"
         arguments = ["serve", "--data-dir", str(self._folder / "data"), "--listen", listen, "--http", "127.0.0.1:0"]
@@ -51,7 +51,7 @@ class Tour:
             self._broker = None
 
     def run(self, *arguments: str, lines: Sequence[str] = (), show: int = 12) -> str:
-        """Run a command, show it and the beginning of what it says."""
+        """Runs a command; prints it and the first lines of its output. Returns the whole output."""
         click.secho(f"  $ penstock {' '.join(map(_quoted, arguments))}", fg="cyan")
         done = subprocess.run(
             [_COMMAND, *arguments],
@@ -61,26 +61,26 @@ class Tour:
             check=False,
             env={**os.environ, "PENSTOCK_BOOTSTRAP": self._bootstrap},
         )
-        said = done.stdout.splitlines()
-        for line in said[:show]:
+        output = done.stdout.splitlines()
+        for line in output[:show]:
             click.echo(f"  {line}")
-        if len(said) > show:
-            click.echo(f"  … {len(said) - show} more lines")
+        if len(output) > show:
+            click.echo(f"  … {len(output) - show} more lines")
         if done.returncode != 0:
-            raise click.ClickException(f"that ended with code {done.returncode}")
+            raise click.ClickException(f"the command exited with code {done.returncode}")
         return done.stdout
 
-    def work_off(self, queue: str, workers: int, poison: str | None) -> int:
-        """Work off a queue by the Python API, in this process; how many messages were handled."""
-        return queue_part.work_off(self._bootstrap, queue, workers, poison)
+    def process_queue(self, queue: str, workers: int, poison: str | None) -> int:
+        """Processes a queue with the Python API in this process; returns how many messages were handled."""
+        return queue_part.process_queue(self._bootstrap, queue, workers, poison)
 
-    def on_spark(self, *chapters: str) -> None:
-        """The chapters that run on Spark, in this process."""
-        spark_part.walk(self._bootstrap, self._folder, chapters)
+    def run_spark_chapters(self, *chapters: str) -> None:
+        """Runs the Spark chapters in this process."""
+        spark_part.run_chapters(self._bootstrap, self._folder, chapters)
 
 
 def _quoted(argument: str) -> str:
-    """As one types it: a condition that has single quotes is put in double ones."""
+    """Quotes an argument as a user would type it: in double quotes if it contains single ones."""
     if "'" in argument and not set(argument) & set('"\\`!'):
         return '"' + argument.replace("$", r"\$") + '"'
     return shlex.quote(argument)
@@ -94,9 +94,9 @@ def _chapter(title: str) -> Iterator[None]:
 
 @click.command()
 def demo() -> None:
-    """A tour: a broker of its own, a topic, a group, a crash, and nothing lost; a queue, a view, delays; then Spark.
+    """Show a guided tour of the features. It runs on a temporary broker, with topics, queues, views and Spark.
 
-    It takes about two minutes with Spark, and half a minute without.
+    Takes about two minutes with Spark, and half a minute without.
 
     \b
     Examples:
@@ -105,13 +105,13 @@ def demo() -> None:
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as folder:
         tour = Tour(Path(folder))
         try:
-            _walk(tour)
+            _run_chapters(tour)
         finally:
             tour.kill_broker(signal.SIGTERM)
-    click.secho("\nThat was it. Now yours: penstock serve", bold=True)
+    click.secho("\nEnd of the tour. Start your own broker with: penstock serve", bold=True)
 
 
-def _walk(tour: Tour) -> None:
+def _run_chapters(tour: Tour) -> None:
     with _chapter("1. One process is a broker"):
         tour.start_broker()
     with _chapter("2. A topic with three partitions"):
@@ -122,7 +122,7 @@ def _walk(tour: Tour) -> None:
         tour.run("publish", "orders", "--key-separator", ":", "--compression", "zstd", lines=lines, show=4)
     with _chapter("4. Read from the beginning, as often as you like"):
         tour.run("subscribe", "orders", "--from", "earliest", "--max", "5")
-    with _chapter("5. Read as a group: it keeps its place, and its members share the partitions"):
+    with _chapter("5. Read as a group: it commits its offsets, and its members share the partitions"):
         first = tour.run("subscribe", "orders", "--group", "billing", "--max", "400", "--json", show=2)
         tour.run("group", "describe", "billing")
         rest = tour.run("subscribe", "orders", "--group", "billing", "--json", show=2)
@@ -131,47 +131,47 @@ def _walk(tour: Tour) -> None:
             raise click.ClickException(f"expected 400 and then the other 601 messages, found {len(together)} in all")
         click.secho("  400 came to the first member, the other 601 to the next one", fg="green")
         tour.run("group", "reset", "billing", "--topic", "orders", "--to", "earliest")
-    with _chapter("6. Kill the broker with -9 and start it again: what was acknowledged is there"):
+    with _chapter("6. Kill the broker with -9 and restart it: no acknowledged message is lost"):
         tour.kill_broker(signal.SIGKILL)
         tour.start_broker()
         found = tour.run("subscribe", "orders", "--from", "earliest", "--json", show=2).splitlines()
         if len(found) != 1001:
             raise click.ClickException(f"expected 1001 messages, found {len(found)}")
         click.secho("  1001 messages were acknowledged, 1001 are there", fg="green")
-    with _chapter("7. What a topic looks like, and its settings"):
+    with _chapter("7. Describe a topic and change its settings"):
         tour.run("topic", "alter", "orders", "--config", "retention.ms=3600000")
         tour.run("topic", "describe", "orders")
-    with _chapter("8. Trim what nobody needs any more"):
+    with _chapter("8. Delete old messages"):
         tour.run("topic", "trim", "orders", "--before", "end", "--yes")
-    _walk_queues(tour)
-    _walk_beyond_kafka(tour)
-    _walk_on_spark(tour)
+    _run_queue_chapters(tour)
+    _run_beyond_kafka_chapters(tour)
+    _run_spark_chapters(tour)
 
 
-def _walk_queues(tour: Tour) -> None:
-    with _chapter("9. A queue: each message goes to one worker, and stays until that is done with it"):
+def _run_queue_chapters(tour: Tour) -> None:
+    with _chapter("9. A queue: each message goes to one worker, and stays until the worker deletes it"):
         tour.run("queue", "create", "jobs-dead")
         tour.run("queue", "create", "jobs", "--dead-letter", "jobs-dead", "--max-receives", "2")
         tour.run("queue", "send", "jobs", lines=[f"job {number}" for number in range(1, 100)] + ["poison"])
-        if tour.work_off("jobs", 2, "poison") != 99:
-            raise click.ClickException("expected 99 jobs to be done")
-    with _chapter("10. What failed twice is a dead letter; once its cause is mended, it goes back"):
+        if tour.process_queue("jobs", 2, "poison") != 99:
+            raise click.ClickException("expected 99 jobs to be processed")
+    with _chapter("10. A message that failed twice is dead-lettered; redrive moves it back to its queue"):
         tour.run("queue", "list")
         tour.run("queue", "receive", "jobs-dead", "--visibility", "0s")
         tour.run("queue", "redrive", "jobs-dead")
-        if tour.work_off("jobs", 1, None) != 1:
-            raise click.ClickException("expected the dead letter to be done")
+        if tour.process_queue("jobs", 1, None) != 1:
+            raise click.ClickException("expected the dead letter to be processed")
         tour.run("queue", "list")
-        click.secho("  100 messages were sent, 100 were done, each by one worker", fg="green")
+        click.secho("  100 messages were sent, 100 were processed, each by one worker", fg="green")
 
 
-def _walk_beyond_kafka(tour: Tour) -> None:
-    with _chapter("11. A view: any Kafka client reads it like a topic, and is sent only what matches"):
-        tour.run("topic", "create", "parcels")
+def _run_beyond_kafka_chapters(tour: Tour) -> None:
+    with _chapter("11. A view: any Kafka client reads it like a topic, and gets only matching messages"):
+        tour.run("topic", "create", "shipments")
         for tag, count in (("us", 900), ("eu", 9)):
-            lines = [f'{{"parcel": {number}, "kg": {number % 30}}}' for number in range(count)]
-            tour.run("publish", "parcels", "--tag", tag, lines=lines, show=2)
-        tour.run("view", "create", "heavy-eu", "--of", "parcels", "--where", "tag = 'eu' AND $.kg >= 5")
+            lines = [f'{{"shipment": {number}, "kg": {number % 30}}}' for number in range(count)]
+            tour.run("publish", "shipments", "--tag", tag, lines=lines, show=2)
+        tour.run("view", "create", "heavy-eu", "--of", "shipments", "--where", "tag = 'eu' AND $.kg >= 5")
         found = tour.run("subscribe", "heavy-eu").splitlines()
         if len(found) != 4:
             raise click.ClickException(f"expected 4 of 909 messages, found {len(found)}")
@@ -185,20 +185,20 @@ def _walk_beyond_kafka(tour: Tour) -> None:
         tour.run("delayed", "cancel", "reminders", "--key", "renewal")
         found = tour.run("subscribe", "reminders", "--from", "earliest", "--follow", "--max", "2").splitlines()
         if found != ["at once", "in two seconds"]:
-            raise click.ClickException(f"expected what was due, in the order of that, found {found}")
+            raise click.ClickException(f"expected the messages that are due, in order of delivery, found {found}")
 
 
-def _walk_on_spark(tour: Tour) -> None:
-    reason = spark_part.why_not()
+def _run_spark_chapters(tour: Tour) -> None:
+    reason = spark_part.find_missing_requirement()
     if reason is not None:
-        click.secho(f"\nThe tour goes on with Spark where that is installed; here {reason}", bold=True)
+        click.secho(f"\nThe Spark part of the tour is skipped: {reason}", bold=True)
         return
-    with _chapter("13. A shop whose orders come at a steady rate"):
+    with _chapter("13. A shop that publishes orders at a steady rate"):
         tour.run("topic", "create", "shop", "--partitions", "3")
         tour.run("topic", "create", "totals")
-    tour.on_spark(
-        "14. Streaming SQL: orders and revenue of each item, exactly once into a topic",
-        "15. Everything into a Delta table",
-        "16. An audit proves that nothing was lost or doubled",
-        "17. What went through, as tables and as a page",
+    tour.run_spark_chapters(
+        "14. Streaming SQL: orders and revenue per item, exactly once into a topic",
+        "15. Archive the topic into a Delta table",
+        "16. An audit proves that nothing was lost or duplicated",
+        "17. Insights: traffic of the topics, as tables and as a web page",
     )

@@ -1,4 +1,4 @@
-"""The part of the tour that works off a queue, by the Python API."""
+"""The queue chapter of `penstock demo`: workers of the Python API process a queue."""
 
 import logging
 import threading
@@ -10,14 +10,14 @@ import click
 IDLE_S: Final = 2.0
 _SHOWN: Final = """\
   for job in mq.queue("{queue}").work():
-      handle(job.body)                        # deleted when it is done, given back when it fails"""
+      handle(job.body)                        # deleted when it returns, released when it raises"""
 
 
-def work_off(bootstrap: str, queue: str, workers: int, poison: str | None) -> int:
-    """Let workers handle all that there is, each on a connection of its own; `poison` is what they fail at."""
-    import penstock  # with the client library, which other commands do without
+def process_queue(bootstrap: str, queue: str, workers: int, poison: str | None) -> int:
+    """Runs workers until the queue is idle; returns how many messages they handled. The body `poison` fails."""
+    import penstock  # imported here: other commands do not need the client library
 
-    logging.getLogger("penstock.api").addHandler(logging.NullHandler())  # what fails is told here
+    logging.getLogger("penstock.api").addHandler(logging.NullHandler())  # failures are printed below
     click.secho(_SHOWN.format(queue=queue), fg="cyan")
     done = [0] * workers
     lock = threading.Lock()
@@ -41,5 +41,5 @@ def work_off(bootstrap: str, queue: str, workers: int, poison: str | None) -> in
         for thread in threads:
             thread.join()
     for number, count in enumerate(done):
-        click.echo(f"  worker {number + 1} has done {count}")
+        click.echo(f"  worker {number + 1} processed {count}")
     return sum(done)

@@ -1,4 +1,4 @@
-"""The part of the tour that runs on Spark: orders at a steady rate, aggregated, archived, audited and drawn."""
+"""The Spark chapters of `penstock demo`: streaming SQL, Delta archive, audit and insights."""
 
 import json
 import shlex
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from penstock.cli.pipeline.screen import Plain, show_report
+from penstock.cli.pipeline.screen import LineDisplay, show_report
 from penstock.spark.java import JavaMissing, provide_java
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ trigger: 500 ms
 """
 
 
-def why_not() -> str | None:
-    """What is missing for this part of the tour, and how to get it; None if nothing is."""
+def find_missing_requirement() -> str | None:
+    """Returns which requirement of the Spark chapters is missing and how to install it; None if all are met."""
     for name in ("pyspark", "pyarrow", "deltalake"):
         if find_spec(name) is None:
             return f"{name} is not installed: pip install 'penstock[spark]'"
@@ -55,15 +55,15 @@ def why_not() -> str | None:
 
 
 class Shop:
-    """Orders that come at a steady rate, through `penstock publish`, while something else goes on."""
+    """Publishes orders at a steady rate with `penstock publish`, in the background."""
 
     def __init__(self, bootstrap: str) -> None:
         command = [_COMMAND, "publish", "shop", "--key-separator", ":", "--bootstrap", bootstrap]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
-        self._thread = threading.Thread(target=self._sell, daemon=True)
+        self._thread = threading.Thread(target=self._publish_orders, daemon=True)
         self._thread.start()
 
-    def _sell(self) -> None:
+    def _publish_orders(self) -> None:
         assert self._process.stdin is not None
         rng = Random(42)
         began_s = time.monotonic()
@@ -78,21 +78,21 @@ class Shop:
                     time.sleep(max(0.0, began_s + number / A_SECOND - time.monotonic()))
 
     def close(self) -> None:
-        """Returns when every order is acknowledged."""
+        """Returns when every order is acknowledged; raises ClickException if publishing failed."""
         self._thread.join()
         if self._process.wait() != 0:
             raise click.ClickException("the orders could not be published; see above")
 
 
 class Pipelines:
-    """Pipelines in one Spark: starting it for each of them would take longer than what they do."""
+    """Runs pipelines in one Spark session: starting Spark for each takes longer than the pipelines."""
 
     def __init__(self, spark: "SparkSession", bootstrap: str) -> None:
         self._spark = spark
         self._bootstrap = bootstrap
 
     def run(self, target: str, *options: str, until: int | None = None, quietly: bool = False) -> "Report":
-        """Run one to its end, or until it has read so many rows."""
+        """Runs a pipeline to its end, or until it has read `until` rows. Raises ClickException if it failed."""
         from penstock.spark.pipelines.catalogue import check_clusters, load
         from penstock.spark.pipelines.pipeline import Run
         from penstock.spark.pipelines.runner import run_prepared
@@ -106,10 +106,10 @@ class Pipelines:
         check_clusters(loaded)
         stopping = threading.Event()
         rows = [0]
-        plain = Plain(as_json=False)
+        display = LineDisplay(as_json=False)
 
         def on_batch(batch: "Batch") -> None:
-            plain.batch(batch)
+            display.batch(batch)
             rows[0] += batch.rows
             if until is not None and rows[0] >= until:
                 stopping.set()
@@ -125,26 +125,26 @@ class Pipelines:
         report = run_prepared(loaded, run)
         if not quietly:
             show_report(report)
-        if not report.is_well:
+        if not report.is_ok:
             raise click.ClickException(report.verdict)
         return report
 
 
-def walk(bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
-    """All of it; `chapter` has the headings."""
+def run_chapters(bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
+    """Opens a Spark session and runs all chapters; `chapter` holds their headings."""
     from penstock.spark.session import open_session
 
     click.secho(f"\n{chapter[0]}", bold=True)
     began_s = time.monotonic()
     spark = open_session("demo", conf={"spark.sql.shuffle.partitions": "2"}, log=folder / "spark.log")
-    click.echo(f"  Spark is there after {time.monotonic() - began_s:.0f} s; now {A_SECOND} orders come every second")
+    click.echo(f"  Spark started in {time.monotonic() - began_s:.0f} s; {A_SECOND} orders per second are published")
     try:
-        _walk(Pipelines(spark, bootstrap), Shop(bootstrap), bootstrap, folder, chapter)
+        _run_chapters(Pipelines(spark, bootstrap), Shop(bootstrap), bootstrap, folder, chapter)
     finally:
         spark.stop()
 
 
-def _walk(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
+def _run_chapters(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path, chapter: "Sequence[str]") -> None:
     file = folder / "totals.yaml"
     file.write_text(TOTALS.format(bootstrap=bootstrap))
     checkpoint = f"checkpoint={folder}/checkpoint"
@@ -156,7 +156,7 @@ def _walk(pipelines: Pipelines, shop: Shop, bootstrap: str, folder: Path, chapte
         "repeat('█', cast(30 * max(orders) / 2600 AS int)) AS ` ` FROM totals GROUP BY _key ORDER BY revenue DESC"
     )
     report = pipelines.run("sql", "sources.totals.topic=totals", schema, f"sql={latest}")
-    counted = sum(int(str(row[1])) for row in report.sheets[0].rows)
+    counted = sum(int(str(row[1])) for row in report.tables[0].rows)
     if counted != ORDERS:
         raise click.ClickException(f"{ORDERS} orders were published, {counted} were counted")
     click.secho(f"  {ORDERS} orders were published, {counted} were counted", fg="green")

@@ -1,1 +1,1 @@
-"""`penstock dev`: a cluster on this machine."""
+"""`penstock dev`: runs a development cluster on this machine."""

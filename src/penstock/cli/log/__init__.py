@@ -1,1 +1,1 @@
-"""`penstock log`: checks and prints log files without a broker."""
+"""`penstock log`: checks and prints segment files on disk without a broker."""

@@ -1,4 +1,4 @@
-"""`penstock log`: what lies on the disk, without a broker."""
+"""`penstock log inspect`: reads segment files, checks CRCs and reports damage, without a broker."""
 
 import contextlib
 import os
@@ -13,7 +13,7 @@ import click
 
 from penstock.cli.common import json_option, plural
 from penstock.cli.log.output import JsonPrinter, Printer, TextPrinter
-from penstock.cli.log.scan import Batch, Damage, SegmentReader, SegmentSummary, Vouching, scan_segment
+from penstock.cli.log.scan import Batch, Coverage, Damage, SegmentReader, SegmentSummary, scan_segment
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.checkpoint import FILE_NAME, Checkpoint, CheckpointFile
@@ -21,9 +21,9 @@ from penstock.log.disk import OsDisk
 from penstock.records.build import Record, read_records
 
 PROGRESS_BYTES: Final = 64 << 20
-"""Less than this is read before anybody could look at a progress bar."""
+"""Smaller logs are read too fast for a progress bar."""
 PROGRESS_STEP_BYTES: Final = 4 << 20
-OPENED_BYTES_MAX: Final = 256 << 20
+SHOWN_BYTES_MAX: Final = 256 << 20
 """The largest batch whose records are shown."""
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _FOLDER: Final = re.compile(r"(\d+)\.")
@@ -32,7 +32,7 @@ _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 @click.group()
 def log() -> None:
-    """Look at logs on disk, without a broker.
+    """Inspect partition logs on disk, without a broker.
 
     \b
     Examples:
@@ -42,16 +42,16 @@ def log() -> None:
 
 @log.command()
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
-@click.option("--batches", is_flag=True, help="List every batch.")
+@click.option("--batches", is_flag=True, help="List every record batch.")
 @click.option("--records", is_flag=True, help="Show every record.")
 @json_option
 def inspect(path: Path, batches: bool, records: bool, as_json: bool) -> None:
-    """Read the logs below PATH, check the CRC of every batch, and say what they hold.
+    """Check and summarise logs on disk. Reads the logs below PATH and checks the CRC of every record batch.
 
-    PATH is a segment file, a partition's folder, or a whole data folder. Nothing is written, and a broker may be
-    running. Damage is listed with its place and with what will become of it: what the partition's checkpoint vouches
-    for is never cut off, what came after it is cut off when a broker next opens the log. The exit code is 1 if
-    anything is damaged.
+    PATH is a segment file, a partition folder, or a data folder. Nothing is written, and a broker may be running.
+    Damage is listed with its file, position and consequence: below the offset that the partition's checkpoint covers,
+    nothing is ever truncated; after it, a broker truncates the log at the damage when it next opens it. The exit code
+    is 1 if anything is damaged.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def inspect(path: Path, batches: bool, records: bool, as_json: bool) -> None:
     """
     folders = _find(path)
     if not folders:
-        raise click.UsageError(f"there are no segments below {path}: give a data folder, a partition's, or a segment")
+        raise click.UsageError(f"no segments below {path}: give a data folder, a partition folder, or a segment file")
     printer: Printer = JsonPrinter(batches) if as_json else TextPrinter(batches)
     total_bytes = sum(_size_of(file) for files in folders.values() for file in files)
     with _progress(total_bytes, is_wanted=not (batches or records)) as advance:
@@ -69,11 +69,11 @@ def inspect(path: Path, batches: bool, records: bool, as_json: bool) -> None:
             _Inspection(folder, files, printer, records, advance).run(is_whole=not path.is_file())
     printer.end()
     if printer.damages:
-        raise click.ClickException(f"found {plural(printer.damages, 'damaged place')} below {path}")
+        raise click.ClickException(f"found damage at {plural(printer.damages, 'position')} below {path}")
 
 
 def _find(path: Path) -> dict[Path, list[Path]]:
-    """Folders that are, or should be, logs, each with its segments in order."""
+    """Returns the log folders below `path`, each with its segments in order."""
     if path.is_file():
         return {path.absolute().parent: [path]} if _SEGMENT.match(path.name) else {}
     found = {}
@@ -87,7 +87,7 @@ def _segments(folder: Path) -> list[Path]:
     try:
         return sorted(file for file in folder.iterdir() if _SEGMENT.fullmatch(file.name))
     except FileNotFoundError:
-        return []  # its topic was deleted a moment ago
+        return []  # the topic was just deleted
 
 
 def _size_of(file: Path) -> int:
@@ -98,7 +98,7 @@ def _size_of(file: Path) -> int:
 
 
 class _Inspection:
-    """One partition's folder, from its first segment to its last."""
+    """The inspection of one partition folder, segment by segment."""
 
     def __init__(
         self,
@@ -117,54 +117,54 @@ class _Inspection:
         self._expected: int | None = None
 
     def run(self, is_whole: bool) -> None:
-        """`is_whole`: all segments are looked at, so that what is missing shows."""
+        """`is_whole`: all segments are read, so that missing ones are reported."""
         checkpoint = _checkpoint(self._folder)
-        vouching = Vouching(checkpoint=checkpoint, trusted_to=checkpoint.trusted_to(_boot_id()) if checkpoint else 0)
-        self._printer.partition(self._name, self._folder, vouching)
-        # A running broker goes on meanwhile: segments that it began since the checkpoint was read count too.
+        coverage = Coverage(checkpoint=checkpoint, trusted_to=checkpoint.trusted_to(_boot_id()) if checkpoint else 0)
+        self._printer.partition(self._name, self._folder, coverage)
+        # List again: a running broker may have added segments since the checkpoint was read.
         files = _segments(self._folder) if is_whole else self._files
         for file in files:
-            self._segment(file, vouching)
+            self._segment(file, coverage)
         later = _checkpoint(self._folder)
         if is_whole and checkpoint is not None and later is not None:
-            # And what retention took away since then is not missing.
-            vouching = replace(vouching, checkpoint=replace(checkpoint, start_offset=later.start_offset))
-            ends_at = vouching.trusted_to if files and self._expected is None else self._expected or 0
-            missing = vouching.missing(self._folder, int(files[0].stem) if files else None, ends_at)
+            # Segments that retention has deleted since then are not missing.
+            coverage = replace(coverage, checkpoint=replace(checkpoint, start_offset=later.start_offset))
+            ends_at = coverage.trusted_to if files and self._expected is None else self._expected or 0
+            missing = coverage.missing(self._folder, int(files[0].stem) if files else None, ends_at)
             if missing is not None:
-                self._printer.damage(missing, vouching.covers(missing))
+                self._printer.damage(missing, coverage.covers(missing))
 
-    def _segment(self, file: Path, vouching: Vouching) -> None:
+    def _segment(self, file: Path, coverage: Coverage) -> None:
         base_offset = int(file.name.partition(".")[0])
         expected = base_offset if self._expected is None else self._expected
         try:
             reader = SegmentReader(file)
         except FileNotFoundError:
-            click.echo(f"{file} was removed meanwhile: a broker is at work", err=True)
+            click.echo(f"{file} was removed while reading: a broker is running", err=True)
             self._expected = None
             return
         summary = SegmentSummary(file=file, base_offset=base_offset, next_offset=expected)
         is_bad_at_end = False
         try:
-            for found in scan_segment(reader, summary, vouching.holes_below):
+            for found in scan_segment(reader, summary, coverage.gaps_below):
                 is_bad_at_end = isinstance(found, Damage)
                 if isinstance(found, Damage):
-                    self._printer.damage(found, vouching.covers(found))
+                    self._printer.damage(found, coverage.covers(found))
                     continue
                 self._printer.batch(self._name, found)
                 self._advance(found.header.size_bytes)
                 if self._show_records:
-                    self._records(reader, found, vouching)
+                    self._records(reader, found, coverage)
         finally:
             reader.close()
         self._printer.segment(self._name, summary)
-        # What a damaged end held has been told of, and is not told of again as missing.
+        # A damaged end has been reported; its offsets are not reported again as missing.
         self._expected = None if is_bad_at_end else summary.next_offset
 
-    def _records(self, reader: SegmentReader, batch: Batch, vouching: Vouching) -> None:
+    def _records(self, reader: SegmentReader, batch: Batch, coverage: Coverage) -> None:
         size = batch.header.size_bytes
-        if size > OPENED_BYTES_MAX:
-            click.echo(f"{reader.path}: the batch at byte {batch.position} is too large to be opened", err=True)
+        if size > SHOWN_BYTES_MAX:
+            click.echo(f"{reader.path}: the batch at byte {batch.position} is too large to show", err=True)
             return
         try:
             records: list[Record] = read_records(reader.read_whole(batch.position, size))
@@ -176,31 +176,31 @@ class _Inspection:
                 expected="records that can be read",
                 found=str(error),
             )
-            self._printer.damage(damage, vouching.covers(damage))
+            self._printer.damage(damage, coverage.covers(damage))
             return
         for record in records:
             self._printer.record(self._name, record, batch.header.is_control)
 
 
 def _partition_name(folder: Path) -> TopicPartition:
-    """From `logs/orders/0.<id>`; -1 where the folder has another name."""
+    """Returns the topic-partition of `logs/orders/0.<id>`; partition -1 if the folder has another name."""
     number = _FOLDER.match(folder.absolute().name)
     return TopicPartition(folder.absolute().parent.name, int(number[1]) if number else -1)
 
 
 def _checkpoint(folder: Path) -> Checkpoint | None:
-    return CheckpointFile(_FoundDisk(folder), ".").load(_boot_id())
+    return CheckpointFile(_ReadOnlyDisk(folder), ".").load(_boot_id())
 
 
-class _FoundDisk(OsDisk):
-    """The disk as it is found: the folder is not made if it is gone."""
+class _ReadOnlyDisk(OsDisk):
+    """A disk that does not create its root folder."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
 
 
 def _boot_id() -> str:
-    """Which marks count depends on whether the machine was started anew since (see log/checkpoint.py)."""
+    """Returns the kernel's boot id: a checkpoint's unsynced marks count only within one boot (log/checkpoint.py)."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

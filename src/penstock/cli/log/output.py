@@ -1,4 +1,4 @@
-"""How `penstock log inspect` tells what it finds: text for people, JSON lines for scripts."""
+"""Output of `penstock log inspect`: text for people, JSON lines for scripts."""
 
 import sys
 from dataclasses import dataclass, field
@@ -8,20 +8,20 @@ from typing import Final, Protocol
 import click
 
 from penstock.cli.common import echo_json, echo_table, format_bytes, format_time, plural
-from penstock.cli.log.scan import Batch, Damage, SegmentSummary, Vouching
+from penstock.cli.log.scan import Batch, Coverage, Damage, SegmentSummary
 from penstock.cli.message_output import as_json, line_formatter
 from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 LISTED_MAX: Final = 1000
-"""Damaged places that are listed for people; the rest are counted."""
+"""Damage entries that the text output lists; the rest is counted."""
 _BATCH_LINE: Final = "{:<20}  {:>21}  {:>10}  {:>9}  {:>7}  {:<6}  {:>5}  {:>17}  {:<24}  {}"
 
 
 class Printer(Protocol):
     damages: int
 
-    def partition(self, name: TopicPartition, folder: Path, vouching: Vouching) -> None: ...
+    def partition(self, name: TopicPartition, folder: Path, coverage: Coverage) -> None: ...
 
     def segment(self, name: TopicPartition, summary: SegmentSummary) -> None: ...
 
@@ -29,29 +29,29 @@ class Printer(Protocol):
 
     def record(self, name: TopicPartition, record: Record, is_control: bool) -> None: ...
 
-    def damage(self, damage: Damage, is_vouched: bool) -> None: ...
+    def damage(self, damage: Damage, is_covered: bool) -> None: ...
 
     def end(self) -> None: ...
 
 
 class JsonPrinter:
-    """Everything as it is found, one object a line; `kind` says what it is."""
+    """Prints one JSON object per finding at once; `kind` tells its type."""
 
     def __init__(self, batches: bool) -> None:
         self.damages = 0
         self._batches = batches
 
-    def partition(self, name: TopicPartition, folder: Path, vouching: Vouching) -> None:
-        start = vouching.checkpoint.start_offset if vouching.checkpoint else None
+    def partition(self, name: TopicPartition, folder: Path, coverage: Coverage) -> None:
+        start = coverage.checkpoint.start_offset if coverage.checkpoint else None
         echo_json(
             {
                 "kind": "partition",
                 "topic": name.topic,
                 "partition": name.partition,
                 "folder": str(folder),
-                "has_checkpoint": vouching.checkpoint is not None,
+                "has_checkpoint": coverage.checkpoint is not None,
                 "start_offset": start,
-                "vouched_to": vouching.trusted_to,
+                "vouched_to": coverage.trusted_to,
             }
         )
 
@@ -101,7 +101,7 @@ class JsonPrinter:
     def record(self, name: TopicPartition, record: Record, is_control: bool) -> None:
         echo_json({"kind": "record", "control": is_control} | as_json(name, record))
 
-    def damage(self, damage: Damage, is_vouched: bool) -> None:
+    def damage(self, damage: Damage, is_covered: bool) -> None:
         self.damages += 1
         echo_json(
             {
@@ -112,24 +112,24 @@ class JsonPrinter:
                 "expected": damage.expected,
                 "found": damage.found,
                 "unread_bytes": damage.unread_bytes,
-                "vouched": is_vouched,
+                "vouched": is_covered,
             }
         )
 
     def end(self) -> None:
-        """All has been said."""
+        """Does nothing: everything is already printed."""
 
 
 @dataclass(slots=True, kw_only=True)
 class _Partition:
     name: TopicPartition
     folder: Path
-    vouching: Vouching
+    coverage: Coverage
     segments: list[SegmentSummary] = field(default_factory=list)
 
 
 class TextPrinter:
-    """Batches and records as they are found; tables of segments, and the damage, at the end."""
+    """Prints batches and records at once; segment tables and damage at the end."""
 
     def __init__(self, batches: bool) -> None:
         self.damages = 0
@@ -153,8 +153,8 @@ class TextPrinter:
                 ).rstrip()
             )
 
-    def partition(self, name: TopicPartition, folder: Path, vouching: Vouching) -> None:
-        self._partitions.append(_Partition(name=name, folder=folder, vouching=vouching))
+    def partition(self, name: TopicPartition, folder: Path, coverage: Coverage) -> None:
+        self._partitions.append(_Partition(name=name, folder=folder, coverage=coverage))
 
     def segment(self, name: TopicPartition, summary: SegmentSummary) -> None:
         self._partitions[-1].segments.append(summary)
@@ -183,19 +183,19 @@ class TextPrinter:
         control = "(control) " if is_control else ""
         click.echo(control + self._line(name, record).decode(), nl=False)
 
-    def damage(self, damage: Damage, is_vouched: bool) -> None:
+    def damage(self, damage: Damage, is_covered: bool) -> None:
         self.damages += 1
         if len(self._damages) < LISTED_MAX:
-            self._damages.append((damage, is_vouched))
+            self._damages.append((damage, is_covered))
 
     def end(self) -> None:
         for partition in self._partitions:
-            click.echo(f"{partition.name} in {partition.folder}: {_vouched(partition.vouching)}")
+            click.echo(f"{partition.name} in {partition.folder}: {_describe_coverage(partition.coverage)}")
             if partition.segments:
                 _echo_segments(partition.segments)
             click.echo()
-        for damage, is_vouched in self._damages:
-            click.echo(_describe(damage, is_vouched))
+        for damage, is_covered in self._damages:
+            click.echo(_describe_damage(damage, is_covered))
         if self.damages > len(self._damages):
             click.echo(f"… and {self.damages - len(self._damages)} more")
         if not self.damages:
@@ -222,23 +222,22 @@ def _echo_segments(segments: list[SegmentSummary]) -> None:
     )
 
 
-def _vouched(vouching: Vouching) -> str:
-    if vouching.checkpoint is None:
-        return "no checkpoint vouches for anything in it"
+def _describe_coverage(coverage: Coverage) -> str:
+    if coverage.checkpoint is None:
+        return "no valid checkpoint"
     return (
-        f"starts at offset {vouching.checkpoint.start_offset}, "
-        f"its checkpoint vouches for what is below {vouching.trusted_to}"
+        f"starts at offset {coverage.checkpoint.start_offset}, checkpoint covers offsets below {coverage.trusted_to}"
     )
 
 
-def _describe(damage: Damage, is_vouched: bool) -> str:
-    fate = (
-        "the checkpoint vouches for it, so no broker cuts it off: bring the file back, or trim the topic past it"
-        if is_vouched
-        else "no checkpoint vouches for it: a broker cuts the log off here when it next opens it"
+def _describe_damage(damage: Damage, is_covered: bool) -> str:
+    outcome = (
+        "the checkpoint covers it, so no broker truncates it: restore the file, or trim the topic past it"
+        if is_covered
+        else "no checkpoint covers it: a broker truncates the log here when it next opens it"
     )
-    unread = f"; {plural(damage.unread_bytes, 'byte')} from here on cannot be read" if damage.unread_bytes else ""
+    unread = f"; {plural(damage.unread_bytes, 'byte')} from here on not readable" if damage.unread_bytes else ""
     return (
         f"DAMAGED {damage.file} at byte {damage.position}, offset {damage.offset}: "
-        f"expected {damage.expected}, found {damage.found}{unread}; {fate}"
+        f"expected {damage.expected}, found {damage.found}{unread}; {outcome}"
     )

@@ -1,7 +1,7 @@
-"""Reading segment files to find out whether they are whole. Only reads, whoever writes; a batch at a time at most.
+"""Read-only scan of segment files: batch headers, CRCs, offset gaps and damage.
 
-The log's own code opens files for writing, and stops at the first damage or takes the log offline. This reads on as
-far as it can, and says what it found.
+Safe beside a running broker; holds one window in memory. Unlike the broker's recovery code it opens files read-only
+and continues past damage as far as it can.
 """
 
 import os
@@ -21,20 +21,20 @@ from penstock.records.layout import HEADER_BYTES, MAGIC
 
 WINDOW_BYTES: Final = 1 << 20
 UNFINISHED_WAIT_S: Final = 0.1
-"""A batch that is cut short at the end may be one that a broker writes right now: it is looked at again once."""
+"""A truncated batch at the end may be a write in progress: it is read once more after this time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     file: Path
     position: int
-    """The byte where it begins."""
+    """The byte position where it begins."""
     offset: int
-    """The first offset that is affected."""
+    """The first affected offset."""
     expected: str
     found: str
     unread_bytes: int = 0
-    """What follows and could not be looked at."""
+    """Bytes after it that could not be checked."""
 
 
 class Batch(NamedTuple):
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class SegmentReader:
-    """One segment file, by window."""
+    """A segment file, read in windows."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,13 +55,13 @@ class SegmentReader:
     def close(self) -> None:
         os.close(self._fd)
 
-    def look_again(self) -> None:
-        """Forget what was read, and how long the file was."""
+    def refresh(self) -> None:
+        """Drops the cached window and reads the file size again."""
         self.size = os.fstat(self._fd).st_size
         self._window = b""
 
     def read(self, at: int, count: int) -> memoryview:
-        """Up to `count` bytes, at most a window; fewer at the end of the file."""
+        """Returns up to `count` bytes, at most one window; fewer at the end of the file."""
         count = min(count, WINDOW_BYTES)
         if at < self._window_at or at + count > self._window_at + len(self._window):
             self._window = os.pread(self._fd, WINDOW_BYTES, at)
@@ -77,7 +77,7 @@ class SegmentReader:
         while at < end:
             piece = self.read(at, end - at)
             if not piece:
-                break  # the file was cut under our hands: the CRC will not fit
+                break  # the file was truncated while reading: the CRC will not match
             crc = crc32c(piece, crc)
             at += len(piece)
         return int(crc)
@@ -85,7 +85,7 @@ class SegmentReader:
 
 @dataclass(slots=True, kw_only=True)
 class SegmentSummary:
-    """What a segment holds, as far as it is good."""
+    """Offsets, counts and times of a segment's valid batches."""
 
     file: Path
     base_offset: int
@@ -110,40 +110,40 @@ class SegmentSummary:
             self.last_ms = max(header.max_timestamp, self.last_ms or 0)
 
 
-def scan_segment(reader: SegmentReader, summary: SegmentSummary, holes_below: int) -> Iterator[Batch | Damage]:
-    """Every good batch, and every damage. `holes_below`: compaction has been there, offsets may be missing."""
+def scan_segment(reader: SegmentReader, summary: SegmentSummary, gaps_below: int) -> Iterator[Batch | Damage]:
+    """Yields every valid batch and every damage. Offset gaps below `gaps_below` are normal: compaction made them."""
     position = 0
-    seen_twice = -1
+    retried_at = -1
     after_damage = False
     while position < reader.size:
-        look = _look(reader, position, summary.next_offset, LONG_MAX if after_damage else holes_below)
-        if look.damage is not None:
-            if position + look.size >= reader.size and seen_twice != position:
-                seen_twice = position
+        checked = _check_batch(reader, position, summary.next_offset, LONG_MAX if after_damage else gaps_below)
+        if checked.damage is not None:
+            if position + checked.size >= reader.size and retried_at != position:
+                retried_at = position
                 time.sleep(UNFINISHED_WAIT_S)
-                reader.look_again()
+                reader.refresh()
                 continue
-            yield look.damage
-            if look.damage.unread_bytes:
+            yield checked.damage
+            if checked.damage.unread_bytes:
                 break
-        if look.header is not None:
-            summary.add(look.header)
-            yield Batch(position, look.header)
-        # What a damaged batch held is missing, and has been told of.
-        after_damage = look.header is None
-        position += look.size
+        if checked.header is not None:
+            summary.add(checked.header)
+            yield Batch(position, checked.header)
+        # After a damaged batch an offset gap is expected: the damage has been reported.
+        after_damage = checked.header is None
+        position += checked.size
     summary.size_bytes = reader.size
 
 
-class _Look(NamedTuple):
-    """A batch: its header if it is good, what is wrong, and how far it reaches."""
+class _BatchCheck(NamedTuple):
+    """The check of one batch: its header if valid, the damage if any, and the bytes to skip."""
 
     header: BatchHeader | None
     damage: Damage | None
     size: int
 
 
-def _look(reader: SegmentReader, position: int, next_offset: int, holes_below: int) -> _Look:
+def _check_batch(reader: SegmentReader, position: int, next_offset: int, gaps_below: int) -> _BatchCheck:
     left = reader.size - position
 
     def damaged(expected: str, found: str, unread_bytes: int = 0) -> Damage:
@@ -157,25 +157,25 @@ def _look(reader: SegmentReader, position: int, next_offset: int, holes_below: i
         )
 
     if left < HEADER_BYTES:
-        return _Look(None, damaged(f"a batch header of {HEADER_BYTES} bytes", _cut(left), left), left)
+        return _BatchCheck(None, damaged(f"a batch header of {HEADER_BYTES} bytes", _cut(left), left), left)
     header = read_header(reader.read(position, HEADER_BYTES))
     if header.magic != MAGIC:
-        return _Look(None, damaged(f"a batch of format {MAGIC}", f"format {header.magic}", left), left)
+        return _BatchCheck(None, damaged(f"a batch of format {MAGIC}", f"format {header.magic}", left), left)
     if header.length < LENGTH_MIN:
-        return _Look(None, damaged(f"a length of at least {LENGTH_MIN}", f"length {header.length}", left), left)
+        return _BatchCheck(None, damaged(f"a length of at least {LENGTH_MIN}", f"length {header.length}", left), left)
     size = header.size_bytes
     if size > left:
-        return _Look(None, damaged(f"a batch of {size} bytes", _cut(left), left), left)
+        return _BatchCheck(None, damaged(f"a batch of {size} bytes", _cut(left), left), left)
     crc = reader.crc_of(position + ATTRIBUTES_AT, position + size)
     if crc != header.crc:
-        return _Look(None, damaged(f"CRC {header.crc:#010x}", f"CRC {crc:#010x}"), size)
+        return _BatchCheck(None, damaged(f"CRC {header.crc:#010x}", f"CRC {crc:#010x}"), size)
     if header.base_offset < next_offset or header.last_offset_delta < 0 or header.count < 0:
         found = f"{header.count} at offsets {header.base_offset} to {header.last_offset}"
-        return _Look(None, damaged(f"records from offset {next_offset} on", found), size)
-    if header.base_offset > max(next_offset, holes_below):
-        missing = damaged(f"offset {next_offset}", f"offset {header.base_offset}: what lies between is missing")
-        return _Look(header, missing, size)
-    return _Look(header, None, size)
+        return _BatchCheck(None, damaged(f"records from offset {next_offset} on", found), size)
+    if header.base_offset > max(next_offset, gaps_below):
+        missing = damaged(f"offset {next_offset}", f"offset {header.base_offset}: the offsets between are missing")
+        return _BatchCheck(header, missing, size)
+    return _BatchCheck(header, None, size)
 
 
 def _cut(left: int) -> str:
@@ -183,8 +183,8 @@ def _cut(left: int) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vouching:
-    """What a partition's checkpoint says may be trusted."""
+class Coverage:
+    """The offsets that a partition's checkpoint guarantees to be durable."""
 
     checkpoint: Checkpoint | None
     trusted_to: int
@@ -193,15 +193,15 @@ class Vouching:
         return damage.offset < self.trusted_to
 
     @property
-    def holes_below(self) -> int:
+    def gaps_below(self) -> int:
         return self.checkpoint.clean_to if self.checkpoint else 0
 
     def missing(self, folder: Path, starts_at: int | None, ends_at: int) -> Damage | None:
-        """What the checkpoint vouches for and no segment holds."""
+        """Returns the guaranteed offsets that no segment holds, as damage; None if all are present."""
         if self.checkpoint is None:
             return None
         start = self.checkpoint.start_offset
-        expected = f"offsets {start} to {self.trusted_to}, for which the checkpoint vouches"
+        expected = f"offsets {start} to {self.trusted_to}, which the checkpoint covers"
         if self.trusted_to > start and (starts_at is None or starts_at > start):
             found = "no segments" if starts_at is None else f"a log that starts at {starts_at}"
             return Damage(file=folder, position=0, offset=start, expected=expected, found=found)

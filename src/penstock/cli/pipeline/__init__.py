@@ -1,1 +1,1 @@
-"""`penstock pipeline`: Spark pipelines."""
+"""`penstock pipeline`: lists, describes, validates and runs Spark pipelines."""

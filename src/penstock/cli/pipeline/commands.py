@@ -1,4 +1,4 @@
-"""`penstock pipeline`: Spark pipelines listed, described, checked and run."""
+"""`penstock pipeline`: lists, describes, validates and runs Spark pipelines, and forgets streaming queries."""
 
 import sys
 import tempfile
@@ -12,10 +12,10 @@ import click
 
 from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs
 from penstock.cli.common import run as run_async
-from penstock.cli.pipeline.screen import Plain, Screen, Told
+from penstock.cli.pipeline.screen import LineDisplay, LiveDisplay, ProgressDisplay
 from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import forget_query
-from penstock.spark.pipelines.catalogue import NAMES, Loaded, check_clusters, check_statements, find, load
+from penstock.spark.pipelines.catalogue import NAMES, LoadedPipeline, check_clusters, check_statements, find, load
 from penstock.spark.pipelines.document import PipelineInvalid
 from penstock.spark.pipelines.options import options_of
 from penstock.spark.session import MASTER_DEFAULT
@@ -28,7 +28,7 @@ INVALID = 2
 
 @click.group()
 def pipeline() -> None:
-    """Run data pipelines on Spark: ready ones, or your own as YAML files.
+    """Run data pipelines on Spark. There are built-in ones, and your own as YAML files.
 
     \b
     Examples:
@@ -47,21 +47,21 @@ def _settings(command: Any) -> Any:
         multiple=True,
         callback=parse_pairs,
         metavar="NAME=VALUE",
-        help="Set an option of the pipeline; sink.topic=totals reaches into it. Repeat for more.",
+        help="Set a pipeline option; dots select nested ones (sink.topic=totals). Repeatable.",
     )(command)
     return click.option(
         "--bootstrap",
         metavar="HOST:PORT[,…]",
         envvar="PENSTOCK_BOOTSTRAP",
         show_envvar=True,
-        help="Brokers to begin with, unless the file names some.",
+        help="Addresses of brokers, unless the file sets them.",
     )(command)
 
 
 @pipeline.command(name="list")
 @json_option
 def list_(as_json: bool) -> None:
-    """List the pipelines that are ready to run.
+    """List the built-in pipelines.
 
     \b
     Examples:
@@ -79,13 +79,13 @@ def list_(as_json: bool) -> None:
 @click.argument("name", metavar="NAME|FILE.yaml")
 @json_option
 def describe(name: str, as_json: bool) -> None:
-    """Show what a pipeline does, and every option that it has.
+    """Show what a pipeline does, and all its options.
 
     \b
     Examples:
       penstock pipeline describe audit
     """
-    with _problems_told():
+    with _print_problems():
         found = load(name).pipeline if name.endswith((".yaml", ".yml")) else find(name)
     rows = list(_option_rows(found.options))
     if as_json:
@@ -123,41 +123,41 @@ def _default(value: object) -> str | None:
 @pipeline.command()
 @click.argument("target", metavar="FILE.yaml|NAME")
 @_settings
-@click.option("--offline", is_flag=True, help="Ask no broker whether the topics are there.")
+@click.option("--offline", is_flag=True, help="Do not connect to brokers to check the topics.")
 @json_option
 def validate(
     target: str, settings: list[tuple[str, str]], bootstrap: str | None, offline: bool, as_json: bool
 ) -> None:
-    """Check a pipeline without running it: keys, types, SQL, columns, brokers and topics. Spark is not started.
+    """Check a pipeline without running it. Checks keys, types, SQL, columns, brokers and topics, without Spark.
 
     \b
     Examples:
       penstock pipeline validate totals.yaml
       penstock pipeline validate totals.yaml --offline --json
     """
-    with _problems_told(as_json):
+    with _print_problems(as_json):
         loaded = load(target, settings, bootstrap)
-        doubts = list(map(str, check_statements(loaded)))
+        warnings = list(map(str, check_statements(loaded)))
         if not offline:
             check_clusters(loaded)
     if as_json:
         found = {"ok": True, "name": loaded.options.name, "pipeline": loaded.pipeline.name}
-        echo_json({**found, "doubts": doubts} if doubts else found)
+        echo_json({**found, "doubts": warnings} if warnings else found)
     else:
-        for doubt in doubts:
-            click.echo(doubt, err=True)
-        click.echo(f"{target} is well: a pipeline {loaded.pipeline.name} with the name {loaded.options.name}")
+        for warning in warnings:
+            click.echo(warning, err=True)
+        click.echo(f"{target} is valid: pipeline {loaded.pipeline.name}, name {loaded.options.name}")
 
 
 @pipeline.command()
 @click.argument("target", metavar="FILE.yaml|NAME")
 @_settings
-@click.option("--master", default=MASTER_DEFAULT, show_default=True, metavar="URL", help="Where Spark runs.")
-@click.option("--once/--continuous", default=None, help="End when all is done that is there now, or go on.")
-@click.option("--trim-archived", is_flag=True, help="archive: drop from the topics what is in the archive.")
-@click.option("--where", metavar="SQL", help="Only messages for which this is true; the same as -o where=SQL.")
-@click.option("--dry-run", is_flag=True, help="redrive: only show what would be done.")
-@click.option("--ui", is_flag=True, help="Serve Spark's own pages while it runs.")
+@click.option("--master", default=MASTER_DEFAULT, show_default=True, metavar="URL", help="Spark master.")
+@click.option("--once/--continuous", default=None, help="Process the data present now and end, or keep running.")
+@click.option("--trim-archived", is_flag=True, help="archive: delete archived messages from the topics.")
+@click.option("--where", metavar="SQL", help="Only messages that match this condition; same as -o where=SQL.")
+@click.option("--dry-run", is_flag=True, help="redrive: only show what would be moved.")
+@click.option("--ui", is_flag=True, help="Serve the Spark web UI while it runs.")
 @json_option
 def run(
     target: str,
@@ -171,9 +171,9 @@ def run(
     ui: bool,
     as_json: bool,
 ) -> None:
-    """Run a pipeline: a YAML file, or a ready one by its name. Everything is checked before Spark starts.
+    """Run a pipeline: a YAML file, or a built-in one by name. Its options are checked before Spark starts.
 
-    What can go on goes on until Ctrl-C, unless --once is given. Exit code 1: it failed, or an audit says FAIL.
+    A streaming pipeline runs until Ctrl-C, unless --once is given. Exit code 1: it failed, or an audit found a FAIL.
 
     \b
     Examples:
@@ -188,25 +188,25 @@ def run(
         settings = [*settings, ("where", where)]
     if dry_run:
         settings = [*settings, ("dry_run", "true")]
-    with _problems_told(as_json):
+    with _print_problems(as_json):
         loaded = load(target, settings, bootstrap)
         if once is False and not loaded.pipeline.streams:
-            raise click.UsageError(f"{loaded.pipeline.name} has an end and cannot be run with --continuous")
+            raise click.UsageError(f"{loaded.pipeline.name} is a batch pipeline and cannot be run with --continuous")
         check_clusters(loaded)
     report = _run(loaded, master, once if once is not None else not loaded.pipeline.streams, ui, as_json)
-    if not report.is_well:
+    if not report.is_ok:
         raise click.exceptions.Exit(1)
 
 
 @pipeline.command()
 @click.argument("query")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @bootstrap_option
 def forget(query: str, yes: bool, bootstrap: str) -> None:
-    """Forget a streaming query that will never run again: what it left open is aborted, its last batch not kept.
+    """Forget a streaming query that will never run again. Aborts its open transactions and deletes its state.
 
-    QUERY is its id in Spark (in the file `metadata` of its checkpoint), or its `txnAppId`. If it does run again from
-    its old checkpoint, the batch that it was in may be written a second time.
+    QUERY is the query's id in Spark (in the file `metadata` of its checkpoint), or its `txnAppId`. If the query runs
+    again from its old checkpoint, its last batch may be written a second time.
 
     \b
     Example:
@@ -223,21 +223,23 @@ def forget(query: str, yes: bool, bootstrap: str) -> None:
     click.echo(f"query {query} is forgotten")
 
 
-def _run(loaded: Loaded, master: str, once: bool, ui: bool, as_json: bool) -> "Report":
+def _run(loaded: LoadedPipeline, master: str, once: bool, ui: bool, as_json: bool) -> "Report":
     from penstock.spark.pipelines.runner import run_loaded
 
     log = Path(tempfile.mkdtemp(prefix="penstock-spark-")) / "spark.log"
-    screen: Told = Screen(loaded.options.name) if sys.stdout.isatty() and not as_json else Plain(as_json)
-    with screen:
+    display: ProgressDisplay = (
+        LiveDisplay(loaded.options.name) if sys.stdout.isatty() and not as_json else LineDisplay(as_json)
+    )
+    with display:
         report = run_loaded(
-            loaded, master=master, once=once, ui=ui, log=log, on_batch=screen.batch, on_step=screen.step
+            loaded, master=master, once=once, ui=ui, log=log, on_batch=display.batch, on_step=display.step
         )
-    screen.report(report)
+    display.report(report)
     return report
 
 
-class _problems_told(AbstractContextManager[None]):  # noqa: N801 - used as a statement
-    """Around what reads a pipeline: each of its problems is told on a line of its own."""
+class _print_problems(AbstractContextManager[None]):  # noqa: N801 - used as a statement
+    """Prints every problem of an invalid pipeline on its own line and exits with 2."""
 
     def __init__(self, as_json: bool = False) -> None:
         self._as_json = as_json
@@ -247,8 +249,8 @@ class _problems_told(AbstractContextManager[None]):  # noqa: N801 - used as a st
             return
         for problem in error.problems:
             if self._as_json:
-                place = problem.place
-                found = {"file": place.file, "line": place.line or None, "column": place.column or None}
+                location = problem.location
+                found = {"file": location.file, "line": location.line or None, "column": location.column or None}
                 echo_json({"ok": False, **found, "message": problem.message})
             else:
                 click.echo(f"Error: {problem}", err=True)

@@ -1,4 +1,4 @@
-"""What a running pipeline shows: a live table on a terminal, a line for each batch elsewhere, JSON for scripts."""
+"""Progress of a running pipeline: a live table on a terminal, lines elsewhere, JSON for scripts."""
 
 import time
 from collections import deque
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 BATCHES_SHOWN: Final = 12
 IDLE: Final = 0
-"""A trigger that found nothing is not worth a line."""
+"""A trigger with this many rows is not shown."""
 
 
-class Told(Protocol):
-    """Whoever is told what a pipeline does."""
+class ProgressDisplay(Protocol):
+    """A display of a pipeline's batches, steps and final report."""
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *args: Any) -> Any: ...
@@ -31,13 +31,13 @@ class Told(Protocol):
     def report(self, report: "Report") -> None: ...
 
 
-class Plain:
-    """Lines: for pipes, logs and scripts."""
+class LineDisplay:
+    """Prints lines of text or JSON: for pipes, logs and scripts."""
 
     def __init__(self, as_json: bool) -> None:
         self._as_json = as_json
 
-    def __enter__(self) -> "Plain":
+    def __enter__(self) -> "LineDisplay":
         return self
 
     def __exit__(self, *args: Any) -> None:
@@ -63,8 +63,8 @@ class Plain:
             show_report(report)
 
 
-class Screen:
-    """A table that is drawn anew as batches come."""
+class LiveDisplay:
+    """A live table, redrawn as batches finish."""
 
     def __init__(self, name: str) -> None:
         from rich.live import Live
@@ -78,7 +78,7 @@ class Screen:
             get_renderable=self._draw, refresh_per_second=4, transient=True
         )
 
-    def __enter__(self) -> "Screen":
+    def __enter__(self) -> "LiveDisplay":
         self._live.__enter__()
         return self
 
@@ -86,7 +86,7 @@ class Screen:
         self._live.__exit__(*args)
 
     def batch(self, batch: "Batch") -> None:
-        self._step = "running; Ctrl-C ends it"
+        self._step = "running; Ctrl-C stops it"
         self._rows += batch.rows
         if batch.rows > IDLE or not self._batches:
             self._batches.append(batch)
@@ -151,12 +151,12 @@ def _duration(seconds: float) -> str:
 
 
 def show_report(report: "Report") -> None:
-    """How it went, for people."""
-    for sheet in report.sheets:
-        click.secho(f"\n{sheet.title}", bold=True)
-        echo_table(sheet.columns, sheet.rows)
+    """Prints the report's tables, facts and verdict."""
+    for report_table in report.tables:
+        click.secho(f"\n{report_table.title}", bold=True)
+        echo_table(report_table.columns, report_table.rows)
     if report.facts:
         click.echo()
-        said = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.facts.items())
-        click.echo(said)
-    click.secho(f"\n{report.verdict}", bold=True, fg="green" if report.is_well else "red")
+        facts = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in report.facts.items())
+        click.echo(facts)
+    click.secho(f"\n{report.verdict}", bold=True, fg="green" if report.is_ok else "red")

@@ -1,1 +1,1 @@
-"""`penstock queue`: queues and their messages."""
+"""`penstock queue`: SQS queues and their messages."""

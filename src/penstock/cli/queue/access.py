@@ -1,4 +1,4 @@
-"""What the commands about queues share: where queues are, who asks, durations, and what to do when they say no."""
+"""Shared options of `penstock queue`: endpoint, access keys, durations, and errors with advice."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ import click
 from penstock.cli.common import Command, bootstrap_option, run
 from penstock.client.http import Endpoint
 from penstock.client.signing import AccessKeys, keys_of
-from penstock.client.sqs import NO_SUCH_QUEUE, SqsClient, SqsRefused, find_endpoints
+from penstock.client.sqs import NO_SUCH_QUEUE, SqsClient, SqsError, find_endpoints
 from penstock.foundation.durations import parse_duration
 
 T = TypeVar("T")
@@ -27,23 +27,23 @@ _SIGNATURES: Final = {
 }
 
 
-class Span(NamedTuple):
-    """Seconds that a queue takes."""
+class SecondsRange(NamedTuple):
+    """The allowed range of a duration, in seconds."""
 
     least: int
     most: int
 
 
-DELAY: Final = Span(0, 900)
-VISIBILITY: Final = Span(0, 43_200)
-QUEUE_WAIT: Final = Span(0, 20)
-WAIT: Final = Span(0, 86_400)
-"""Of one command, which asks as often as it takes."""
-RETENTION: Final = Span(60, 3_155_760_000)
+DELAY: Final = SecondsRange(0, 900)
+VISIBILITY: Final = SecondsRange(0, 43_200)
+QUEUE_WAIT: Final = SecondsRange(0, 20)
+WAIT: Final = SecondsRange(0, 86_400)
+"""The limit of one command, which polls as often as needed."""
+RETENTION: Final = SecondsRange(60, 3_155_760_000)
 
 
-def duration_option(name: str, span: Span, help: str) -> Callable[[Command], Command]:
-    """Whole seconds, written like `30s` or `5m`: the rest is rounded up."""
+def duration_option(name: str, limits: SecondsRange, help: str) -> Callable[[Command], Command]:
+    """Returns an option for a duration such as `30s` or `5m`, rounded up to whole seconds."""
 
     def parse(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
         if value is None:
@@ -52,8 +52,8 @@ def duration_option(name: str, span: Span, help: str) -> Callable[[Command], Com
             found = ceil(parse_duration(value))
         except ValueError as error:
             raise click.BadParameter(str(error)) from error
-        if not span.least <= found <= span.most:
-            raise click.BadParameter(f"{value!r} is out of bounds; expected {span.least} to {span.most} seconds")
+        if not limits.least <= found <= limits.most:
+            raise click.BadParameter(f"{value!r} is out of bounds; expected {limits.least} to {limits.most} seconds")
         return found
 
     return click.option(name, metavar="DURATION", callback=parse, help=help)
@@ -61,7 +61,7 @@ def duration_option(name: str, span: Span, help: str) -> Callable[[Command], Com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """Where queues are, and who asks."""
+    """The queue endpoint and the access keys that sign requests."""
 
     bootstrap: str
     endpoint: Endpoint | None
@@ -72,7 +72,7 @@ class Access:
 
 
 def access_options(command: Command) -> Command:
-    """The options that say where queues are; the command gets them as `access`."""
+    """Adds the endpoint and key options; the command receives them as `access`."""
 
     @functools.wraps(command)
     def with_access(
@@ -89,40 +89,40 @@ def access_options(command: Command) -> Command:
         return command(access=access, **options)
 
     found: Any = with_access
-    found = click.option("--secret-key", metavar="TEXT", help="Its secret.  [env var: AWS_SECRET_ACCESS_KEY]")(found)
+    found = click.option("--secret-key", metavar="TEXT", help="Secret key.  [env var: AWS_SECRET_ACCESS_KEY]")(found)
     found = click.option(
-        "--access-key", metavar="TEXT", help="Whose key signs requests.  [env var: AWS_ACCESS_KEY_ID]"
+        "--access-key", metavar="TEXT", help="Access key id that signs requests.  [env var: AWS_ACCESS_KEY_ID]"
     )(found)
     found = click.option(
         "--endpoint",
         metavar="URL",
         envvar="PENSTOCK_ENDPOINT",
         show_envvar=True,
-        help="Where queues are served, if the brokers are not to be asked.",
+        help="SQS endpoint of a broker.  [found with --bootstrap]",
     )(found)
     options: Command = bootstrap_option(found)
     return options
 
 
-def ask(access: Access, work: Callable[[SqsClient], Awaitable[T]], queue: str = "") -> T:
-    """Have something done with queues; what is refused says what to do next."""
+def run_sqs(access: Access, work: Callable[[SqsClient], Awaitable[T]], queue: str = "") -> T:
+    """Runs `work` with an SQS client; turns a refusal into an error that tells what to do next."""
 
     async def inside() -> T:
         sqs = SqsClient(access.find, keys=access.keys)
         try:
             return await work(sqs)
-        except SqsRefused as error:
-            raise refused(error, queue) from error
+        except SqsError as error:
+            raise to_click_error(error, queue) from error
         finally:
             sqs.close()
 
     return run(inside())
 
 
-def refused(error: SqsRefused, queue: str) -> click.ClickException:
+def to_click_error(error: SqsError, queue: str) -> click.ClickException:
     if error.reason == NO_SUCH_QUEUE:
         return click.ClickException(
-            f"there is no queue {queue!r}; make it with `penstock queue create {queue}`, or see what there is with "
+            f"there is no queue {queue!r}; create it with `penstock queue create {queue}`, or list queues with "
             "`penstock queue list`"
         )
     if error.reason in _SIGNATURES:

@@ -1,11 +1,11 @@
-"""`penstock queue`: queues made, listed, purged and deleted; messages.py sends and receives."""
+"""`penstock queue create|list|purge|delete`: queues and their attributes."""
 
 from typing import Any
 
 import click
 
 from penstock.cli.common import echo_json, echo_table, json_option, parse_pairs, plural
-from penstock.cli.deletion import ask_first
+from penstock.cli.deletion import confirm
 from penstock.cli.queue.access import (
     DELAY,
     QUEUE_WAIT,
@@ -13,15 +13,15 @@ from penstock.cli.queue.access import (
     VISIBILITY,
     Access,
     access_options,
-    ask,
     duration_option,
-    refused,
+    run_sqs,
+    to_click_error,
 )
 from penstock.cli.queue.describe import describe
 from penstock.cli.queue.messages import delete_message, receive, send
 from penstock.cli.queue.redrive import redrive
 from penstock.client.queue_attributes import FIFO_SUFFIX, NewQueue, name_of
-from penstock.client.sqs import SqsClient, SqsRefused
+from penstock.client.sqs import SqsClient, SqsError
 
 COUNTS = (
     ("available", "ApproximateNumberOfMessages"),
@@ -32,10 +32,10 @@ COUNTS = (
 
 @click.group()
 def queue() -> None:
-    """Create, list, describe, fill, work off, purge, redrive and delete queues.
+    """Manage queues, and send and receive their messages.
 
-    A message of a queue goes to one worker, and stays until a worker has deleted it. Any AWS SDK for SQS can use the
-    same queues, at the brokers' HTTP address.
+    A message goes to one worker at a time and stays in the queue until a worker deletes it. Any AWS SDK for SQS can
+    use the same queues, at the brokers' HTTP address.
 
     \b
     Examples:
@@ -52,23 +52,23 @@ for each in (describe, send, receive, delete_message, redrive):
 
 @queue.command()
 @click.argument("name")
-@click.option("--fifo", is_flag=True, help="In order and without duplicates; the name ends in .fifo.")
-@click.option("--content-based-deduplication", is_flag=True, help="Equal bodies within five minutes are one message.")
-@duration_option("--delay", DELAY, "How long a new message waits, like 30s; up to 15m.  [0s]")
-@duration_option("--visibility", VISIBILITY, "How long a receiver has for a message; up to 12h.  [30s]")
-@duration_option("--wait", QUEUE_WAIT, "How long a receive waits for a message; up to 20s.  [0s]")
-@duration_option("--retention", RETENTION, "How long a message is kept, like 14d.  [4d]")
-@click.option("--dead-letter", metavar="QUEUE", help="Where messages go that were received too often.")
-@click.option("--max-receives", type=click.IntRange(1, 1000), help="How often is too often.  [5]")
-@click.option("--from-topic", metavar="TOPIC", help="Work off this topic, instead of one of its own.")
-@click.option("--partitions", type=click.IntRange(1, 1000), help="Of its topic.  [one a broker, up to 8]")
-@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="Repeat for more.")
+@click.option("--fifo", is_flag=True, help="Create a FIFO queue; the name must end in .fifo.")
+@click.option("--content-based-deduplication", is_flag=True, help="Deduplicate messages by their bodies (FIFO).")
+@duration_option("--delay", DELAY, "Delay of new messages, like 30s; up to 15m.  [0s]")
+@duration_option("--visibility", VISIBILITY, "Visibility timeout of a received message; up to 12h.  [30s]")
+@duration_option("--wait", QUEUE_WAIT, "How long a receive waits for messages; up to 20s.  [0s]")
+@duration_option("--retention", RETENTION, "How long messages are kept, like 14d.  [4d]")
+@click.option("--dead-letter", metavar="QUEUE", help="Dead-letter queue for messages received too often.")
+@click.option("--max-receives", type=click.IntRange(1, 1000), help="Receives before a message is dead-lettered.  [5]")
+@click.option("--from-topic", metavar="TOPIC", help="Attach the queue to this topic instead of creating one.")
+@click.option("--partitions", type=click.IntRange(1, 1000), help="Topic partitions.  [one per broker, up to 8]")
+@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="A tag. Repeatable.")
 @access_options
 @json_option
 def create(
     name: str, access: Access, as_json: bool, tags: list[tuple[str, str]], max_receives: int | None, **options: Any
 ) -> None:
-    """Make a queue. One that is there already and is the same will do.
+    """Create a queue. Succeeds if a queue with the same attributes already exists.
 
     \b
     Examples:
@@ -78,9 +78,9 @@ def create(
       penstock queue create audit --from-topic orders
     """
     if max_receives is not None and options["dead_letter"] is None:
-        raise click.UsageError("--max-receives counts for nothing without --dead-letter QUEUE")
+        raise click.UsageError("--max-receives needs --dead-letter QUEUE")
     if options["fifo"] and not name.endswith(FIFO_SUFFIX):
-        raise click.UsageError(f"the name of a FIFO queue ends in {FIFO_SUFFIX}: {name}{FIFO_SUFFIX}")
+        raise click.UsageError(f"the name of a FIFO queue must end in {FIFO_SUFFIX}: {name}{FIFO_SUFFIX}")
     wanted = NewQueue(
         fifo=name.endswith(FIFO_SUFFIX),
         delay_s=options["delay"],
@@ -97,10 +97,10 @@ def create(
 
     async def work(sqs: SqsClient) -> str:
         params: dict[str, Any] = {"QueueName": name, "Attributes": attributes}
-        told = await sqs.call("CreateQueue", {**params, "tags": dict(tags)} if tags else params)
-        return str(told["QueueUrl"])
+        response = await sqs.call("CreateQueue", {**params, "tags": dict(tags)} if tags else params)
+        return str(response["QueueUrl"])
 
-    url = ask(access, work, name)
+    url = run_sqs(access, work, name)
     if as_json:
         echo_json({"queue": name, "url": url, "attributes": attributes})
     else:
@@ -109,11 +109,11 @@ def create(
 
 
 @queue.command(name="list")
-@click.option("--prefix", default="", help="Only queues whose names begin so.")
+@click.option("--prefix", default="", help="Only queues whose names start with this.")
 @access_options
 @json_option
 def list_(prefix: str, access: Access, as_json: bool) -> None:
-    """List queues with how many messages they have.
+    """List queues with their message counts.
 
     \b
     Examples:
@@ -125,15 +125,15 @@ def list_(prefix: str, access: Access, as_json: bool) -> None:
         rows = []
         for name in await _names(sqs, prefix):
             try:
-                told = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": ["All"]})
-            except SqsRefused:  # gone since, or not ours to see
+                response = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": ["All"]})
+            except SqsError:  # deleted since, or access denied
                 continue
-            attributes = told["Attributes"]
+            attributes = response["Attributes"]
             counts = {state: int(attributes[attribute]) for state, attribute in COUNTS}
             rows.append({"queue": name, "type": "fifo" if "FifoQueue" in attributes else "standard", **counts})
         return rows
 
-    rows = ask(access, work)
+    rows = run_sqs(access, work)
     if as_json:
         for row in rows:
             echo_json(row)
@@ -141,42 +141,42 @@ def list_(prefix: str, access: Access, as_json: bool) -> None:
         header = ["QUEUE", "TYPE", "#AVAILABLE", "#IN FLIGHT", "#DELAYED"]
         echo_table(header, [list(row.values()) for row in rows])
     else:
-        click.echo("There are no such queues; make one with `penstock queue create NAME`.", err=True)
+        click.echo("No queues found; create one with `penstock queue create NAME`.", err=True)
 
 
 async def _names(sqs: SqsClient, prefix: str) -> list[str]:
     found: list[str] = []
     params = {"QueueNamePrefix": prefix} if prefix else {}
     while True:
-        told = await sqs.call("ListQueues", params)
-        found += map(name_of, told.get("QueueUrls", ()))
-        if not told.get("NextToken"):
+        response = await sqs.call("ListQueues", params)
+        found += map(name_of, response.get("QueueUrls", ()))
+        if not response.get("NextToken"):
             return found
-        params = {**params, "NextToken": told["NextToken"]}
+        params = {**params, "NextToken": response["NextToken"]}
 
 
 @queue.command()
 @click.argument("name")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @access_options
 @json_option
 def purge(name: str, yes: bool, access: Access, as_json: bool) -> None:
-    """Drop all messages of a queue for good. Asks first; where nobody can be asked, --yes is needed.
+    """Delete all messages of a queue permanently. Asks for confirmation; without a terminal, --yes is required.
 
     \b
     Examples:
       penstock queue purge jobs
       penstock queue purge jobs --yes
     """
-    ask_first(f"Drop all messages of queue {name}?", yes)
+    confirm(f"Delete all messages of queue {name}?", yes)
 
     async def work(sqs: SqsClient) -> int:
         names = [attribute for _, attribute in COUNTS]
-        told = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": names})
+        response = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": names})
         await sqs.call("PurgeQueue", {"QueueUrl": name})
-        return sum(int(told["Attributes"][each]) for each in names)
+        return sum(int(response["Attributes"][each]) for each in names)
 
-    count = ask(access, work, name)
+    count = run_sqs(access, work, name)
     if as_json:
         echo_json({"queue": name, "purged": count})
     else:
@@ -185,35 +185,34 @@ def purge(name: str, yes: bool, access: Access, as_json: bool) -> None:
 
 @queue.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @access_options
 @json_option
 def delete(names: tuple[str, ...], yes: bool, access: Access, as_json: bool) -> None:
-    """Delete queues with everything in them. Asks first; where nobody can be asked, --yes is needed.
+    """Delete queues and their messages. Asks for confirmation; without a terminal, --yes is required.
 
-    The topic of a queue that was made with --from-topic stays.
+    The topic of a queue that was created with --from-topic is not deleted.
 
     \b
     Examples:
       penstock queue delete jobs
       penstock queue delete jobs jobs-dead --yes
     """
-    them = "it" if len(names) == 1 else "them"
-    ask_first(f"Delete {', '.join(names)} with everything in {them}?", yes)
+    confirm(f"Delete {', '.join(names)} and all messages?", yes)
 
     async def work(sqs: SqsClient) -> list[tuple[str, str | None]]:
         results: list[tuple[str, str | None]] = []
         for name in names:
             try:
                 await sqs.call("DeleteQueue", {"QueueUrl": name})
-            except SqsRefused as error:
-                results.append((name, refused(error, name).message))
+            except SqsError as error:
+                results.append((name, to_click_error(error, name).message))
             else:
                 results.append((name, None))
         return results
 
     failures = []
-    for name, failure in ask(access, work):
+    for name, failure in run_sqs(access, work):
         if failure is not None:
             failures.append(failure)
         if as_json:

@@ -1,4 +1,4 @@
-"""`penstock queue describe`: how a queue is set up, what is in it, and where its dead letters go."""
+"""`penstock queue describe`: a queue's attributes, message counts and dead-letter queue."""
 
 import json
 import re
@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.common import echo_json, echo_table, format_bytes, format_time, json_option, plural
-from penstock.cli.queue.access import Access, access_options, ask, format_seconds
+from penstock.cli.queue.access import Access, access_options, format_seconds, run_sqs
 from penstock.client.queue_attributes import name_of
 from penstock.client.sqs import SqsClient
 
@@ -31,7 +31,7 @@ _FIFO: Final = (
 @access_options
 @json_option
 def describe(name: str, access: Access, as_json: bool) -> None:
-    """Show a queue's settings, how many messages it has and how old the oldest is, and its dead letters.
+    """Show a queue's message counts and settings. Also the age of its oldest message, and its dead-letter queue.
 
     \b
     Examples:
@@ -40,12 +40,12 @@ def describe(name: str, access: Access, as_json: bool) -> None:
     """
 
     async def work(sqs: SqsClient) -> tuple[dict[str, str], list[str], dict[str, str], float | None]:
-        told = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": ["All"]})
+        response = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": ["All"]})
         sources = await _sources(sqs, name)
         tags = (await sqs.call("ListQueueTags", {"QueueUrl": name})).get("Tags", {})
-        return told["Attributes"], sources, tags, oldest_s(name, await sqs.scrape())
+        return response["Attributes"], sources, tags, oldest_s(name, await sqs.scrape())
 
-    attributes, sources, tags, age_s = ask(access, work, name)
+    attributes, sources, tags, age_s = run_sqs(access, work, name)
     policy = json.loads(attributes.get("RedrivePolicy", "{}"))
     dead_letter = name_of(policy["deadLetterTargetArn"]) if policy else None
     counts = {
@@ -78,19 +78,19 @@ def describe(name: str, access: Access, as_json: bool) -> None:
 
 
 async def _sources(sqs: SqsClient, name: str) -> list[str]:
-    """The queues whose dead letters come here."""
+    """Returns the queues whose dead-letter queue this is."""
     found: list[str] = []
     params: dict[str, Any] = {"QueueUrl": name}
     while True:
-        told = await sqs.call("ListDeadLetterSourceQueues", params)
-        found += map(name_of, told.get("queueUrls", ()))
-        if not told.get("NextToken"):
+        response = await sqs.call("ListDeadLetterSourceQueues", params)
+        found += map(name_of, response.get("queueUrls", ()))
+        if not response.get("NextToken"):
             return found
-        params["NextToken"] = told["NextToken"]
+        params["NextToken"] = response["NextToken"]
 
 
 def oldest_s(name: str, metrics: list[bytes]) -> float | None:
-    """How old the oldest message is that is not finished, on whichever broker it is. None if no broker tells.
+    """Returns the age of the oldest unfinished message on any broker; None if no broker reports it.
 
     >>> oldest_s("jobs", [b'penstock_queue_oldest_seconds{queue="jobs"} 2.5'])
     2.5
@@ -108,8 +108,8 @@ def _settings(
     tags: dict[str, str],
 ) -> list[tuple[str, str]]:
     long = attributes.get("PenstockRetentionPeriod")
-    told = {**attributes, "MessageRetentionPeriod": long} if long else attributes
-    rows = [(label, show(int(told[attribute]))) for label, attribute, show in _SHOWN if attribute in told]
+    response = {**attributes, "MessageRetentionPeriod": long} if long else attributes
+    rows = [(label, show(int(response[attribute]))) for label, attribute, show in _SHOWN if attribute in response]
     if "FifoQueue" in attributes:
         rows += [(label, attributes[attribute]) for label, attribute in _FIFO]
     if dead_letter is not None:

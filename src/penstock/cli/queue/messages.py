@@ -1,4 +1,4 @@
-"""`penstock queue send|receive|delete-message`: messages put in, taken out, and finished."""
+"""`penstock queue send|receive|delete-message`: messages of a queue."""
 
 import asyncio
 import sys
@@ -11,25 +11,31 @@ import click
 
 from penstock.cli.common import Pairs, echo_json, echo_table, format_time, json_option, parse_pairs, plural
 from penstock.cli.message_input import read_messages
-from penstock.cli.queue.access import DELAY, VISIBILITY, WAIT, Access, access_options, ask, duration_option
-from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, WAIT_S_MAX, SqsClient, SqsRefused
+from penstock.cli.queue.access import DELAY, VISIBILITY, WAIT, Access, access_options, duration_option, run_sqs
+from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, WAIT_S_MAX, SqsClient, SqsError
 
 
 @click.command()
 @click.argument("name")
 @click.argument("bodies", nargs=-1)
-@click.option("--file", "files", multiple=True, type=click.Path(path_type=Path, exists=True, dir_okay=False))
-@click.option("--lines", is_flag=True, help="Every line of the files is a message.")
-@duration_option("--delay", DELAY, "How long nobody gets it, like 30s; up to 15m.")
-@click.option("--group", metavar="ID", help="The message group, in a FIFO queue: its messages stay in order.")
-@click.option("--deduplication-id", metavar="ID", help="In a FIFO queue; for one message.")
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Send this file as one message, or with --lines as one message per line. Repeatable.",
+)
+@click.option("--lines", is_flag=True, help="Send each line of a --file as a message.")
+@duration_option("--delay", DELAY, "Deliver after a delay, like 30s; up to 15m.  [the queue's delay]")
+@click.option("--group", metavar="ID", help="Message group id (FIFO); messages of a group stay in order.")
+@click.option("--deduplication-id", metavar="ID", help="Deduplication id (FIFO), for a single message.")
 @click.option(
     "--attribute",
     "attributes",
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_pairs,
-    help="A message attribute. Repeat for more.",
+    help="Add a message attribute. Repeatable.",
 )
 @access_options
 @json_option
@@ -45,7 +51,7 @@ def send(
     access: Access,
     as_json: bool,
 ) -> None:
-    """Send messages to a queue: arguments, or lines of standard input (`-`, or nothing at all), or files.
+    """Send messages to a queue. Messages are arguments, lines of standard input (default, or -), or files.
 
     \b
     Examples:
@@ -55,9 +61,9 @@ def send(
       penstock queue send payments.fifo '{"id": 1}' --group customer-42 --deduplication-id order-1
     """
     if deduplication_id is not None and (len(bodies) != 1 or files or bodies == ("-",)):
-        raise click.UsageError("--deduplication-id is for one message: others would be taken for the same")
+        raise click.UsageError("--deduplication-id is for a single message: the others would count as duplicates")
     if not bodies and not files and sys.stdin.isatty():
-        click.echo("Type messages, one a line; Ctrl-D ends.", err=True)
+        click.echo("Type messages, one per line; Ctrl-D ends.", err=True)
     common: dict[str, Any] = {"DelaySeconds": delay, "MessageGroupId": group}
     common["MessageDeduplicationId"] = deduplication_id
     params = {key: value for key, value in common.items() if value is not None}
@@ -70,29 +76,29 @@ def send(
         nonlocal count
         async for batch in _batches(bodies, files, lines):
             entries = [{"Id": str(number), "MessageBody": body, **params} for number, body in enumerate(batch)]
-            told = await sqs.call("SendMessageBatch", {"QueueUrl": name, "Entries": entries})
-            sent = sorted(told.get("Successful", ()), key=lambda each: int(each["Id"]))
+            response = await sqs.call("SendMessageBatch", {"QueueUrl": name, "Entries": entries})
+            sent = sorted(response.get("Successful", ()), key=lambda each: int(each["Id"]))
             for each in sent:
                 count += 1
                 if as_json:
                     sequence = each.get("SequenceNumber")
                     echo_json({"queue": name, "message_id": each["MessageId"], "sequence_number": sequence})
-            if told.get("Failed"):
-                first = min(told["Failed"], key=lambda each: int(each["Id"]))
-                refusal = SqsRefused(first["Code"], f"{first.get('Message', '')} {_told(count)}")
+            if response.get("Failed"):
+                first = min(response["Failed"], key=lambda each: int(each["Id"]))
+                refusal = SqsError(first["Code"], f"{first.get('Message', '')} {_sent_so_far(count)}")
                 raise refusal
 
-    ask(access, work, name)
+    run_sqs(access, work, name)
     if not as_json:
         click.echo(f"sent {plural(count, 'message')} to queue {name}")
 
 
-def _told(count: int) -> str:
-    return f"[{plural(count, 'message')} of the others were sent]" if count else "[nothing was sent]"
+def _sent_so_far(count: int) -> str:
+    return f"[{plural(count, 'other message')} sent]" if count else "[nothing was sent]"
 
 
 async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool) -> AsyncIterator[list[str]]:
-    """As many as one request takes. A line that comes slowly does not wait for others."""
+    """Yields batches of at most one request. A slow input line is sent without waiting for more."""
     batch: list[str] = []
     size = 0
     source = read_messages(bodies, files, lines=lines, key=None, separator=None)
@@ -109,7 +115,7 @@ async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool
         try:
             text = message.value.decode()
         except UnicodeDecodeError as error:
-            raise click.ClickException(f"queues carry text, and a message is not UTF-8: {error}") from error
+            raise click.ClickException(f"a message is not UTF-8, and queues accept only text: {error}") from error
         if len(batch) == BATCH_MAX or size + len(message.value) > BATCH_BYTES_MAX:
             yield batch
             batch, size = [], 0
@@ -122,18 +128,18 @@ async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool
 
 @click.command()
 @click.argument("name")
-@click.option("--max", "most", type=click.IntRange(1), default=1, show_default=True, help="How many, at most.")
-@duration_option("--wait", WAIT, "How long to wait for the first, like 20s.  [the queue's own]")
-@duration_option("--visibility", VISIBILITY, "How long nobody else gets them.  [the queue's own]")
-@click.option("--delete", "is_deleting", is_flag=True, help="Delete them as soon as they are shown.")
+@click.option("--max", "most", type=click.IntRange(1), default=1, show_default=True, help="Most messages to receive.")
+@duration_option("--wait", WAIT, "How long to wait for the first message, like 20s.  [the queue's wait]")
+@duration_option("--visibility", VISIBILITY, "Visibility timeout, like 5m.  [the queue's timeout]")
+@click.option("--delete", "is_deleting", is_flag=True, help="Delete each message after showing it.")
 @access_options
 @json_option
 def receive(
     name: str, most: int, wait: int | None, visibility: int | None, is_deleting: bool, access: Access, as_json: bool
 ) -> None:
-    """Take messages out of a queue and show them. Unless they are deleted, they come back after a while.
+    """Receive messages of a queue and show them. Unless deleted, they return to the queue after --visibility.
 
-    With --visibility 0s messages are only looked at, which counts as a receive all the same.
+    With --visibility 0s messages stay available to others; it still counts as a receive.
 
     \b
     Examples:
@@ -146,7 +152,7 @@ def receive(
     async def work(sqs: SqsClient) -> list[dict[str, Any]]:
         nonlocal count
         found: list[dict[str, Any]] = []
-        async for batch in _received(sqs, name, most, wait, visibility):
+        async for batch in _receive_batches(sqs, name, most, wait, visibility):
             found += batch
             count += len(batch)
             if as_json:
@@ -158,14 +164,14 @@ def receive(
                 await _delete(sqs, name, [each["ReceiptHandle"] for each in batch])
         return found
 
-    found = ask(access, work, name)
+    found = run_sqs(access, work, name)
     if not found:
-        click.echo(f"There was no message in queue {name}; --wait 20s waits for one.", err=True)
+        click.echo(f"No message available in queue {name}; --wait 20s waits for one.", err=True)
     elif not as_json and not is_deleting:
         _show(found, is_deleting)
 
 
-async def _received(
+async def _receive_batches(
     sqs: SqsClient, name: str, most: int, wait: int | None, visibility: int | None
 ) -> AsyncIterator[list[dict[str, Any]]]:
     clock = asyncio.get_running_loop()
@@ -180,23 +186,23 @@ async def _received(
             params["WaitTimeSeconds"] = wait_s
         if visibility is not None:
             params["VisibilityTimeout"] = visibility
-        told = await sqs.call("ReceiveMessage", params, wait_s=wait_s)
-        batch = told.get("Messages", [])
+        response = await sqs.call("ReceiveMessage", params, wait_s=wait_s)
+        batch = response.get("Messages", [])
         if batch:
             count += len(batch)
             yield batch
         elif count or until_s is None or clock.time() >= until_s:
             return
         if visibility == 0:
-            return  # the same ones would come again
+            return  # the same messages would be received again
 
 
 async def _delete(sqs: SqsClient, name: str, receipts: list[str]) -> None:
-    """Delete up to ten messages."""
+    """Deletes up to ten messages; raises SqsRefused for the first that fails."""
     entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
-    told = await sqs.call("DeleteMessageBatch", {"QueueUrl": name, "Entries": entries})
-    for each in told.get("Failed", ()):
-        raise SqsRefused(each["Code"], f"a message was not deleted: {each.get('Message', '')}")
+    response = await sqs.call("DeleteMessageBatch", {"QueueUrl": name, "Entries": entries})
+    for each in response.get("Failed", ()):
+        raise SqsError(each["Code"], f"a message was not deleted: {each.get('Message', '')}")
 
 
 def _show(messages: list[dict[str, Any]], is_deleting: bool) -> None:
@@ -237,9 +243,9 @@ def _as_json(name: str, message: dict[str, Any]) -> dict[str, Any]:
 @access_options
 @json_option
 def delete_message(name: str, receipts: tuple[str, ...], access: Access, as_json: bool) -> None:
-    """Finish messages that were received: they do not come back.
+    """Delete received messages by their receipt handles.
 
-    A receipt is good until somebody else has received the message.
+    A receipt handle is valid until the message is received again.
 
     \b
     Examples:
@@ -251,7 +257,7 @@ def delete_message(name: str, receipts: tuple[str, ...], access: Access, as_json
         for begin in range(0, len(receipts), BATCH_MAX):
             await _delete(sqs, name, list(receipts[begin : begin + BATCH_MAX]))
 
-    ask(access, work, name)
+    run_sqs(access, work, name)
     if as_json:
         echo_json({"queue": name, "deleted": len(receipts)})
     else:

@@ -1,4 +1,4 @@
-"""`penstock queue redrive`: dead letters go back to where they came from."""
+"""`penstock queue redrive`: moves dead-letter messages back to their source queues (StartMessageMoveTask)."""
 
 import asyncio
 import contextlib
@@ -9,9 +9,9 @@ from typing import Any, Final
 import click
 
 from penstock.cli.common import echo_json, json_option, plural
-from penstock.cli.queue.access import Access, access_options, ask
+from penstock.cli.queue.access import Access, access_options, run_sqs
 from penstock.client.queue_attributes import arn_of
-from penstock.client.sqs import SqsClient, SqsRefused
+from penstock.client.sqs import SqsClient, SqsError
 
 POLL_S: Final = 0.1
 _RUNNING: Final = {"RUNNING", "CANCELLING"}
@@ -20,15 +20,15 @@ _COUNTS: Final = ("ApproximateNumberOfMessagesMoved", "ApproximateNumberOfMessag
 
 @click.command()
 @click.argument("name")
-@click.option("--to", "to", metavar="QUEUE", help="Where to, if not to where each message came from.")
-@click.option("--per-second", type=click.IntRange(1, 500), help="How many a second.  [as fast as it goes]")
-@click.option("--no-wait", is_flag=True, help="Do not wait for the end.")
+@click.option("--to", "to", metavar="QUEUE", help="Move to this queue instead of the source queues.")
+@click.option("--per-second", type=click.IntRange(1, 500), help="Messages per second, at most.  [unlimited]")
+@click.option("--no-wait", is_flag=True, help="Start the move and return at once.")
 @access_options
 @json_option
 def redrive(name: str, to: str | None, per_second: int | None, no_wait: bool, access: Access, as_json: bool) -> None:
-    """Move the messages of a dead-letter queue back to where they came from, or to another queue.
+    """Move dead-letter messages back to their source queues. --to moves them to another queue.
 
-    Each is moved exactly once. Ctrl-C cancels: what has not been moved stays where it is.
+    Each message is moved exactly once. Ctrl-C cancels: messages not moved yet stay where they are.
 
     \b
     Examples:
@@ -44,60 +44,60 @@ def redrive(name: str, to: str | None, per_second: int | None, no_wait: bool, ac
     async def work(sqs: SqsClient) -> dict[str, Any]:
         try:
             handle = (await sqs.call("StartMessageMoveTask", params))["TaskHandle"]
-        except SqsRefused as error:
-            raise _advised(error, name, to) from error
+        except SqsError as error:
+            raise _explain_refusal(error, name, to) from error
         try:
             with _progress(not as_json) as advance:
                 while True:
-                    task = await _latest(sqs, name)
+                    task = await _latest_task(sqs, name)
                     moved, total = (int(task.get(each, 0)) for each in _COUNTS)
                     advance(moved, total)
                     if no_wait or task["Status"] not in _RUNNING:
                         return task
                     await asyncio.sleep(POLL_S)
         except asyncio.CancelledError:
-            with contextlib.suppress(SqsRefused):  # it has just ended by itself
+            with contextlib.suppress(SqsError):  # it has just finished
                 await sqs.call("CancelMessageMoveTask", {"TaskHandle": handle})
             raise
 
-    task = ask(access, work, name)
+    task = run_sqs(access, work, name)
     status, (moved, total) = task["Status"], (int(task.get(each, 0)) for each in _COUNTS)
     if as_json:
         echo_json({"queue": name, "to": to, "status": status, "moved": moved})
     elif status in _RUNNING:
         click.echo(f"moving about {plural(total, 'message')} out of queue {name}")
     else:
-        where = f"to queue {to}" if to else f"back to where {'it' if moved == 1 else 'they'} came from"
+        where = f"to queue {to}" if to else "back to their source queues"
         click.echo(f"moved {plural(moved, 'message')} of queue {name} {where}")
     if status == "FAILED":
         raise click.ClickException(
-            f"the move stopped after {plural(moved, 'message')}: {task.get('FailureReason', 'no reason was told')}; "
-            "set that right, and run it again"
+            f"the move stopped after {plural(moved, 'message')}: {task.get('FailureReason', 'no reason was given')}; "
+            "fix the cause, and run it again"
         )
 
 
-def _advised(error: SqsRefused, name: str, to: str | None) -> Exception:
+def _explain_refusal(error: SqsError, name: str, to: str | None) -> Exception:
     if error.reason == "ResourceNotFoundException":
         which = f"{name!r}" + (f" or {to!r}" if to else "")
-        return click.ClickException(f"there is no queue {which}; `penstock queue list` shows what there is")
+        return click.ClickException(f"there is no queue {which}; `penstock queue list` lists them")
     if "Dead Letter Queue" in error.message:
         return click.ClickException(
-            "no queue has its dead letters here; make one with `penstock queue create QUEUE --dead-letter "
-            f"{name}` before messages can be moved back"
+            f"{name!r} is not the dead-letter queue of any queue; `penstock queue create QUEUE --dead-letter {name}` "
+            "makes it one"
         )
     return error
 
 
-async def _latest(sqs: SqsClient, name: str) -> dict[str, Any]:
-    told = await sqs.call("ListMessageMoveTasks", {"SourceArn": arn_of(name), "MaxResults": 1})
-    # Another broker may be asked than the one that began it, and hear of it in a moment.
-    latest: dict[str, Any] = told["Results"][0] if told.get("Results") else {"Status": "RUNNING"}
+async def _latest_task(sqs: SqsClient, name: str) -> dict[str, Any]:
+    response = await sqs.call("ListMessageMoveTasks", {"SourceArn": arn_of(name), "MaxResults": 1})
+    # Another broker than the one that started the task may answer, and learn of it a moment later.
+    latest: dict[str, Any] = response["Results"][0] if response.get("Results") else {"Status": "RUNNING"}
     return latest
 
 
 @contextlib.contextmanager
 def _progress(is_wanted: bool) -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, where that is a terminal."""
+    """Shows a progress bar on standard error, if it is a terminal."""
     if not is_wanted or not sys.stderr.isatty():
         yield lambda moved, total: None
         return

@@ -1,1 +1,1 @@
-"""`penstock serve`: runs brokers."""
+"""`penstock serve`: runs one broker, or several broker processes of a cluster."""

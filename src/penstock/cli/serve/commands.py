@@ -1,4 +1,4 @@
-"""`penstock serve`: one broker in one process, or several of a cluster in as many."""
+"""`penstock serve`: options, logging, start-up errors, signals and shutdown of a broker."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ import click
 import uvloop
 
 from penstock.cli.common import parse_pairs
-from penstock.cli.serve.log_limit import LogBounds
+from penstock.cli.serve.log_limit import LogRateLimit
 from penstock.cli.serve.settings import NODE_ID_MAX, PROCESSES_MAX, read_processes, read_settings, read_values
 from penstock.coordination.store import StoreUnavailable
 from penstock.foundation.collector import Collector
@@ -27,30 +27,30 @@ from penstock.node import Node, NodeSettings
 
 logger = logging.getLogger(__name__)
 
-ROOM_BYTES_MIN: Final = 1 << 20
-"""A broker that fails to start on a disk with less room than this fails because of it."""
+FREE_BYTES_MIN: Final = 1 << 20
+"""With less free disk space than this, a failure to start is reported as a full disk."""
 
 
 class CannotStart(PenstockError):
-    """The machine does not let the broker start: a file or a folder cannot be used."""
+    """The operating system prevents the start: a file or folder cannot be used."""
 
 
 @click.command()
-@click.option("--data-dir", type=click.Path(path_type=Path), help="Where everything is kept.  [./penstock-data]")
-@click.option("--listen", metavar="HOST:PORT", help="Where Kafka clients connect.  [127.0.0.1:9092]")
-@click.option("--advertise", metavar="HOST:PORT", help="The address clients are told, if it is another one.")
-@click.option("--http", metavar="HOST:PORT", help="Health, metrics and queues.  [127.0.0.1:9324]")
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Folder for all data.  [./penstock-data]")
+@click.option("--listen", metavar="HOST:PORT", help="Listen address for Kafka clients.  [127.0.0.1:9092]")
+@click.option("--advertise", metavar="HOST:PORT", help="Address that clients connect to, if not --listen.")
+@click.option("--http", metavar="HOST:PORT", help="Listen address for SQS, health and metrics.  [127.0.0.1:9324]")
 @click.option(
     "--credentials",
     type=click.Path(path_type=Path),
-    help="Access keys for queues, YAML or JSON: requests must be signed.  [none]",
+    help="YAML or JSON file of access keys; SQS requests must then be signed.  [none]",
 )
-@click.option("--node-id", type=click.IntRange(0, NODE_ID_MAX), help="This broker's number.  [1]")
-@click.option("--store", metavar="URL", help="Where the cluster is kept: zookeeper://…, etcd://….  [embedded]")
+@click.option("--node-id", type=click.IntRange(0, NODE_ID_MAX), help="Node id of this broker.  [1]")
+@click.option("--store", metavar="URL", help="Store of the cluster's metadata: zookeeper://…, etcd://….  [embedded]")
 @click.option(
     "--processes",
     type=click.IntRange(1, PROCESSES_MAX),
-    help="Run so many brokers of a cluster: numbers and ports count up.  [1]",
+    help="Number of broker processes; node ids and ports count up.  [1]",
 )
 @click.option(
     "--set",
@@ -58,9 +58,9 @@ class CannotStart(PenstockError):
     multiple=True,
     callback=parse_pairs,
     metavar="NAME=VALUE",
-    help="A broker setting, by Kafka's name. Repeat for more.",
+    help="Set a broker setting by its Kafka name. Repeatable.",
 )
-@click.option("--strict-config", is_flag=True, default=None, help="Refuse settings in the file that are not known.")
+@click.option("--strict-config", is_flag=True, default=None, help="Refuse unknown settings in the --config file.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A penstock.toml file.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
@@ -79,7 +79,7 @@ def serve(
     config: Path | None,
     log_level: str,
 ) -> None:
-    """Run a broker: one process, nothing else to install or configure.
+    """Run a broker. It is one process, without other services to install or configure.
 
     \b
     Examples:
@@ -92,8 +92,8 @@ def serve(
 
     A penstock.toml holds the same options (data_dir, listen, advertise, http, credentials, node_id, store, processes,
     strict_config; also session_s) and, in a table [broker], Kafka's broker settings by name, for example
-    "log.retention.ms" = 86400000. Options given here win over the file. A setting of Kafka's that has no effect, or
-    that is not known, is reported in the log; one about security or durability that is not supported is refused.
+    "log.retention.ms" = 86400000. Command-line options override the file. A Kafka setting that has no effect or is
+    unknown is logged as a warning; an unsupported one about security or durability is refused.
     """
     options = {
         "data_dir": data_dir,
@@ -113,14 +113,14 @@ def serve(
         work = run(settings) if count == 1 else _run_processes(settings, count, config, dict(pairs), log_level)
     except (ValueError, InvalidConfig) as error:
         raise click.UsageError(str(error)) from error
-    who = f"node={settings.node_id}" if count == 1 else f"processes={count}"
+    identity = f"node={settings.node_id}" if count == 1 else f"processes={count}"
     logging.basicConfig(
         level=log_level.upper(),
         stream=sys.stderr,
-        format=f"%(asctime)s level=%(levelname)s {who} room=%(name)s event=%(message)s",
+        format=f"%(asctime)s level=%(levelname)s {identity} logger=%(name)s event=%(message)s",
     )
     for handler in logging.getLogger().handlers:
-        handler.addFilter(LogBounds(time.monotonic))
+        handler.addFilter(LogRateLimit(time.monotonic))
     for warning in warnings:
         logger.warning("setting_ignored reason=%r", warning)
     try:
@@ -132,15 +132,15 @@ def serve(
 def _run_processes(
     settings: NodeSettings, count: int, config: Path | None, options: dict[str, str], log_level: str
 ) -> Coroutine[Any, Any, None]:
-    from penstock.cli.serve.processes import check_folder, run_processes, shares  # one broker does without
+    from penstock.cli.serve.processes import check_folder, run_processes, settings_per_broker
 
-    shares(settings, count)  # what is wrong is said before anything is started
+    settings_per_broker(settings, count)  # report errors before starting anything
     check_folder(settings.data_dir)
     return run_processes(settings, count, config, options, log_level)
 
 
 async def run(settings: NodeSettings) -> None:
-    """Run until told to stop."""
+    """Runs a broker until SIGINT, SIGTERM or a fatal error."""
     _raise_file_limit()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -156,10 +156,10 @@ async def run(settings: NodeSettings) -> None:
     gc.collect()
     gc.freeze()
     Collector().start()
-    if not await _start_unless_told(node, stop, settings.data_dir):
+    if not await _start_unless_signalled(node, stop, settings.data_dir):
         click.echo("penstock is stopping")
         return
-    # What start-up has made lives as long as the process: the collector need not look at it again.
+    # Objects created at start-up live as long as the process: exclude them from garbage collection.
     gc.freeze()
     if settings.credentials is not None:
         loop.add_signal_handler(signal.SIGHUP, node.reread_credentials)
@@ -173,11 +173,11 @@ async def run(settings: NodeSettings) -> None:
         raise failures[0]
 
 
-async def _start_unless_told(node: Node, stop: asyncio.Event, data_dir: Path) -> bool:
-    """Start; False if told to stop before that was done. A store that does not answer may be waited for."""
-    starting, telling = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
-    await asyncio.wait((starting, telling), return_when=asyncio.FIRST_COMPLETED)
-    telling.cancel()
+async def _start_unless_signalled(node: Node, stop: asyncio.Event, data_dir: Path) -> bool:
+    """Starts the node; returns False if a signal arrived first. Waits for a store that does not answer."""
+    starting, signalled = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, signalled), return_when=asyncio.FIRST_COMPLETED)
+    signalled.cancel()
     if not starting.done():
         starting.cancel()
         await asyncio.wait((starting,))
@@ -186,32 +186,32 @@ async def _start_unless_told(node: Node, stop: asyncio.Event, data_dir: Path) ->
     try:
         starting.result()
     except (StorageError, StoreUnavailable, OSError) as error:
-        raise _explain(error, data_dir) from error
+        raise _explain_start_failure(error, data_dir) from error
     return True
 
 
-def _explain(error: Exception, data_dir: Path) -> Exception:
-    """What is to be said when the machine does not let a broker start; the error itself if that is not the reason."""
-    said = str(error)
+def _explain_start_failure(error: Exception, data_dir: Path) -> Exception:
+    """Returns a CannotStart with advice if the disk or permissions are the cause, else the error itself."""
+    problem = str(error)
     if isinstance(error, OSError):
-        reason = (error.strerror or said).lower()
-        said = f"{error.filename}: {reason}" if error.filename else reason
-    elif isinstance(error, StorageError) and str(data_dir) not in said:
-        said = f"{data_dir}: {said}"
-    refused = error if isinstance(error, OSError) else error.__cause__
-    if str(data_dir) in said and shutil.disk_usage(data_dir).free < ROOM_BYTES_MIN:
-        advice = "the disk is full: make room, and start it again"
-    elif isinstance(refused, PermissionError):
+        reason = (error.strerror or problem).lower()
+        problem = f"{error.filename}: {reason}" if error.filename else reason
+    elif isinstance(error, StorageError) and str(data_dir) not in problem:
+        problem = f"{data_dir}: {problem}"
+    cause = error if isinstance(error, OSError) else error.__cause__
+    if str(data_dir) in problem and shutil.disk_usage(data_dir).free < FREE_BYTES_MIN:
+        advice = "the disk is full: free some space, and start the broker again"
+    elif isinstance(cause, PermissionError):
         advice = f"user id {os.geteuid()} must be able to read and write everything in the data folder"
     elif isinstance(error, OSError):
-        advice = "see to that, and start it again"
+        advice = "fix this, and start the broker again"
     else:
         return error
-    return CannotStart(f"the broker cannot start: {said}; {advice}")
+    return CannotStart(f"the broker cannot start: {problem}; {advice}")
 
 
 def _raise_file_limit() -> None:
-    """Every connection and every segment takes a file descriptor."""
+    """Raises the limit of open files: every connection and every segment needs a descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

@@ -1,4 +1,4 @@
-"""A log that one trouble cannot fill: of each kind of line so many in a while, and then how many were left out."""
+"""Rate limit of log lines: at most 100 lines per log statement in 10 s, then the number of lines left out."""
 
 import logging
 from collections.abc import Callable
@@ -8,8 +8,8 @@ LINES_MAX: Final = 100
 WINDOW_S: Final = 10.0
 
 
-class Kind:
-    """Lines that differ in their values only."""
+class _StatementCount:
+    """The count of one log statement's lines in the current window."""
 
     __slots__ = ("left_out", "lines", "until_s")
 
@@ -19,23 +19,23 @@ class Kind:
         self.left_out = 0
 
 
-class LogBounds(logging.Filter):
-    """Lets lines through, or not. There are as many kinds as there are calls of a logger in the program."""
+class LogRateLimit(logging.Filter):
+    """A logging filter that limits each log statement; its memory is bounded by the number of statements."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         super().__init__()
         self._monotonic_s = monotonic_s
-        self._kinds: dict[tuple[str, int], Kind] = {}
+        self._statements: dict[tuple[str, int], _StatementCount] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        kind = self._kinds.setdefault((record.pathname, record.lineno), Kind())
+        statement = self._statements.setdefault((record.pathname, record.lineno), _StatementCount())
         now_s = self._monotonic_s()
-        if now_s >= kind.until_s:
-            kind.until_s, kind.lines = now_s + WINDOW_S, 0
-        if kind.lines == LINES_MAX:
-            kind.left_out += 1
+        if now_s >= statement.until_s:
+            statement.until_s, statement.lines = now_s + WINDOW_S, 0
+        if statement.lines == LINES_MAX:
+            statement.left_out += 1
             return False
-        kind.lines += 1
-        if kind.left_out:
-            record.msg, kind.left_out = f"{record.msg} lines_left_out={kind.left_out}", 0
+        statement.lines += 1
+        if statement.left_out:
+            record.msg, statement.left_out = f"{record.msg} lines_left_out={statement.left_out}", 0
         return True

@@ -1,4 +1,4 @@
-"""`penstock serve --processes N`: several brokers of one cluster on one machine, and what keeps them running."""
+"""`penstock serve --processes N`: runs several brokers of one cluster on one machine and restarts them."""
 
 import logging
 import os
@@ -12,9 +12,9 @@ from typing import Final
 
 import click
 
-from penstock.cli.cluster.readiness import NotWhole, until_whole
-from penstock.cli.dev.cluster_folder import reachable
-from penstock.cli.supervisor import PENSTOCK, Child, Program, Supervisor, start_all, until_told
+from penstock.cli.cluster.readiness import BrokersNotConnected, wait_until_connected
+from penstock.cli.dev.cluster_folder import connect_address
+from penstock.cli.supervisor import PENSTOCK, Child, Program, Supervisor, run_until_signal, start_all
 from penstock.coordination.stores import EMBEDDED, parse
 from penstock.node import Address, NodeSettings
 
@@ -25,14 +25,14 @@ _ADDRESSES: Final = re.compile(r"kafka (\S+), http (\S+),")
 _ANYWHERE: Final = {"0.0.0.0", "::"}
 
 
-def shares(settings: NodeSettings, count: int) -> list[NodeSettings]:
-    """What each of so many brokers is to be: numbers and ports count up, and a folder is named after its broker.
+def settings_per_broker(settings: NodeSettings, count: int) -> list[NodeSettings]:
+    """Returns the settings of `count` brokers: node ids and ports count up, folders are named after node ids.
 
-    ValueError says what is wrong.
+    Raises ValueError for the embedded store or for ports that collide.
     """
     if settings.store == EMBEDDED:
         raise ValueError(
-            f"{count} processes are {count} brokers of one cluster, and the embedded store is one broker's own; give "
+            f"{count} processes form a cluster of {count} brokers, which cannot share an embedded store; give "
             "--store zookeeper://… or etcd://… (`penstock cluster migrate-store` moves a broker's metadata there)"
         )
     parse(settings.store)
@@ -41,9 +41,9 @@ def shares(settings: NodeSettings, count: int) -> list[NodeSettings]:
             settings,
             node_id=settings.node_id + number,
             data_dir=settings.data_dir / str(settings.node_id + number),
-            listen=_counted(settings.listen, number),
-            http=_counted(settings.http, number),
-            advertise=_counted(settings.advertise, number) if settings.advertise else None,
+            listen=_shift_port(settings.listen, number),
+            http=_shift_port(settings.http, number),
+            advertise=_shift_port(settings.advertise, number) if settings.advertise else None,
         )
         for number in range(count)
     ]
@@ -51,45 +51,45 @@ def shares(settings: NodeSettings, count: int) -> list[NodeSettings]:
     return found
 
 
-def _counted(address: Address, number: int) -> Address:
-    """The address so many ports further on. Any free port (0) stays that."""
+def _shift_port(address: Address, number: int) -> Address:
+    """Returns the address with its port raised by `number`; port 0 (any free port) stays 0."""
     port = address.port + number if address.port else 0
     if port > 65535:
-        raise ValueError(f"counting up from {address} leads past port 65535; give a lower one")
+        raise ValueError(f"counting up from {address} exceeds port 65535; give a lower port")
     return replace(address, port=port)
 
 
 def _check_ports(found: list[NodeSettings]) -> None:
     taken: dict[int, str] = {}
-    for share in found:
-        for address in (share.listen, share.http):
+    for broker in found:
+        for address in (broker.listen, broker.http):
             host = taken.get(address.port) if address.port else None
             if host is not None and (host == address.host or _ANYWHERE & {host, address.host}):
                 raise ValueError(
-                    f"{len(found)} processes that count up from --listen {found[0].listen} and from --http "
-                    f"{found[0].http} meet at port {address.port}; give addresses that are further apart"
+                    f"the ports of {len(found)} processes, counted up from --listen {found[0].listen} and --http "
+                    f"{found[0].http}, collide at port {address.port}; give ports that are further apart"
                 )
             taken[address.port] = address.host
 
 
 def check_folder(data_dir: Path) -> None:
-    """ValueError if the folder is one broker's: it would start anew in a folder below, and have lost everything."""
+    """Raises ValueError if the folder belongs to a single broker, whose data the processes would not find."""
     if (data_dir / "identity").exists():
         raise ValueError(
-            f"{data_dir} is the folder of one broker, and several processes have folders of their own in it, named "
-            "after their node ids; move what is in it to one of these, or give another --data-dir"
+            f"{data_dir} is the data folder of a single broker; with --processes each broker has a subfolder named "
+            "after its node id; move the data into one of those, or give another --data-dir"
         )
 
 
-def serve_command(share: NodeSettings, config: Path | None, settings: Mapping[str, str], log_level: str) -> list[str]:
-    """How one broker is started. `settings`: those that were not read from the file."""
-    command = [PENSTOCK, "serve", "--processes", "1", "--node-id", str(share.node_id)]
-    command += ["--data-dir", str(share.data_dir), "--store", share.store]
-    command += ["--listen", str(share.listen), "--http", str(share.http), "--log-level", log_level]
-    if share.advertise is not None:
-        command += ["--advertise", str(share.advertise)]
-    if share.credentials is not None:
-        command += ["--credentials", str(share.credentials)]
+def serve_command(node: NodeSettings, config: Path | None, settings: Mapping[str, str], log_level: str) -> list[str]:
+    """Returns the command line of one node. `settings`: those that do not come from the config file."""
+    command = [PENSTOCK, "serve", "--processes", "1", "--node-id", str(node.node_id)]
+    command += ["--data-dir", str(node.data_dir), "--store", node.store]
+    command += ["--listen", str(node.listen), "--http", str(node.http), "--log-level", log_level]
+    if node.advertise is not None:
+        command += ["--advertise", str(node.advertise)]
+    if node.credentials is not None:
+        command += ["--credentials", str(node.credentials)]
     if config is not None:
         command += ["--config", str(config)]
     for name, value in settings.items():
@@ -100,20 +100,20 @@ def serve_command(share: NodeSettings, config: Path | None, settings: Mapping[st
 async def run_processes(
     settings: NodeSettings, count: int, config: Path | None, options: Mapping[str, str], log_level: str
 ) -> None:
-    """Run all of them until told to stop. One that dies is started again; one that cannot even start ends it all."""
-    # The machine is one failure domain, whatever name it has when one of them is started again.
+    """Runs all brokers until signalled. Restarts one that exits; raises ChildFailed if one cannot start at first."""
+    # All brokers of this machine are one failure domain, even if its host name changes before a restart.
     given = {HOST_ID: settings.settings.get(HOST_ID) or socket.gethostname()} | dict(options)
-    found = shares(settings, count)
+    found = settings_per_broker(settings, count)
     children = [
         Child(
             Program(
-                name=f"broker {share.node_id}",
-                command=serve_command(share, config, given, log_level),
-                # Others lead on when they leave in order, which they can without us.
-                dies_by=signal.SIGTERM,
+                name=f"broker {broker.node_id}",
+                command=serve_command(broker, config, given, log_level),
+                # If we die, they still leave the cluster in order, and other brokers take over their partitions.
+                parent_death_signal=signal.SIGTERM,
             )
         )
-        for share in found
+        for broker in found
     ]
     supervisor = Supervisor(restarts=True, report=_report, on_change=lambda: None)
 
@@ -121,32 +121,32 @@ async def run_processes(
         await start_all(children)
         for child in children:
             supervisor.watch(child)
-        await _until_whole(children, [share.node_id for share in found])
+        await _wait_until_connected(children, [broker.node_id for broker in found])
         click.echo(_ready(children, settings.data_dir))
         await supervisor.all_ended(children)
 
     try:
-        await until_told(work(), children)
+        await run_until_signal(work(), children)
         click.echo("penstock is stopping")
     finally:
         await supervisor.stop(children)
 
 
 def _report(line: str) -> None:
-    logger.warning("supervised what=%r", line)
+    logger.warning("supervisor report=%r", line)
 
 
-async def _until_whole(children: Sequence[Child], node_ids: Collection[int]) -> None:
-    """Waits until the brokers know each other. They serve all the same if they do not: reports it, and goes on."""
+async def _wait_until_connected(children: Sequence[Child], node_ids: Collection[int]) -> None:
+    """Waits until the brokers know each other. After a timeout logs a warning and returns: they serve anyway."""
     kafka, _ = _addresses(children)
     try:
-        await until_whole([str(reachable(Address.parse(address))) for address in kafka], node_ids)
-    except NotWhole as error:
+        await wait_until_connected([str(connect_address(Address.parse(address))) for address in kafka], node_ids)
+    except BrokersNotConnected as error:
         _report(str(error))
 
 
 def _addresses(children: Sequence[Child]) -> tuple[list[str], list[str]]:
-    """Where each broker said that it listens: for Kafka, and for HTTP."""
+    """Returns the Kafka addresses and the HTTP addresses from the brokers' ready lines."""
     found = [match for child in children if (match := _ADDRESSES.search(child.ready_line))]
     return [match[1] for match in found], [match[2] for match in found]
 

@@ -1,4 +1,4 @@
-"""What `penstock serve` is told: options, and the same in a penstock.toml. Every value is checked here."""
+"""Settings of `penstock serve`: command-line options and penstock.toml, parsed and validated."""
 
 import json
 import tomllib
@@ -17,10 +17,10 @@ STRICT: Final = "strict_config"
 
 
 class Key(NamedTuple):
-    """A key of the file, or an option."""
+    """A key of penstock.toml, or the option of the same name."""
 
     read: Callable[[Any], Any]
-    """Returns the setting; ValueError if the value makes none."""
+    """Returns the parsed value; raises ValueError if it is not valid."""
     expected: str
 
 
@@ -75,7 +75,7 @@ KEYS: Final = {
 
 
 def read_values(file: Path | None, options: dict[str, Any]) -> dict[str, Any]:
-    """What the file says, overridden by the options, each as its type. ValueError says what is wrong.
+    """Returns the file's values overridden by the options, parsed. Raises ValueError.
 
     >>> read_values(None, {"listen": "0.0.0.0:9092"})["listen"].port
     9092
@@ -88,9 +88,9 @@ def _read_file(file: Path) -> dict[str, Any]:
     try:
         found = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ValueError(f"{file} cannot be read: {(error.strerror or str(error)).lower()}") from error
+        raise ValueError(f"cannot read {file}: {(error.strerror or str(error)).lower()}") from error
     except UnicodeDecodeError as error:
-        raise ValueError(f"{file} is not text in UTF-8, which a TOML file is") from error
+        raise ValueError(f"{file} is not a TOML file: it is not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         raise ValueError(f"{file} is not a TOML file: {error}") from error
     except RecursionError as error:
@@ -111,7 +111,7 @@ def _read(name: str, value: Any, where: str) -> Any:
 
 
 def _read_broker(table: Any, file: Path) -> dict[str, str]:
-    """The broker's settings, as text."""
+    """Returns the settings of the [broker] table as text."""
     if not isinstance(table, dict):
         raise ValueError(
             f"{file}: {BROKER} = {_shown(table)} is not allowed; expected a table, [{BROKER}], with a line for each "
@@ -132,14 +132,14 @@ def _read_broker(table: Any, file: Path) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    """As it stands in a TOML file, nearly."""
+    """Formats a value for an error message, about as TOML writes it."""
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def read_settings(values: dict[str, Any], broker: dict[str, str]) -> tuple[NodeSettings, list[str]]:
-    """How a node runs, and what to warn of. `broker`: settings that win over those of the file.
+    """Returns the node's settings and warnings about ignored ones. `broker` (from --set) overrides the file.
 
-    Settings of the file that are not known are refused if it is strict; those of the command line always are. Raises
+    Unknown settings in the file are refused if strict_config is set; unknown ones in `broker` always. Raises
     InvalidConfig and ValueError.
     """
     in_file: dict[str, str] = values.get(BROKER, {})
@@ -152,16 +152,16 @@ def read_settings(values: dict[str, Any], broker: dict[str, str]) -> tuple[NodeS
 
 
 def _node_values(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Kafka's settings that are options of `serve`, as those."""
+    """Maps Kafka's broker settings that have a `serve` option (log.dirs, node.id, listeners) to those options."""
     found: dict[str, Any] = {}
     for name in ("log.dir", "log.dirs"):  # the second one wins, as in Kafka
         if name in settings:
             folders = [part.strip() for part in settings[name].split(",") if part.strip()]
             if len(folders) != 1:
-                raise ValueError(f"{name}={settings[name]} is not allowed; a broker keeps everything in one folder")
+                raise ValueError(f"{name}={settings[name]} is not allowed; a broker has one data folder")
             found["data_dir"] = Path(folders[0])
     for name in ("broker.id", "node.id"):
-        if settings.get(name, "-1").strip() != "-1":  # which has Kafka choose a number
+        if settings.get(name, "-1").strip() != "-1":  # -1: Kafka generates an id
             found["node_id"] = _read("node_id", _number(settings[name]), f"{name}=")
     for name, option in (("listeners", "listen"), ("advertised.listeners", "advertise")):
         if name in settings:
@@ -174,7 +174,7 @@ def _number(text: str) -> int | str:
 
 
 def _listener(name: str, text: str, controllers: str) -> Address:
-    """The one listener for clients. `controllers`: names of listeners that are skipped.
+    """Returns the client listener's address. `controllers`: listener names to skip.
 
     >>> str(_listener("listeners", "PLAINTEXT://:9092,CONTROLLER://:9093", "CONTROLLER"))
     '0.0.0.0:9092'
@@ -183,7 +183,7 @@ def _listener(name: str, text: str, controllers: str) -> Address:
     listeners = [each.strip().partition("://") for each in text.split(",")]
     found = [(protocol.upper(), address) for protocol, _, address in listeners if protocol.upper() not in skipped]
     if [protocol for protocol, _ in found] != ["PLAINTEXT"]:
-        raise ValueError(f"{name}={text} is not supported; one listener is, such as PLAINTEXT://127.0.0.1:9092")
+        raise ValueError(f"{name}={text} is not supported; expected one listener like PLAINTEXT://127.0.0.1:9092")
     ((_, address),) = found
     # As in Kafka, no host means every address of this machine.
     return Address.parse(f"0.0.0.0{address}" if address.startswith(":") else address)

@@ -1,1 +1,1 @@
-"""`penstock subscribe`: reads topics."""
+"""`penstock subscribe`: prints the messages of a topic."""

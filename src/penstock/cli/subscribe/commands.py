@@ -1,4 +1,4 @@
-"""`penstock subscribe`: messages out of a topic."""
+"""`penstock subscribe`: prints the messages of a topic, with or without a consumer group."""
 
 import sys
 from random import Random
@@ -9,7 +9,7 @@ from penstock.cli.common import bootstrap_option, json_option, parse_start, run
 from penstock.cli.message_output import Formatter, formatter
 from penstock.client.cluster import KafkaClient
 from penstock.client.consumer import Consumer, ConsumerSettings
-from penstock.client.offsets import Origin, Start, ranges, resolve
+from penstock.client.offsets import Origin, Start, log_ranges, resolve_start
 
 
 def _parse_start(ctx: click.Context, option: click.Parameter, value: str | None) -> Start | None:
@@ -33,19 +33,19 @@ def _parse_format(ctx: click.Context, option: click.Parameter, value: str | None
     "start",
     metavar="WHERE",
     callback=_parse_start,
-    help="earliest, latest, an offset, -N for the last N of each partition, or a time.  "
+    help="Where to start: earliest, latest, an offset, -N for the last N of each partition, or a time.  "
     "[earliest; latest with --follow and no group]",
 )
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
 @click.option("--max", "count_max", type=click.IntRange(1), metavar="N", help="Stop after N messages.")
-@click.option("--follow", is_flag=True, help="Wait for more, until interrupted.")
-@click.option("--group", metavar="NAME", help="As a member of this consumer group: what is shown is committed.")
+@click.option("--follow", is_flag=True, help="Keep waiting for new messages until interrupted.")
+@click.option("--group", metavar="NAME", help="Join this consumer group and commit each message shown.")
 @click.option(
     "--format",
     "show",
     metavar="FORMAT",
     callback=_parse_format,
-    help="value, line, json, or a template.  [line on a terminal, else value]",
+    help="Output format: value, line, json, or a template.  [line on a terminal, else value]",
 )
 @bootstrap_option
 @json_option
@@ -60,18 +60,18 @@ def subscribe(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Show the messages of a topic. Without --follow, up to the end as it is now.
+    """Show the messages of a topic. Without --follow, stops at the current end.
 
-    --from takes a plain whole number for an offset. A time is RFC 3339 (2026-01-31T12:00:00Z), or milliseconds since
-    1970 after an @ (@1767225600000).
+    --from accepts a whole number as an offset, and a time as RFC 3339 (2026-01-31T12:00:00Z) or as @ and milliseconds
+    since 1970 (@1767225600000).
 
-    With --group, messages are shared with the other members of the group, and come once to all of them together;
-    --from is then where a group begins that has committed nothing. Without --follow it ends when nothing has come for
-    2 s. Ctrl-C (exit code 130) and SIGTERM (143) commit what was shown and leave the group.
+    With --group, the members of the group share the partitions, and each message goes to one of them; --from applies
+    only if the group has not committed an offset. Without --follow, ends when no message has arrived for 2 s. Ctrl-C
+    (exit code 130) and SIGTERM (143) commit the messages shown and leave the group.
 
-    --format value writes values alone, a line each; line adds time, partition:offset, key and headers, and escapes
-    what would upset a terminal; json is --json: text as text, other bytes in base64, which `encoding` then says. A
-    template may name {topic} {partition} {offset} {timestamp} {time} {key} {value} {headers}.
+    --format value prints the value only; line adds time, partition:offset, key and headers, and escapes control
+    characters; json is the same as --json: data that is not UTF-8 is base64, and `encoding` names those fields. A
+    template may contain {topic} {partition} {offset} {timestamp} {time} {key} {value} {headers}.
 
     \b
     Examples:
@@ -83,13 +83,13 @@ def subscribe(
       penstock subscribe orders --json | jq .value
     """
     if as_json and show is not None:
-        raise click.UsageError("--json is a format already: give --json or --format")
+        raise click.UsageError("--json and --format both set the output format: give one of them")
     if as_json:
         show = formatter("json", False)
     elif show is None:
         show = formatter(None, sys.stdout.isatty())
     if group is not None and partition is not None:
-        raise click.UsageError("a group shares out the partitions itself: give --group or --partition")
+        raise click.UsageError("a group assigns the partitions: give --group or --partition")
     start = start or Start(Origin.LATEST if follow and group is None else Origin.EARLIEST)
     if follow and sys.stderr.isatty():
         click.echo(f"Waiting for messages in {topic}; Ctrl-C ends.", err=True)
@@ -114,11 +114,11 @@ async def _subscribe(
 ) -> None:
     async with KafkaClient(bootstrap, rng=Random()) as client:
         info = await client.topic(topic)
-        names = info.names if partition is None else [info.partition(partition).name]
-        held = await ranges(client, names)
-        # What is trimmed away while it is read is gone; the rest is still wanted.
+        names = info.tps if partition is None else [info.partition(partition).tp]
+        held = await log_ranges(client, names)
+        # Records trimmed while the topic is read are skipped; the rest is still shown.
         consumer = Consumer(client, ConsumerSettings(skip_trimmed=True))
-        consumer.assign(await resolve(client, start, held))
+        consumer.assign(await resolve_start(client, start, held))
         ends = {} if follow else {name: span.end for name, span in held.items()}
         left = sys.maxsize if count_max is None else count_max
         try:
@@ -131,7 +131,7 @@ async def _subscribe(
                 found = [
                     (name, record)
                     for name, record in await consumer.poll()
-                    if follow or record.offset < ends[name]  # what came since was not asked for
+                    if follow or record.offset < ends[name]  # newer records are not shown
                 ][:left]
                 left -= len(found)
                 if found:

@@ -1,4 +1,4 @@
-"""`penstock subscribe --group`: messages as a member of a consumer group, each committed once it is shown."""
+"""`penstock subscribe --group`: consumes as a group member and commits each message after printing it."""
 
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -12,7 +12,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 IDLE_S: Final = 2.0
-"""Without --follow a member is at the end when nothing has come for so long."""
+"""Without --follow, the command ends when no message has arrived for this long."""
 
 
 def subscribe_in_group(
@@ -26,14 +26,14 @@ def subscribe_in_group(
     show: Formatter,
     write: Callable[[bytes], None],
 ) -> None:
-    """Read as a member until there is no more, or enough, or somebody interrupts: then leave, and keep the place."""
+    """Consumes until idle, `count_max` is reached, or interrupted; then commits and leaves the group."""
     with (
         connect(bootstrap, client_id="penstock-cli") as mq,
         mq.subscribe(
             topic,
             group=group,
             delivery="at-least-once",
-            from_=_place(start),
+            from_=_start_position(start),
             limit=count_max,
             idle_timeout_s=None if follow else IDLE_S,
         ) as messages,
@@ -50,7 +50,7 @@ def subscribe_in_group(
             message.done()
 
 
-def _place(start: Start) -> From:
+def _start_position(start: Start) -> From:
     match start.origin:
         case Origin.LATEST:
             return "latest"

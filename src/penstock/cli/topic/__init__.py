@@ -1,1 +1,1 @@
-"""`penstock topic`: topics."""
+"""`penstock topic`: creates, lists, describes, alters, deletes and trims topics."""

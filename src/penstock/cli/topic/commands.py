@@ -1,4 +1,4 @@
-"""`penstock topic`: topics made, listed, described, altered, deleted and trimmed."""
+"""`penstock topic create|list|alter|delete|trim`: topics, their settings and partitions."""
 
 import contextlib
 from random import Random
@@ -16,12 +16,12 @@ from penstock.cli.common import (
     plural,
     run,
 )
-from penstock.cli.deletion import ask_first, delete_each
+from penstock.cli.deletion import confirm, delete_each
 from penstock.cli.topic.describe import describe
 from penstock.client.admin import DEFAULT, TO_THE_END, Admin
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
-from penstock.client.offsets import Range, list_offsets, ranges
+from penstock.client.offsets import LogRange, list_offsets, log_ranges
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 
@@ -43,9 +43,9 @@ topic.add_command(describe)
 
 @topic.command()
 @click.argument("name")
-@click.option("--partitions", type=click.IntRange(1), help="How many partitions.  [the cluster's default]")
+@click.option("--partitions", type=click.IntRange(1), help="Number of partitions.  [the cluster's default]")
 @click.option(
-    "--replication-factor", type=click.IntRange(1, 32767), help="Replicas a partition.  [the cluster's default]"
+    "--replication-factor", type=click.IntRange(1, 32767), help="Replicas per partition.  [the cluster's default]"
 )
 @click.option(
     "--config",
@@ -53,9 +53,9 @@ topic.add_command(describe)
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_pairs,
-    help="A setting. Repeat for more.",
+    help="Set a topic setting. Repeatable.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Be content if the topic is there already.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @bootstrap_option
 @json_option
 def create(
@@ -67,7 +67,7 @@ def create(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Make a topic.
+    """Create a topic.
 
     \b
     Examples:
@@ -97,12 +97,12 @@ def create(
     if as_json:
         echo_json({"topic": name, "partitions": count, "replication_factor": replicas, "created": created})
     else:
-        verb = "created topic" if created else "there is already a topic"
-        click.echo(f"{verb} {name}: {plural(count, 'partition')}, {plural(replicas, 'replica')} each")
+        done = f"created topic {name}" if created else f"topic {name} already exists"
+        click.echo(f"{done}: {plural(count, 'partition')}, {plural(replicas, 'replica')} each")
 
 
 @topic.command(name="list")
-@click.option("--internal", is_flag=True, help="Also the cluster's own topics.")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
 @bootstrap_option
 @json_option
 def list_(internal: bool, bootstrap: str, as_json: bool) -> None:
@@ -144,7 +144,7 @@ def list_(internal: bool, bootstrap: str, as_json: bool) -> None:
         shown = [[_yes_no(row[column]) for column in columns] for row in rows]
         echo_table([header[column] for column in columns], shown)
     else:
-        click.echo("There are no topics yet; make one with `penstock topic create NAME`.", err=True)
+        click.echo("No topics found; create one with `penstock topic create NAME`.", err=True)
 
 
 def _yes_no(value: object) -> object:
@@ -159,21 +159,21 @@ def _yes_no(value: object) -> object:
     multiple=True,
     metavar="NAME=VALUE",
     callback=parse_pairs,
-    help="A setting. Repeat for more.",
+    help="Set a topic setting. Repeatable.",
 )
 @click.option(
-    "--delete-config", "deleted", multiple=True, metavar="NAME", help="A setting to bring back to its default."
+    "--delete-config", "deleted", multiple=True, metavar="NAME", help="Reset a setting to its default. Repeatable."
 )
-@click.option("--partitions", type=click.IntRange(1), help="Grow to this many partitions.")
+@click.option("--partitions", type=click.IntRange(1), help="Increase to this many partitions.")
 @bootstrap_option
 @json_option
 def alter(
     name: str, configs: Pairs, deleted: tuple[str, ...], partitions: int | None, bootstrap: str, as_json: bool
 ) -> None:
-    """Change a topic's settings, or give it more partitions.
+    """Change a topic's settings, or add partitions.
 
-    Settings that are not named stay as they are. Partitions can be added, never taken away; keys may land in other
-    partitions from then on.
+    Other settings stay as they are. Partitions can be added but not removed; afterwards, keys may map to other
+    partitions than before.
 
     \b
     Examples:
@@ -190,35 +190,34 @@ def alter(
                 await admin.alter(name, configs=dict(configs), delete=deleted)
             if partitions is not None:
                 try:
-                    await admin.grow(name, partitions)
+                    await admin.create_partitions(name, partitions)
                 except ServerError as error:
-                    done = "the settings were changed, the partitions were not: " if configs or deleted else ""
+                    done = "settings changed, but no partitions added: " if configs or deleted else ""
                     raise ServerError(error.code, f"{done}{error}") from error
 
     run(work())
     if as_json:
         echo_json({"topic": name, "set": dict(configs), "deleted": list(deleted), "partitions": partitions})
         return
-    changes = [f"{key}={value}" for key, value in configs] + [f"{key} back to its default" for key in deleted]
+    changes = [f"{key}={value}" for key, value in configs] + [f"{key} reset to its default" for key in deleted]
     changes += [plural(partitions, "partition")] if partitions is not None else []
     click.echo(f"changed topic {name}: {', '.join(changes)}")
 
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @bootstrap_option
 @json_option
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Delete topics with everything in them. Asks first; where nobody can be asked, --yes is needed.
+    """Delete topics and their messages. Asks for confirmation; without a terminal, --yes is required.
 
     \b
     Examples:
       penstock topic delete orders
       penstock topic delete test-1 test-2 --yes
     """
-    them = "it" if len(names) == 1 else "them"
-    ask_first(f"Delete {', '.join(names)} with everything in {them}?", yes)
+    confirm(f"Delete {', '.join(names)} and all messages?", yes)
     delete_each("topic", names, lambda client, name: Admin(client).delete(name), bootstrap, as_json)
 
 
@@ -230,24 +229,24 @@ def _parse_before(ctx: click.Context, option: click.Parameter, value: str) -> tu
     with contextlib.suppress(ValueError):
         return "time", parse_time(value)
     raise click.BadParameter(
-        f"{value!r} is no offset, no time like 2026-01-31T12:00:00Z or @1767225600000, and not end"
+        f"{value!r} is not an offset, a time like 2026-01-31T12:00:00Z or @1767225600000, or end"
     )
 
 
 @topic.command()
 @click.argument("name")
 @click.option(
-    "--before", required=True, metavar="OFFSET|TIME|end", callback=_parse_before, help="What to keep begins here."
+    "--before", required=True, metavar="OFFSET|TIME|end", callback=_parse_before, help="Delete messages before this."
 )
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @bootstrap_option
 @json_option
 def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, bootstrap: str, as_json: bool) -> None:
-    """Drop the oldest messages of a topic for good. Asks first; where nobody can be asked, --yes is needed.
+    """Delete the oldest messages of a topic. Asks for confirmation; without a terminal, --yes is required.
 
-    A whole number is an offset, and offsets belong to one partition: a topic with several needs --partition then.
-    A time is RFC 3339, or milliseconds since 1970 after an @: what is older goes. `end` drops all there is.
+    A whole number is an offset; a topic with several partitions then needs --partition. A time is RFC 3339, or @ and
+    milliseconds since 1970: older messages are deleted. `end` deletes all messages.
 
     \b
     Examples:
@@ -260,17 +259,15 @@ def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, b
     async def plan() -> tuple[dict[TopicPartition, int], int]:
         async with KafkaClient(bootstrap, rng=Random()) as client:
             known = await client.topic(name)
-            names = known.names if partition is None else [known.partition(partition).name]
+            names = known.tps if partition is None else [known.partition(partition).tp]
             if kind == "offset" and len(names) > 1:
-                raise click.UsageError(
-                    f"topic {name} has {len(names)} partitions, an offset belongs to one: say which with --partition"
-                )
+                raise click.UsageError(f"topic {name} has {len(names)} partitions; an offset needs --partition")
             offsets = dict.fromkeys(names, value)
             if kind == "time":
                 found = await list_offsets(client, names, value)
-                # Nothing is that late: all of it is older, and goes.
+                # No message is that new: all are older and are deleted.
                 offsets = {entry: found[entry].offset if found[entry].offset >= 0 else TO_THE_END for entry in names}
-            held = {} if yes else await ranges(client, names)
+            held = {} if yes else await log_ranges(client, names)
             return offsets, sum(_dropped(offsets[entry], found) for entry, found in held.items())
 
     async def work(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -278,7 +275,7 @@ def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, b
             return await Admin(client).trim(offsets)
 
     offsets, count = run(plan())
-    ask_first(f"Drop {plural(count, 'message')} of topic {name} for good?", yes)
+    confirm(f"Delete {plural(count, 'message')} of topic {name} permanently?", yes)
     left = run(work(offsets))
     if as_json:
         for entry, start in sorted(left.items()):
@@ -288,6 +285,6 @@ def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, b
         echo_table(["TOPIC", "#PARTITION", "#STARTS AT"], rows)
 
 
-def _dropped(before: int, found: Range) -> int:
-    """How many messages at most lie before an offset."""
+def _dropped(before: int, found: LogRange) -> int:
+    """Returns how many messages at most lie before an offset."""
     return max(0, (found.end if before == TO_THE_END else min(before, found.end)) - found.start)

@@ -1,4 +1,4 @@
-"""`penstock topic describe`: a topic's partitions and settings."""
+"""`penstock topic describe`: a topic's partitions, offsets, sizes and settings."""
 
 from random import Random
 
@@ -13,11 +13,11 @@ from penstock.foundation.ids import uuid_text
 
 @click.command()
 @click.argument("name")
-@click.option("--all-configs", is_flag=True, help="Also the settings that have their defaults.")
+@click.option("--all-configs", is_flag=True, help="Include settings that have their default.")
 @bootstrap_option
 @json_option
 def describe(name: str, all_configs: bool, bootstrap: str, as_json: bool) -> None:
-    """Show a topic's partitions (leader, offsets, bytes) and the settings that differ from their defaults.
+    """Show a topic's partitions and settings. Only settings that differ from their defaults are shown.
 
     \b
     Examples:
@@ -58,7 +58,7 @@ def _echo_partitions(partitions: list[DescribedPartition]) -> None:
         columns,
         [
             (
-                entry.name.partition,
+                entry.tp.partition,
                 None if entry.leader == NO_NODE else entry.leader,
                 entry.leader_epoch,
                 ",".join(map(str, entry.replicas)),
@@ -72,7 +72,7 @@ def _echo_partitions(partitions: list[DescribedPartition]) -> None:
     )
     for entry in partitions:
         if entry.problem is not None:
-            click.echo(f"partition {entry.name.partition} is not available: {entry.problem}")
+            click.echo(f"partition {entry.tp.partition} is not available: {entry.problem}")
 
 
 def _source(entry: ConfigEntry) -> str:
@@ -86,7 +86,7 @@ def _as_json(topic: TopicInfo, partitions: list[DescribedPartition], configs: li
         "internal": topic.is_internal,
         "partitions": [
             {
-                "partition": entry.name.partition,
+                "partition": entry.tp.partition,
                 "leader": None if entry.leader == NO_NODE else entry.leader,
                 "leader_epoch": entry.leader_epoch,
                 "replicas": entry.replicas,

@@ -1,6 +1,6 @@
-"""What consumers of the classic protocol say about themselves and are told, read and written.
+"""Encodes and decodes the embedded consumer protocol: the subscription and assignment of classic members.
 
-To a classic group these are bytes. A consumer group understands them for its classic members (KIP-848).
+A classic group treats them as opaque bytes. A consumer group decodes them for its classic members (KIP-848).
 """
 
 from collections.abc import Iterable
@@ -8,42 +8,43 @@ from typing import Final
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import MalformedRequest
-from penstock.groups.consumer.members import TopicIdPartition, by_topic
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.consumer.members import by_topic
 from penstock.wire.codec import decode, encode_bytes
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from penstock.wire.state import kind_of
 
 VERSION_MAX: Final = 3
-"""Of what is written here; later ones begin with the same fields, and are read as this one."""
+"""The latest version that is written; later versions begin with the same fields and are decoded as this one."""
 _AFTER_VERSION: Final = 2
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Raises MalformedRequest."""
+    """Decodes a member's subscription. Raises MalformedRequest."""
     return decode(ConsumerProtocolSubscription, _version_of(metadata), metadata, _AFTER_VERSION)
 
 
 def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
-    """Raises MalformedRequest. No bytes at all are no partitions: a member that has never synced."""
+    """Decodes an assignment; empty bytes (a member has never synced) are no partitions. Raises MalformedRequest."""
     if not assignment:
         return ConsumerProtocolAssignment(assigned_partitions=(), user_data=None)
     return decode(ConsumerProtocolAssignment, _version_of(assignment), assignment, _AFTER_VERSION)
 
 
-def write_assignment(places: Iterable[TopicIdPartition], image: ClusterImage, metadata: bytes) -> bytes:
-    """An assignment in the version of a member's metadata. Topics that are gone have no names, and are left out."""
+def write_assignment(tps: Iterable[TopicIdPartition], image: ClusterImage, metadata: bytes) -> bytes:
+    """Encodes an assignment in the version of the member's metadata. Partitions of deleted topics are left out."""
     version = _version_of(metadata)
     topics = [
         AssignedTopic(topic=image.shown[topic_id].name, partitions=numbers)
-        for topic_id, numbers in by_topic(places).items()
+        for topic_id, numbers in by_topic(tps).items()
         if topic_id in image.shown
     ]
     assignment = ConsumerProtocolAssignment(assigned_partitions=topics, user_data=None)
     return version.to_bytes(_AFTER_VERSION, "big") + encode_bytes(assignment, version)
 
 
-def places_in(topics: Iterable[AssignedTopic], image: ClusterImage) -> frozenset[TopicIdPartition]:
-    """Partitions by the ids of their topics, as far as they are there."""
+def partitions_in(topics: Iterable[AssignedTopic], image: ClusterImage) -> frozenset[TopicIdPartition]:
+    """Returns the partitions with their topic ids; those that do not exist are left out."""
     return frozenset(
         TopicIdPartition(topic.topic_id, number)
         for entry in topics
@@ -56,5 +57,5 @@ def places_in(topics: Iterable[AssignedTopic], image: ClusterImage) -> frozenset
 def _version_of(written: bytes) -> int:
     version = kind_of(written)
     if version < 0:
-        raise MalformedRequest(f"a consumer's metadata is of version {version}")
+        raise MalformedRequest(f"version {version} of the consumer protocol; expected 0 or higher")
     return min(version, VERSION_MAX)

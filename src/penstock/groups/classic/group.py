@@ -1,10 +1,11 @@
-"""A classic group: members join, one of them shares the work out, all hear of it and go on until someone changes.
+"""A classic group: JoinGroup and SyncGroup rebalances, with the assignment computed by the leader of the group.
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance -> ...
 
-Joining is a barrier: it ends when all members have joined again, or time is up. Then the leader is told who is there,
-and everyone waits for what it decides (SyncGroup). Only that is persisted, and only what is persisted is handed out.
-Whatever lies between two stable generations is lost with the coordinator: then the last stable one holds again.
+Joining is a barrier: it ends when all members have rejoined or the rebalance timeout has passed. Then the leader gets
+the list of members, and all wait for the assignment that it sends (SyncGroup). Only a complete assignment is
+persisted, and only a persisted one is sent to members. If the coordinator fails during a rebalance, the last stable
+generation is current again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,31 +28,31 @@ from penstock.wire.messages.sync_group import SyncGroupRequestAssignment, SyncGr
 from penstock.wire.state import state_record
 
 RETRY_MS: Final = 1000
-"""When something is tried again that could not be persisted."""
+"""The pause before a record that could not be persisted is written again."""
 
 
 class ClassicGroup(Membership):
-    """One group. Its members' metadata and assignments are bytes that only clients understand."""
+    """One classic group. The metadata and assignments of its members are opaque bytes."""
 
     def __init__(
         self, *, group_id: str, settings: Callable[[], GroupSettings], timers: Timers[tuple[str, str, str]]
     ) -> None:
         super().__init__(group_id=group_id, settings=settings, timers=timers)
         self.stored_generation = 0
-        """The last that was persisted: the one that its members have assignments of."""
+        """The last persisted generation: the one that the members' assignments belong to."""
         self.changed_ms = -1
-        """When it came to what was last persisted of it; -1 if nobody noted that."""
+        """When the group entered its last persisted state; -1 if unknown."""
         self.is_stored = False
-        """Whether the log has a record of it; else it is held by offsets, or by someone who is about to join."""
-        self.arriving: dict[str, Member] = {}
-        """Members that the record under way brings in."""
+        """Whether the log has a record of the group; else it exists because of offsets or members about to join."""
+        self.uncommitted_members: dict[str, Member] = {}
+        """Members that a record which is not persisted yet adds."""
         self._subscribed: tuple[frozenset[str] | None] | None = None
-        """What `subscribed_topics` has found, once it was asked."""
+        """The cached result of `subscribed_topics`."""
         self._is_initial = False
         self._initial_end_ms = 0
-        """Whether the first members of an empty group are being waited for, and until when at most (KIP-134)."""
+        """Whether an empty group waits for its first members, and until when at the latest (KIP-134)."""
 
-    # -- what others ask
+    # -- queries
 
     @property
     def state_name(self) -> str:
@@ -59,7 +60,7 @@ class ClassicGroup(Membership):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether nothing but offsets could hold it."""
+        """Whether only committed offsets could keep the group in existence."""
         return self.is_empty and not self.is_stored and not self.pending
 
     @property
@@ -68,7 +69,7 @@ class ClassicGroup(Membership):
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that the members of this generation read; None if that is not known."""
+        """The topics that members of this generation read; None if unknown."""
         if not self.is_of_consumers:
             return None
         if self._subscribed is None:
@@ -80,104 +81,104 @@ class ClassicGroup(Membership):
         return self.is_of_consumers if topics is None else topic in topics
 
     def retention_from_ms(self, committed_ms: int) -> int | None:
-        """Since when the time of an offset runs that was committed then; None if it does not run now."""
+        """Returns when the retention of an offset committed at `committed_ms` starts; None if it does not run now."""
         if self.protocol_type is None:
-            return committed_ms  # of a standalone consumer, who is not seen to leave
+            return committed_ms  # a standalone consumer, of which it is not known when it stops
         if self.is_empty:
             return committed_ms if self.changed_ms < 0 else self.changed_ms
         if self.state is State.STABLE and self.subscribed_topics is not None:
-            return committed_ms  # of a topic that is no longer subscribed to
+            return committed_ms  # callers exclude subscribed topics
         return None
 
     def check_commit(
         self, member_id: str, epoch: int, instance_id: str | None, *, transactional: bool = False
     ) -> None:
         if epoch < 0 and self.is_empty:
-            return  # someone who reads without being a member, or an administrator
+            return  # a standalone consumer or an administrator
         if epoch >= 0 or member_id or instance_id is not None:
             self.check_member(member_id, instance_id)
             self.check_generation(epoch)
-        elif not transactional:  # transactions of clients before KIP-447 do not say who commits
-            raise UnknownMemberId(f"group {self.group_id!r} has members, and only they may commit")
+        elif not transactional:  # transactions of clients before KIP-447 name no member
+            raise UnknownMemberId(f"group {self.group_id!r} has members; only they may commit")
         if not transactional and self.generation != self.stored_generation:
-            # It may be lost with the coordinator, and then the generation before it may commit again.
-            raise RebalanceInProgress(f"generation {self.generation} of {self.group_id!r} is not agreed on yet; sync")
+            # If the coordinator fails now, the previous generation is current again and may commit.
+            raise RebalanceInProgress(f"generation {self.generation} of {self.group_id!r} is not assigned yet; sync")
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Members of classic groups need not say who they are when they fetch offsets."""
+        """Accepts every request: members of classic groups need not identify themselves when they fetch offsets."""
 
-    # -- a rebalance
+    # -- rebalance
 
     def rebalance(self, out: Outbox, now_ms: int) -> None:
-        """Members have come, gone or changed: begin a rebalance, or go on with the one that is under way."""
+        """Starts a rebalance after members have joined, left or changed, or continues the current one."""
         if self.state is State.PREPARING:
             self.complete_if_joined(out, now_ms)
         else:
-            self.prepare(out, now_ms)
+            self.prepare_rebalance(out, now_ms)
 
-    def prepare(self, out: Outbox, now_ms: int) -> None:
-        """Have all members join again."""
+    def prepare_rebalance(self, out: Outbox, now_ms: int) -> None:
+        """Starts a rebalance: all members have to rejoin."""
         waiting, self.syncs = self.syncs, {}
         for member_id, ticket in waiting.items():
-            out.refuse(ticket, RebalanceInProgress(f"group {self.group_id!r} is being rebalanced; join again"))
-            self._heard_again(member_id, now_ms)
+            out.refuse(ticket, RebalanceInProgress(f"group {self.group_id!r} is rebalancing; join again"))
+            self._restart_timer_of(member_id, now_ms)
         self.unsynced.clear()
         self.cancel_timer(SYNC)
         self._is_initial = self.is_empty
-        self.move(State.PREPARING)
+        self.transition_to(State.PREPARING)
         if self._is_initial:
             delay_ms = self.settings.initial_rebalance_delay_ms
             self._initial_end_ms = now_ms + max(delay_ms, self.roster.rebalance_timeout_ms)
-            self.has_newcomer = False
+            self.has_new_member = False
             self.set_timer(JOIN, now_ms + delay_ms)
         else:
             self.set_timer(JOIN, now_ms + self.roster.rebalance_timeout_ms)
             self.complete_if_joined(out, now_ms)
 
-    def _heard_again(self, member_id: str, now_ms: int) -> None:
-        """A member has its answer: its session, which did not count while it waited, begins anew."""
+    def _restart_timer_of(self, member_id: str, now_ms: int) -> None:
+        """Restarts the session timeout of a member that was just answered; it was stopped meanwhile."""
         member = self.roster.get(member_id)
         if member is not None:
-            self.heard(member, now_ms)
+            self.restart_session_timer(member, now_ms)
 
     def complete_if_joined(self, out: Outbox, now_ms: int) -> None:
-        """If all are there, there is nothing to wait for; but at the beginning more may come."""
+        """Completes the join phase if all members have joined, except during the initial rebalance delay."""
         if self.state is State.PREPARING and self.has_all_joined and not self._is_initial:
-            self._complete(out, now_ms)
+            self._complete_join(out, now_ms)
 
-    def _complete(self, out: Outbox, now_ms: int) -> None:
-        """The next generation is made of those who have joined, and of static members, who may be restarting.
+    def _complete_join(self, out: Outbox, now_ms: int) -> None:
+        """Starts the next generation with all members that have joined, and with static members that have not.
 
-        A static member that does not come back is gone when its session is over, or when time is up for its sync.
+        A static member that does not rejoin is removed after its session timeout, or when its SyncGroup is overdue.
         """
         for member in list(self.roster):
             if member.member_id not in self.joins and member.instance_id is None:
                 log_expired(self.group_id, member.member_id, JOIN)
                 self.remove(out, member.member_id)
         if not self.roster:
-            # The timer stays until this is persisted, to try again.
+            # The timer retries until this is persisted.
             self.set_timer(JOIN, now_ms + RETRY_MS)
             out.records.append(self.record(now_ms, generation=self.generation + 1))
             return
         if not self.joins:
-            self.set_timer(JOIN, now_ms + self.roster.rebalance_timeout_ms)  # there is nobody to share the work out
+            self.set_timer(JOIN, now_ms + self.roster.rebalance_timeout_ms)  # no member can lead
             return
         if self.leader not in self.joins:
             self.leader = next(iter(self.joins))
         self.cancel_timer(JOIN)
-        self.move(State.COMPLETING)
+        self.transition_to(State.COMPLETING)
         self.generation += 1
         self.protocol = self.roster.choose_protocol()
         self._subscribed = None
         waiting, self.joins = self.joins, {}
         for member in list(self.roster):
             if member.member_id in waiting:
-                out.reply(waiting[member.member_id], self.joined(member))
+                out.reply(waiting[member.member_id], self.join_response(member))
             self.roster.put(replace(member, is_new=False))
-            self.heard(member, now_ms)
+            self.restart_session_timer(member, now_ms)
         self.set_timer(SYNC, now_ms + self.roster.rebalance_timeout_ms)
 
-    def joined(
+    def join_response(
         self,
         member: Member,
         *,
@@ -185,7 +186,7 @@ class ClassicGroup(Membership):
         roster: Roster | None = None,
         skip_assignment: bool = False,
     ) -> JoinGroupResponse:
-        """What a member of this generation is told when it joins; the leader is told who is there."""
+        """Returns the JoinGroup response of a member; only the leader gets the list of members."""
         leader = leader or self.leader or ""
         return JoinGroupResponse(
             error_code=0,
@@ -195,10 +196,10 @@ class ClassicGroup(Membership):
             leader=leader,
             skip_assignment=skip_assignment,
             member_id=member.member_id,
-            members=self._introduce(roster or self.roster) if member.member_id == leader else (),
+            members=self._member_list(roster or self.roster) if member.member_id == leader else (),
         )
 
-    def _introduce(self, roster: Roster) -> list[JoinGroupResponseMember]:
+    def _member_list(self, roster: Roster) -> list[JoinGroupResponseMember]:
         return [
             JoinGroupResponseMember(
                 member_id=member.member_id,
@@ -208,36 +209,35 @@ class ClassicGroup(Membership):
             for member in roster
         ]
 
-    def hand_out(self, out: Outbox, shared: Sequence[SyncGroupRequestAssignment], now_ms: int) -> None:
-        """The leader has shared the work out: persist it, then tell everyone who has asked."""
+    def propagate_assignments(self, out: Outbox, shared: Sequence[SyncGroupRequestAssignment], now_ms: int) -> None:
+        """Persists the leader's assignment, then answers all waiting SyncGroup requests."""
         given = {entry.member_id: entry.assignment for entry in shared}
         out.records.append(self.record(now_ms, assignments=given))
-        # If this is not persisted the group does not become stable, and the set has no meaning.
+        # The set is only used in a stable group, that is, once this is persisted.
         self.unsynced = {member_id for member_id in self.roster.ids if member_id not in self.syncs}
         waiting, self.syncs = self.syncs, {}
         for member_id, ticket in waiting.items():
-            out.reply(ticket, self.synced(given.get(member_id, b"")))
-            self._heard_again(member_id, now_ms)
+            out.reply(ticket, self.sync_response(given.get(member_id, b"")))
+            self._restart_timer_of(member_id, now_ms)
 
-    def synced(self, assignment: bytes) -> SyncGroupResponse:
-        """What a member is told when it syncs."""
+    def sync_response(self, assignment: bytes) -> SyncGroupResponse:
         return SyncGroupResponse(
             error_code=0, protocol_type=self.protocol_type, protocol_name=self.protocol, assignment=assignment
         )
 
-    def note_synced(self, member: Member, now_ms: int) -> None:
-        """A member of a stable group has its assignment now."""
-        self.heard(member, now_ms)
+    def mark_synced(self, member: Member, now_ms: int) -> None:
+        """Notes that a member of a stable group has got its assignment."""
+        self.restart_session_timer(member, now_ms)
         self.unsynced.discard(member.member_id)
         if not self.unsynced:
             self.cancel_timer(SYNC)
 
-    # -- time
+    # -- timers
 
-    def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
+    def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
         out = Outbox()
         if kind == SESSION:
-            self._on_silence(out, member_id, now_ms)
+            self._on_session_timeout(out, member_id, now_ms)
         elif kind == JOIN:
             self._on_join_timeout(out, now_ms)
         elif kind == SYNC:
@@ -246,16 +246,16 @@ class ClassicGroup(Membership):
             self.loaded(now_ms)
         return out.decision()
 
-    def _on_silence(self, out: Outbox, member_id: str, now_ms: int) -> None:
+    def _on_session_timeout(self, out: Outbox, member_id: str, now_ms: int) -> None:
         if member_id in self.pending:
-            self.forget(member_id)
+            self.remove_pending_member(member_id)
             self.complete_if_joined(out, now_ms)
             return
         member = self.roster.get(member_id)
         if member is None:
             return
         if not member.is_new and (member_id in self.joins or member_id in self.syncs):
-            return  # it is the coordinator who is silent: the session begins with the answer
+            return  # it waits for the coordinator: the session timeout restarts with the response
         log_expired(self.group_id, member_id, SESSION)
         self.remove(out, member_id)
         self.rebalance(out, now_ms)
@@ -263,14 +263,14 @@ class ClassicGroup(Membership):
     def _on_join_timeout(self, out: Outbox, now_ms: int) -> None:
         if self.state is not State.PREPARING:
             return
-        if self._is_initial and self.has_newcomer and now_ms < self._initial_end_ms:
-            self.has_newcomer = False
+        if self._is_initial and self.has_new_member and now_ms < self._initial_end_ms:
+            self.has_new_member = False
             self.set_timer(JOIN, min(now_ms + self.settings.initial_rebalance_delay_ms, self._initial_end_ms))
         else:
-            self._complete(out, now_ms)
+            self._complete_join(out, now_ms)
 
     def _on_sync_timeout(self, out: Outbox, now_ms: int) -> None:
-        """Whoever has joined and does not sync must not keep its share, or keep the others waiting."""
+        """Removes members that have joined but not synced, so that their partitions are assigned to others."""
         if self.state is State.COMPLETING:
             lost = [member_id for member_id in self.roster.ids if member_id not in self.syncs]
         else:
@@ -283,13 +283,13 @@ class ClassicGroup(Membership):
 
     def loaded(self, now_ms: int) -> None:
         for member in self.roster:
-            self.heard(member, now_ms)
-        is_too_large = len(self.roster) > self.settings.size_max  # the last ones to join again are turned away
-        # Without a leader it was a consumer group last, and nobody has shared out yet what those had who are gone.
+            self.restart_session_timer(member, now_ms)
+        is_too_large = len(self.roster) > self.settings.size_max  # the last ones to rejoin are refused
+        # No leader: a downgraded consumer group, in which partitions of removed members are not assigned yet.
         if self.state is State.STABLE and (is_too_large or self.leader is None):
-            self.prepare(Outbox(), now_ms)  # nobody waits in a stable group: there is nobody to tell
+            self.prepare_rebalance(Outbox(), now_ms)  # in a stable group no request waits for a reply
 
-    # -- what is persisted
+    # -- records
 
     def record(
         self,
@@ -300,7 +300,7 @@ class ClassicGroup(Membership):
         leader: str | None = None,
         assignments: Mapping[str, bytes] = MappingProxyType({}),
     ) -> StateRecord:
-        """The group as it is to be, with what each member is assigned."""
+        """Returns the group's record with the assignment of each member."""
         members = self.roster if roster is None else roster
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -316,11 +316,11 @@ class ClassicGroup(Membership):
         return (state_record(GROUP_METADATA, GroupKey(group=self.group_id), None),) if self.is_stored else ()
 
     def apply_record(self, kind: int, key: GroupKey, value: GroupMetadataValue | None) -> None:
-        """Be what a record says: stable, or empty. A member that is known already keeps its other protocols."""
+        """Applies the group's record: the group is then stable or empty. Known members keep their other protocols."""
         if value is None:
-            self.close()
+            self.cancel_timers()
             return
-        known = {member.member_id: member.protocols for member in (*self.roster, *self.arriving.values())}
+        known = {member.member_id: member.protocols for member in (*self.roster, *self.uncommitted_members.values())}
         roster = Roster(
             Member.from_record(entry, known.get(entry.member_id) or ((value.protocol or "", entry.subscription),))
             for entry in value.members
@@ -329,7 +329,7 @@ class ClassicGroup(Membership):
             if member_id not in roster:
                 self.cancel_timer(SESSION, member_id)
         self.roster = roster
-        self.arriving.clear()
+        self.uncommitted_members.clear()
         self.unsynced.intersection_update(roster.ids)
         self.generation = self.stored_generation = value.generation
         self.protocol_type = value.protocol_type or None

@@ -1,4 +1,4 @@
-"""Who is in a classic group, what each can work by, and what all of them can work by."""
+"""Members of a classic group, the protocols that each supports, and the choice of a common protocol."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -8,11 +8,11 @@ from penstock.groups.records import MemberMetadata
 from penstock.wire.messages.join_group import JoinGroupRequestProtocol
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""What a member can work by, the one it likes best first: names, and metadata that only clients understand."""
+"""Names and opaque metadata of the protocols that a member supports, the preferred one first."""
 
 
 def protocols_of(offered: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """What a JoinGroup offers. A name that comes twice counts once."""
+    """Returns the protocols of a JoinGroup request; a duplicate name counts once."""
     first: dict[str, bytes] = {}
     for protocol in offered:
         first.setdefault(protocol.name, protocol.metadata)
@@ -30,12 +30,12 @@ class Member:
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    """As it was last persisted."""
+    """The last persisted assignment."""
     is_new: bool = False
-    """Whether its first JoinGroup is still waiting: until it is answered there is no session to keep up."""
+    """Whether its first JoinGroup is still waiting; until it is answered there is no session timeout."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What it says about itself under a protocol; nothing if it does not know it."""
+        """Returns the member's metadata for a protocol; empty if it does not support it."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def to_record(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
@@ -67,7 +67,7 @@ class Member:
 
 
 class Roster:
-    """The members of one group, in the order in which they came."""
+    """The members of one group in the order in which they joined."""
 
     def __init__(self, members: Iterable[Member] = ()) -> None:
         self._by_id: dict[str, Member] = {}
@@ -94,7 +94,7 @@ class Roster:
         return self._by_id.get(member_id)
 
     def put(self, member: Member) -> None:
-        """Add a member, or what is known of it now."""
+        """Adds or updates a member."""
         self._count(self._by_id.get(member.member_id), -1)
         self._count(member, +1)
         self._by_id[member.member_id] = member
@@ -109,7 +109,7 @@ class Roster:
         return member
 
     def replace(self, old_id: str, member: Member) -> None:
-        """A static member goes on under another member id."""
+        """Replaces a static member by the same one with another member id."""
         self.remove(old_id)
         self.put(member)
 
@@ -121,17 +121,17 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits: as long as its most patient member."""
+        """How long a rebalance waits: the longest rebalance timeout of all members."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
-    def can_work_by(self, names: Iterable[str]) -> bool:
-        """Whether one of these protocols is known to all members."""
+    def supports_any(self, names: Iterable[str]) -> bool:
+        """Whether all members support one of these protocols."""
         return any(self._supporters[name] == len(self) for name in names)
 
     def choose_protocol(self) -> str:
-        """Of the protocols that all members know, the one that most of them like best.
+        """Returns the protocol that most members prefer among those that all members support.
 
-        There always is one: nobody is let in who shares none with all others.
+        There always is one: a member that supports none of them cannot join.
         """
         shared = {name for name, count in self._supporters.items() if count == len(self)}
         votes = Counter(next(name for name, _ in member.protocols if name in shared) for member in self)

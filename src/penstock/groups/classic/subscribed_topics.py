@@ -1,4 +1,4 @@
-"""Which topics the members of a classic group read, as far as the coordinator understands what they say."""
+"""Reads the subscribed topics from the metadata of classic group members."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -9,23 +9,23 @@ from penstock.wire.schema import Array, String, record
 from penstock.wire.state import kind_of
 
 CONSUMER: Final = "consumer"
-"""The protocol type of groups whose members are consumers of topics, and say so in a layout of Kafka's."""
+"""The protocol type of groups whose members are consumers and send metadata in Kafka's consumer protocol."""
 _AFTER_VERSION: Final = 2
 
 
 @record(versions="0", flexible="none")
 class Subscription:
-    """How the metadata of a consumer begins, in whatever version it is written."""
+    """The first fields of a consumer's metadata, which are the same in all versions."""
 
     topics: Array[String]
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """All topics that any of these consumers is subscribed to; None if one of them cannot be understood."""
+    """Returns all topics that any of these consumers subscribes to; None if the metadata of one cannot be decoded."""
     found: set[str] = set()
     try:
         for written in metadata:
-            kind_of(written)  # the version: whatever it is, version 0 is a prefix of it
+            kind_of(written)  # raises if there is no version; version 0 is a prefix of all versions
             found.update(decode(Subscription, 0, written, _AFTER_VERSION).topics)
     except MalformedRequest:
         return None

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup: what a member does between joining and going."""
+"""SyncGroup, Heartbeat and LeaveGroup for classic groups."""
 
 from collections.abc import Sequence
 
@@ -14,53 +14,53 @@ from penstock.wire.messages.sync_group import SyncGroupRequest
 
 
 def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
-    """Tell a member what is assigned to it, now or when the leader has said so."""
+    """Replies with the member's assignment, now or when the leader has sent it."""
     request: SyncGroupRequest = ask.body
     group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
     check_protocol(group.group_id, (group.protocol_type, group.protocol), request, ask.version)
     if group.state is State.PREPARING:
-        raise RebalanceInProgress(f"group {group.group_id!r} is being rebalanced; join again")
+        raise RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again")
     if group.state is State.COMPLETING:
         group.await_sync(out, request.member_id, ticket)
         if group.leader == request.member_id:
-            group.hand_out(out, request.assignments, now_ms)
+            group.propagate_assignments(out, request.assignments, now_ms)
         return
     member = group.roster.get(request.member_id)
     assert member is not None
-    group.note_synced(member, now_ms)
-    out.reply(ticket, group.synced(member.assignment))
+    group.mark_synced(member, now_ms)
+    out.reply(ticket, group.sync_response(member.assignment))
 
 
 def check_protocol(
     group_id: str, agreed: tuple[str | None, str | None], request: SyncGroupRequest, version: int
 ) -> None:
-    """From version 5 on a member says what protocol type and protocol it thinks were agreed on (KIP-559)."""
+    """Raises InconsistentGroupProtocol if a SyncGroup v5+ names another protocol type or protocol (KIP-559)."""
     if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         raise InconsistentGroupProtocol("SyncGroup needs a protocol type and a protocol name from version 5 on")
-    said = (request.protocol_type, request.protocol_name)
-    if any(mine is not None and mine != theirs for mine, theirs in zip(said, agreed, strict=True)):
-        raise InconsistentGroupProtocol(f"group {group_id!r} works by {agreed}, the member by {said}")
+    requested = (request.protocol_type, request.protocol_name)
+    if any(mine is not None and mine != theirs for mine, theirs in zip(requested, agreed, strict=True)):
+        raise InconsistentGroupProtocol(f"group {group_id!r} uses protocol {agreed}, but the request has {requested}")
 
 
 def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
-    """A member is alive, and hears whether it has to join again."""
+    """Restarts the session timeout; replies whether the member has to rejoin."""
     request: HeartbeatRequest = ask.body
     group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
     member = group.roster.get(request.member_id)
     assert member is not None
-    group.heard(member, now_ms)
+    group.restart_session_timer(member, now_ms)
     if group.state is State.PREPARING:
-        out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced; join again"))
+        out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
     else:
         out.reply(ticket, HeartbeatResponse(error_code=0))
 
 
 def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
-    """Removes members that leave, or that an administrator removes, with one rebalance for all of them."""
+    """Removes members that leave or that an administrator removes, with one rebalance for all of them."""
     request: LeaveGroupRequest = ask.body
-    leaving = leaving_in(request, ask.version)
+    leaving = leaving_members(request, ask.version)
     size = len(group.roster) if group else 0
     codes = [_leave(group, out, identity) for identity in leaving]
     if group is not None:
@@ -68,16 +68,16 @@ def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now
             group.rebalance(out, now_ms)
         else:
             group.complete_if_joined(out, now_ms)
-    out.reply(ticket, left(leaving, codes, ask.version))
+    out.reply(ticket, leave_response(leaving, codes, ask.version))
 
 
-def leaving_in(request: LeaveGroupRequest, version: int) -> Sequence[MemberIdentity]:
-    """Who is to go: one, or several from version 3 on."""
+def leaving_members(request: LeaveGroupRequest, version: int) -> Sequence[MemberIdentity]:
+    """Returns the members that leave: one before version 3, else several."""
     return request.members if version >= 3 else (MemberIdentity(member_id=request.member_id),)
 
 
-def left(leaving: Sequence[MemberIdentity], codes: Sequence[int], version: int) -> LeaveGroupResponse:
-    """What came of it, in the same order."""
+def leave_response(leaving: Sequence[MemberIdentity], codes: Sequence[int], version: int) -> LeaveGroupResponse:
+    """Returns the LeaveGroup response with error codes in the order of the request."""
     if version < 3:
         return LeaveGroupResponse(error_code=codes[0])
     members = [
@@ -88,15 +88,15 @@ def left(leaving: Sequence[MemberIdentity], codes: Sequence[int], version: int) 
 
 
 def _leave(group: ClassicGroup | None, out: Outbox, identity: MemberIdentity) -> int:
-    """The error code for one that is to go."""
+    """Removes one member; returns its error code."""
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if group is None:
         return UnknownMemberId.code
     if member_id in group.pending:
-        group.forget(member_id)
+        group.remove_pending_member(member_id)
         return 0
     if not member_id:
-        # An administrator names static members by their group.instance.id alone (KIP-345).
+        # Administrators identify static members by their group.instance.id alone (KIP-345).
         member_id = group.roster.by_instance.get(instance_id or "", "")
     try:
         group.check_member(member_id, instance_id)

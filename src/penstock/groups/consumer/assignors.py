@@ -1,7 +1,6 @@
-"""Server-side assignors: who gets which partitions. Pure functions of who subscribes to what and holds what.
+"""Server-side assignors `uniform` and `range` (KIP-848). Pure functions of subscriptions and previous targets.
 
-Both give every partition of every subscribed topic to exactly one subscriber, and the same input gives the same
-result on every broker.
+Both assign every partition of every subscribed topic to exactly one subscriber, and are deterministic.
 """
 
 from collections import Counter, deque
@@ -10,46 +9,46 @@ from functools import lru_cache
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Final, NamedTuple
 
+from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.steps import Steps
-from penstock.groups.consumer.members import TopicIdPartition
 from penstock.groups.settings import RANGE, UNIFORM
 
 ROUNDS_MAX: Final = 16
-"""How often the topics are gone over to level loads. Each round about halves the imbalance that overlapping
-subscriptions leave; where subscribers of a topic want the same topics, the first round is the last."""
+"""The most passes over the topics to balance loads. Each about halves the imbalance that overlapping subscriptions
+leave; where subscribers of a topic subscribe to the same topics, one pass is enough."""
 
 STEP: Final = 500
-"""Partitions, or subscriptions, that are looked at before the work may be interrupted: about a millisecond."""
+"""Partitions or subscriptions that are processed between two yields: about a millisecond."""
 MEMBERS_STEP: Final = 50
 
 Partitions = Mapping[bytes, Sequence[int]]
-"""The partitions of every topic that is there, in order."""
-Shares = dict[str, frozenset[TopicIdPartition]]
-"""What each member is to have."""
+"""The partitions of every existing topic, sorted."""
+Assignments = dict[str, frozenset[TopicIdPartition]]
+"""The assignment of each member."""
 
 
 class Subscriber(NamedTuple):
-    """A member as an assignor sees it."""
+    """A member as input of an assignor."""
 
     member_id: str
     instance_id: str | None
     topics: frozenset[bytes]
     held: frozenset[TopicIdPartition] = frozenset()
-    """What the last target gave it."""
+    """Its partitions in the last target."""
 
 
-Assignor = Callable[[Sequence[Subscriber], Partitions], Steps[Shares]]
-"""Interruptible: with thousands of members and topics it takes seconds."""
+Assignor = Callable[[Sequence[Subscriber], Partitions], Steps[Assignments]]
+"""Runs in steps, since it takes seconds with thousands of members and topics."""
 
 
-def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Shares]:
-    """Each topic is cut into ranges, in the order of its subscribers.
+def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
+    """Assigns ranges of each topic to its subscribers in order.
 
-    Topics with equally many partitions and the same subscribers are cut alike, which is what joins need. Static
-    members come first, by their instance ids, so that they get the same ranges after a restart.
+    Topics with the same number of partitions and the same subscribers are co-partitioned, which joins need. Static
+    members come first, sorted by instance id, so that they get the same ranges after a restart.
     """
     order = sorted(subscribers, key=lambda one: (one.instance_id is None, one.instance_id or "", one.member_id))
-    shares: dict[str, set[TopicIdPartition]] = {one.member_id: set() for one in subscribers}
+    assignments: dict[str, set[TopicIdPartition]] = {one.member_id: set() for one in subscribers}
     table = yield from _subscribed(subscribers, partitions)
     readers = yield from _readers(order, table)
     for topic_id, numbers in table.items():
@@ -57,20 +56,20 @@ def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> S
         start = 0
         for index, reader in enumerate(readers[topic_id]):
             end = start + size + (index < longer)
-            shares[reader].update(TopicIdPartition(topic_id, number) for number in numbers[start:end])
+            assignments[reader].update(TopicIdPartition(topic_id, number) for number in numbers[start:end])
             start = end
             if not index % STEP:
                 yield
-    return (yield from _frozen(shares))
+    return (yield from _frozen(assignments))
 
 
-def assign_uniform(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Shares]:
-    """Equal shares, and as few partitions as possible change hands. Balance comes before stickiness."""
+def assign_uniform(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
+    """Assigns equal numbers of partitions and moves as few as possible. Balance comes before stickiness."""
     order = sorted(subscribers, key=lambda one: one.member_id)
     if len({one.topics for one in order}) <= 1:
-        return (yield from _share_evenly(order, partitions))
-    scales = _Scales((yield from _subscribed(order, partitions)))
-    return (yield from scales.shares(order))
+        return (yield from _assign_homogeneous(order, partitions))
+    scales = _HeterogeneousAssignment((yield from _subscribed(order, partitions)))
+    return (yield from scales.assignments(order))
 
 
 ASSIGNORS: Final[Mapping[str, Assignor]] = {UNIFORM: assign_uniform, RANGE: assign_range}
@@ -88,17 +87,17 @@ def _subscribed(subscribers: Iterable[Subscriber], partitions: Partitions) -> St
     return {topic_id: partitions[topic_id] for topic_id in sorted(wanted) if topic_id in partitions}
 
 
-def _frozen(found: Mapping[str, Iterable[TopicIdPartition]]) -> Steps[Shares]:
-    shares: Shares = {}
-    for member_id, places in found.items():
-        shares[member_id] = frozenset(places)
-        if not len(shares) % MEMBERS_STEP:
+def _frozen(found: Mapping[str, Iterable[TopicIdPartition]]) -> Steps[Assignments]:
+    assignments: Assignments = {}
+    for member_id, tps in found.items():
+        assignments[member_id] = frozenset(tps)
+        if not len(assignments) % MEMBERS_STEP:
             yield
-    return shares
+    return assignments
 
 
 def _readers(order: Iterable[Subscriber], topics: Iterable[bytes]) -> Steps[dict[bytes, list[str]]]:
-    """By topic, who subscribes to it."""
+    """Returns the subscribers of each topic."""
     found: dict[bytes, list[str]] = {topic_id: [] for topic_id in topics}
     count = 0
     for one in order:
@@ -112,11 +111,11 @@ def _readers(order: Iterable[Subscriber], topics: Iterable[bytes]) -> Steps[dict
     return found
 
 
-def _sorted(places: Iterable[TopicIdPartition]) -> Steps[list[TopicIdPartition]]:
-    """As `sorted`, a topic at a time."""
+def _sorted(tps: Iterable[TopicIdPartition]) -> Steps[list[TopicIdPartition]]:
+    """Sorts partitions in steps, one topic at a time."""
     table: dict[bytes, list[TopicIdPartition]] = {}
-    for count, place in enumerate(places, 1):
-        table.setdefault(place.topic_id, []).append(place)
+    for count, tp in enumerate(tps, 1):
+        table.setdefault(tp.topic_id, []).append(tp)
         if not count % STEP:
             yield
     found: list[TopicIdPartition] = []
@@ -126,74 +125,74 @@ def _sorted(places: Iterable[TopicIdPartition]) -> Steps[list[TopicIdPartition]]
     return found
 
 
-def _share_evenly(order: Sequence[Subscriber], partitions: Partitions) -> Steps[Shares]:
-    """All want the same topics: sizes differ by one at most, and no fewer partitions could move."""
+def _assign_homogeneous(order: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
+    """Assigns if all members subscribe to the same topics: equal sizes, or one less, with the fewest moves."""
     if not order:
         return {}
     free: set[TopicIdPartition] = set()
     for topic_id, numbers in (yield from _subscribed(order, partitions)).items():
-        free |= _places(topic_id, tuple(numbers))
+        free |= _tps(topic_id, tuple(numbers))
         yield
     size, larger = divmod(len(free), len(order))
-    shares: Shares = {}
+    assignments: Assignments = {}
     for count, one in enumerate(order):
-        shares[one.member_id] = held = one.held if one.held <= free else one.held & free
+        assignments[one.member_id] = held = one.held if one.held <= free else one.held & free
         free -= held
         if not count % MEMBERS_STEP:
             yield
-    # Whoever holds most keeps the odd ones, so that nobody gives one up only for another to take it.
-    fullest = sorted(shares, key=lambda member_id: -len(shares[member_id]))  # of equals, the first by name
+    # The members with most partitions get the larger quotas, so that as few partitions as possible move.
+    fullest = sorted(assignments, key=lambda member_id: -len(assignments[member_id]))  # stable: ties by member id
     limits = {member_id: size + (index < larger) for index, member_id in enumerate(fullest)}
-    hungry: deque[tuple[str, list[TopicIdPartition]]] = deque()
-    for count, (member_id, share) in enumerate(shares.items()):
+    underloaded: deque[tuple[str, list[TopicIdPartition]]] = deque()
+    for count, (member_id, assignment) in enumerate(assignments.items()):
         limit = limits[member_id]
-        if len(share) > limit:
-            kept = yield from _sorted(share)
+        if len(assignment) > limit:
+            kept = yield from _sorted(assignment)
             free.update(kept[limit:])
-            shares[member_id] = frozenset(kept[:limit])
-        elif len(share) < limit:
-            hungry.append((member_id, list(share)))
+            assignments[member_id] = frozenset(kept[:limit])
+        elif len(assignment) < limit:
+            underloaded.append((member_id, list(assignment)))
         if not count % MEMBERS_STEP:
             yield
-    for count, place in enumerate((yield from _sorted(free))):
-        # Dealt out one by one, so that a topic is spread over many.
-        member_id, taken = hungry.popleft()
-        taken.append(place)
+    for count, tp in enumerate((yield from _sorted(free))):
+        # Round-robin, so that a topic is spread over many members.
+        member_id, taken = underloaded.popleft()
+        taken.append(tp)
         if len(taken) < limits[member_id]:
-            hungry.append((member_id, taken))
+            underloaded.append((member_id, taken))
         else:
-            shares[member_id] = frozenset(taken)
+            assignments[member_id] = frozenset(taken)
         if not count % STEP:
             yield
-    return shares
+    return assignments
 
 
 @lru_cache(maxsize=64)
-def _places(topic_id: bytes, numbers: tuple[int, ...]) -> frozenset[TopicIdPartition]:
-    """While a group comes together its topics are shared out many times over, and making these takes longest."""
+def _tps(topic_id: bytes, numbers: tuple[int, ...]) -> frozenset[TopicIdPartition]:
+    """Cached, since a group that is starting assigns the same topics many times, and this takes longest."""
     return frozenset(TopicIdPartition(topic_id, number) for number in numbers)
 
 
-class _Scales:
-    """Subscriptions differ: loads are levelled topic by topic, among those who may have it."""
+class _HeterogeneousAssignment:
+    """Assigns if subscriptions differ: balances loads topic by topic, among the subscribers of each."""
 
     def __init__(self, table: Mapping[bytes, Sequence[int]]) -> None:
         self._table = table
         self._readers: dict[bytes, list[str]] = {}
         self._free = {topic_id: set(numbers) for topic_id, numbers in table.items()}
         self._held: dict[bytes, dict[str, list[int]]] = {topic_id: {} for topic_id in table}
-        """By topic, what each member has of it."""
+        """The partitions of each member by topic."""
         self._loads: Counter[str] = Counter()
 
-    def shares(self, order: Sequence[Subscriber]) -> Steps[Shares]:
+    def assignments(self, order: Sequence[Subscriber]) -> Steps[Assignments]:
         self._readers = yield from _readers(order, self._table)
         for one in order:
-            for place in (yield from _sorted(one.held)):
-                if place.topic_id in one.topics and place.partition in self._free.get(place.topic_id, ()):
-                    self._free[place.topic_id].remove(place.partition)
-                    self._give(place.topic_id, one.member_id, place.partition)
+            for tp in (yield from _sorted(one.held)):
+                if tp.topic_id in one.topics and tp.partition in self._free.get(tp.topic_id, ()):
+                    self._free[tp.topic_id].remove(tp.partition)
+                    self._give(tp.topic_id, one.member_id, tp.partition)
             yield
-        # First the topics with the most partitions for each reader: later ones can even out what these leave.
+        # Topics with the most partitions per subscriber first: later ones can compensate for them.
         topics = sorted(
             self._table,
             key=lambda topic: (
@@ -203,11 +202,11 @@ class _Scales:
             ),
         )
         for topic_id in topics:
-            yield from self._deal(topic_id)
+            yield from self._assign_unowned(topic_id)
         for _ in range(ROUNDS_MAX):
             moved = 0
             for topic_id in topics:
-                moved += yield from self._level(topic_id)
+                moved += yield from self._balance(topic_id)
             if not moved:
                 break
         found: dict[str, set[TopicIdPartition]] = {one.member_id: set() for one in order}
@@ -221,8 +220,8 @@ class _Scales:
         self._held[topic_id].setdefault(member_id, []).append(number)
         self._loads[member_id] += 1
 
-    def _deal(self, topic_id: bytes) -> Steps[None]:
-        """What nobody has goes to whoever has least."""
+    def _assign_unowned(self, topic_id: bytes) -> Steps[None]:
+        """Assigns partitions without an owner to the least loaded subscribers."""
         least = [(self._loads[member_id], member_id) for member_id in self._readers[topic_id]]
         heapify(least)
         for count, number in enumerate(sorted(self._free[topic_id])):
@@ -232,8 +231,8 @@ class _Scales:
             if not count % STEP:
                 yield
 
-    def _level(self, topic_id: bytes) -> Steps[int]:
-        """Move partitions of a topic from those who have most to those who have least. Returns how many."""
+    def _balance(self, topic_id: bytes) -> Steps[int]:
+        """Moves partitions of a topic from the most to the least loaded subscribers. Returns how many."""
         loads, held = self._loads, self._held[topic_id]
         least = [(loads[member_id], member_id) for member_id in self._readers[topic_id]]
         most = [(-loads[member_id], member_id) for member_id, numbers in held.items() if numbers]

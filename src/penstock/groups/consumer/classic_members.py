@@ -1,8 +1,8 @@
-"""Classic members of a consumer group: JoinGroup, SyncGroup, Heartbeat and LeaveGroup where the broker shares out.
+"""JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic members in a consumer group.
 
-Their generation is their member epoch (KIP-848). Nobody leads and nobody waits: who joins says what it still owns,
-goes one step towards its target like any other member, and is told at once. It learns from heartbeats that it has to
-join again: because there is a new target, to say that it gave something up, or to get what others gave up.
+Their generation is their member epoch (KIP-848). There is no leader, and no request waits: a member that joins
+reports what it still owns, is reconciled by one step like any other member, and is answered immediately. Heartbeats
+tell it to rejoin: because there is a new target, to report revoked partitions, or to get released ones.
 """
 
 from collections.abc import Collection, Sequence
@@ -11,15 +11,16 @@ from typing import Final
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import Ask, Decision, StateRecord, Ticket
 from penstock.foundation.errors import MalformedRequest, PenstockError
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.changes import Draft
 from penstock.groups.classic import sync_heartbeat_leave
-from penstock.groups.classic.consumer_protocol import places_in, read_subscription, write_assignment
+from penstock.groups.classic.consumer_protocol import partitions_in, read_subscription, write_assignment
 from penstock.groups.classic.join import member_id_required, rebalance_timeout_ms
 from penstock.groups.classic.members import Protocols, protocols_of
 from penstock.groups.classic.subscribed_topics import CONSUMER
 from penstock.groups.consumer import records as consumer_records
 from penstock.groups.consumer.group import CLASSIC_JOIN, CLASSIC_SYNC, ConsumerGroup
-from penstock.groups.consumer.members import AWAY, JOINING, Member, MemberState, TopicIdPartition
+from penstock.groups.consumer.members import AWAY, JOINING, Member, MemberState
 from penstock.groups.consumer.state import GroupState
 from penstock.groups.errors import IllegalGeneration, InconsistentGroupProtocol, RebalanceInProgress, UnknownMemberId
 from penstock.groups.migration.downgrade import may_become_classic
@@ -32,17 +33,17 @@ from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 ID_REQUIRED_SINCE: Final = 4
-"""The version of JoinGroup from which a member has to know its id before it is one (KIP-394)."""
+"""The first version of JoinGroup in which a new member must join with an assigned id (KIP-394)."""
 
 # -- joining
 
 
 def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """A member of the classic protocol joins, or joins again."""
+    """Handles a JoinGroup of a classic member: it joins or rejoins."""
     request: JoinGroupRequest = ask.body
     protocols = protocols_of(request.protocols)
-    known = group.holder(request.group_instance_id) or group.state.members.get(request.member_id)
-    group.check_room(request.member_id, known)
+    known = group.static_member(request.group_instance_id) or group.state.members.get(request.member_id)
+    group.check_size(request.member_id, known)
     _check_protocols(group, request.protocol_type, protocols)
     out = Outbox()
     if not request.member_id and request.group_instance_id is None and ask.version >= ID_REQUIRED_SINCE:
@@ -50,30 +51,30 @@ def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
         return out.decision()
     subscription = _subscription(protocols)
     draft = Draft(group.state, consumer_records.to_record)
-    owned = places_in(subscription.owned_partitions, group.image)
-    before = _admit(group, draft, request, ask.client_id, owned)
+    owned = partitions_in(subscription.owned_partitions, group.image)
+    before = _get_or_create_member(group, draft, request, ask.client_id, owned)
     member = _updated(before, ask, protocols, subscription)
     if known is not None and known.classic is None:
         out.records += _downgrade(group, draft, before, member, now_ms)
         if out.records:
-            out.reply(ticket, _joined(member, group.state.target_epoch))
+            out.reply(ticket, _join_response(member, group.state.target_epoch))
             return out.decision()
     after = group.advance(draft, before, member, owned, now_ms)
     group.cancel_timer(CLASSIC_JOIN, after.member_id)
     group.set_timer(CLASSIC_SYNC, after.member_id, now_ms + after.rebalance_timeout_ms)
     out.records += draft.records
-    out.reply(ticket, _joined(after, after.epoch))
+    out.reply(ticket, _join_response(after, after.epoch))
     return out.decision()
 
 
 def _check_protocols(group: ConsumerGroup, protocol_type: str, protocols: Protocols) -> None:
-    """All classic members must share a protocol: if only they are left, they have to agree on one."""
+    """Raises InconsistentGroupProtocol unless all classic members share a protocol, which a downgrade needs."""
     if protocol_type != CONSUMER:
-        raise InconsistentGroupProtocol(f"group {group.group_id!r} is of type {CONSUMER!r}, not {protocol_type!r}")
+        raise InconsistentGroupProtocol(f"group {group.group_id!r} has type {CONSUMER!r}, not {protocol_type!r}")
     others = [member.classic for member in group.state.members.values() if member.classic is not None]
     shared = [name for name, _ in protocols if all(name in _names(classic.supported_protocols) for classic in others)]
     if not shared:
-        raise InconsistentGroupProtocol(f"group {group.group_id!r} has members that know none of these protocols")
+        raise InconsistentGroupProtocol(f"members of group {group.group_id!r} support none of these protocols")
 
 
 def _names(protocols: Sequence[ClassicProtocol]) -> set[str]:
@@ -81,43 +82,42 @@ def _names(protocols: Sequence[ClassicProtocol]) -> set[str]:
 
 
 def _subscription(protocols: Protocols) -> ConsumerProtocolSubscription:
-    """What a member says under the protocol that it likes best; it says the same under all."""
+    """Decodes the subscription of the preferred protocol; it is the same for all protocols."""
     name, metadata = protocols[0]
     try:
         return read_subscription(metadata)
     except MalformedRequest as error:
-        raise InconsistentGroupProtocol(f"the metadata of protocol {name!r} is not a consumer's: {error}") from error
+        raise InconsistentGroupProtocol(f"protocol {name!r} has invalid consumer metadata: {error}") from error
 
 
-def _admit(
+def _get_or_create_member(
     group: ConsumerGroup,
     draft: Draft[GroupState],
     request: JoinGroupRequest,
     client_id: str,
     owned: Collection[TopicIdPartition],
 ) -> Member:
-    """Who speaks: a member, or one that becomes a member now."""
+    """Returns the member that sent the request, or a new one."""
     member_id, instance_id = request.member_id, request.group_instance_id
     if instance_id is None:
         member_id = member_id or group.new_member_id(client_id)
         known = group.state.members.get(member_id)
         if known is None and owned:
-            # It was removed and does not know it: what it owns may be with others now. Kafka takes it in again, and
-            # there are two owners until it syncs.
+            # It was removed, and its partitions may have other owners. Kafka accepts it, which allows two owners.
             raise UnknownMemberId(f"{member_id!r} is no longer a member of group {group.group_id!r}; join again")
         member = known or Member(member_id=member_id)
     elif member_id:
-        member = group.check_holder(member_id, instance_id)
+        member = group.check_static_member(member_id, instance_id)
     else:
-        # Whoever comes under an instance id takes it over, be its holder alive or not (KIP-345).
+        # A new member takes over the instance id, even if the previous member is alive (KIP-345).
         member_id = group.new_member_id(instance_id)
-        holder = group.holder(instance_id)
-        member = group.succeed(draft, holder, member_id) if holder is not None else Member(member_id=member_id)
+        old = group.static_member(instance_id)
+        member = Member(member_id=member_id) if old is None else group.replace_static_member(draft, old, member_id)
     return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
 
 def _updated(member: Member, ask: Ask, protocols: Protocols, subscription: ConsumerProtocolSubscription) -> Member:
-    """The member with what it says about itself."""
+    """Returns the member with the metadata of its JoinGroup."""
     request: JoinGroupRequest = ask.body
     return member._replace(
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -134,7 +134,7 @@ def _updated(member: Member, ask: Ask, protocols: Protocols, subscription: Consu
     )
 
 
-def _joined(member: Member, generation: int) -> JoinGroupResponse:
+def _join_response(member: Member, generation: int) -> JoinGroupResponse:
     return JoinGroupResponse(
         error_code=0,
         generation_id=generation,
@@ -147,7 +147,7 @@ def _joined(member: Member, generation: int) -> JoinGroupResponse:
 
 
 def _protocol(member: Member) -> ClassicProtocol:
-    """What it likes best, and is told that it works by: nobody but the broker shares out, so others may differ."""
+    """Returns the preferred protocol of the member. Members may differ, since only the broker assigns partitions."""
     assert member.classic is not None
     return member.classic.supported_protocols[0]
 
@@ -155,14 +155,15 @@ def _protocol(member: Member) -> ClassicProtocol:
 def _downgrade(
     group: ConsumerGroup, draft: Draft[GroupState], before: Member, member: Member, now_ms: int
 ) -> tuple[StateRecord, ...]:
-    """What makes the group a classic one if this member, which spoke the newer protocol until now, was the last that
-    did; nothing if it was not. If all have what they are to have, and it takes over what it had, that is all.
+    """Returns the records of a downgrade if this member was the last one with the consumer protocol; else nothing.
+
+    No rebalance is needed if all others are reconciled and the member has not changed its subscription.
     """
     state = draft.state.copy()
     state.apply(*consumer_records.member_metadata(group.group_id, member))
     if not may_become_classic(state, group.settings):
         return ()
-    is_settled = (
+    is_stable = (
         (member.topic_names, member.topic_regex) == (before.topic_names, before.topic_regex)
         and state.epoch == state.target_epoch
         and all(
@@ -171,24 +172,24 @@ def _downgrade(
             if other.member_id != member.member_id
         )
     )
-    return group.downgrade(state, is_settled=is_settled, now_ms=now_ms)
+    return group.downgrade(state, is_stable=is_stable, now_ms=now_ms)
 
 
-# -- staying
+# -- sync and heartbeat
 
 
 def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Tell a classic member what is assigned to it."""
+    """Replies with the assignment of a classic member."""
     request: SyncGroupRequest = ask.body
-    member = _speaker(group, request.member_id, request.group_instance_id, request.generation_id)
+    member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     sync_heartbeat_leave.check_protocol(group.group_id, (CONSUMER, _protocol(member).name), request, ask.version)
     out = Outbox()
     if member.epoch < group.state.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
-        _have_join(group, out, ticket, member, now_ms)
+        _request_rejoin(group, out, ticket, member, now_ms)
         return out.decision()
-    # Whoever has to give something up has joined already, and hears by this what it may keep.
+    # A member that has to revoke partitions has joined already; this response tells it what it keeps.
     group.cancel_timer(CLASSIC_SYNC, member.member_id)
-    group.expect(member, now_ms)
+    group.schedule_session_timeout(member, now_ms)
     response = SyncGroupResponse(
         error_code=0,
         protocol_type=request.protocol_type,
@@ -200,71 +201,71 @@ def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
 
 
 def heartbeat(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """A classic member is alive, and hears whether it has to join again."""
+    """Restarts the session timeout; replies whether the classic member has to rejoin."""
     request: HeartbeatRequest = ask.body
-    member = _speaker(group, request.member_id, request.group_instance_id, request.generation_id)
-    group.expect(member, now_ms)
+    member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
+    group.schedule_session_timeout(member, now_ms)
     out = Outbox()
-    if _has_to_join(group.state, member):
-        _have_join(group, out, ticket, member, now_ms)
+    if _must_rejoin(group.state, member):
+        _request_rejoin(group, out, ticket, member, now_ms)
     else:
         out.reply(ticket, HeartbeatResponse(error_code=0))
     return out.decision()
 
 
-def _speaker(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """Raises UnknownMemberId, FencedInstanceId, IllegalGeneration."""
-    member = group.member(member_id) if instance_id is None else group.check_holder(member_id, instance_id)
+def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
+    """Returns the classic member. Raises UnknownMemberId, FencedInstanceId or IllegalGeneration."""
+    member = group.member(member_id) if instance_id is None else group.check_static_member(member_id, instance_id)
     if member.classic is None:
-        raise UnknownMemberId(f"member {member_id!r} does not speak the classic protocol")
+        raise UnknownMemberId(f"member {member_id!r} does not use the classic protocol")
     if generation != member.epoch:
         raise IllegalGeneration(f"member {member_id!r} is in generation {member.epoch}, not {generation}")
     return member
 
 
-def _has_to_join(state: GroupState, member: Member) -> bool:
+def _must_rejoin(state: GroupState, member: Member) -> bool:
     if member.epoch < state.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
         return False
     target = state.targets.get(member.member_id, frozenset())
-    return not any(place in state.owners and place not in member.assigned for place in target)
+    return not any(tp in state.owners and tp not in member.assigned for tp in target)
 
 
-def _have_join(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: Member, now_ms: int) -> None:
-    """The member is told to join again, and has its rebalance timeout from the first time that it is told."""
+def _request_rejoin(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: Member, now_ms: int) -> None:
+    """Replies RebalanceInProgress; the rebalance timeout starts with the first such reply."""
     group.set_timer(CLASSIC_JOIN, member.member_id, now_ms + member.rebalance_timeout_ms, if_absent=True)
-    out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is being rebalanced; join again"))
+    out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
 
 
-# -- going
+# -- leaving
 
 
 def leave(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Removes members that leave, or that an administrator removes, of either protocol."""
+    """Removes members that leave or that an administrator removes, of either protocol."""
     request: LeaveGroupRequest = ask.body
-    leaving = sync_heartbeat_leave.leaving_in(request, ask.version)
-    gone: dict[str, Member] = {}
+    leaving = sync_heartbeat_leave.leaving_members(request, ask.version)
+    removed: dict[str, Member] = {}
     codes = []
     for identity in leaving:
         try:
-            member = _leaver(group, identity)
+            member = _leaving_member(group, identity)
         except PenstockError as error:
             codes.append(error.code)
         else:
-            gone[member.member_id] = member
+            removed[member.member_id] = member
             codes.append(ErrorCode.NONE)
     out = Outbox()
-    if gone:
-        out.records += group.without(gone.values(), now_ms)
-    out.reply(ticket, sync_heartbeat_leave.left(leaving, codes, ask.version))
+    if removed:
+        out.records += group.remove_members(removed.values(), now_ms)
+    out.reply(ticket, sync_heartbeat_leave.leave_response(leaving, codes, ask.version))
     return out.decision()
 
 
-def _leaver(group: ConsumerGroup, identity: MemberIdentity) -> Member:
+def _leaving_member(group: ConsumerGroup, identity: MemberIdentity) -> Member:
     if identity.group_instance_id is None:
         return group.member(identity.member_id)
-    holder = group.holder(identity.group_instance_id)
-    if holder is not None and not identity.member_id:
-        return holder  # an administrator names static members by their group.instance.id alone (KIP-345)
-    return group.check_holder(identity.member_id, identity.group_instance_id)
+    static_member = group.static_member(identity.group_instance_id)
+    if static_member is not None and not identity.member_id:
+        return static_member  # administrators identify static members by instance id alone (KIP-345)
+    return group.check_static_member(identity.member_id, identity.group_instance_id)

@@ -1,10 +1,11 @@
-"""A consumer group as ConsumerGroupDescribe shows it."""
+"""Builds the ConsumerGroupDescribe response of a consumer group."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from penstock.cluster.image import ClusterImage
-from penstock.groups.consumer.members import Member, TopicIdPartition, by_topic
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.consumer.members import Member, by_topic
 from penstock.groups.consumer.state import GroupState
 from penstock.wire.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
 from penstock.wire.messages.consumer_group_describe import Member as DescribedMember
@@ -35,19 +36,19 @@ def _member(member: Member, state: GroupState, image: ClusterImage) -> Described
         client_host=member.client_host,
         subscribed_topic_names=sorted(member.topic_names),
         subscribed_topic_regex=member.topic_regex,
-        # What it has to give up is its own until it does.
+        # Partitions that it revokes are its own until it has released them.
         assignment=_assignment({**member.assigned, **member.revoking}, image),
         target_assignment=_assignment(state.targets.get(member.member_id, ()), image),
         member_type=SPEAKS_CONSUMER if member.classic is None else SPEAKS_CLASSIC,
     )
 
 
-def _assignment(places: Iterable[TopicIdPartition], image: ClusterImage) -> Assignment:
-    """Topics that are gone have no names, and are left out."""
+def _assignment(tps: Iterable[TopicIdPartition], image: ClusterImage) -> Assignment:
+    """Returns the partitions by topic; topics that do not exist are left out."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=image.shown[topic_id].name, partitions=numbers)
-            for topic_id, numbers in by_topic(places).items()
+            for topic_id, numbers in by_topic(tps).items()
             if topic_id in image.shown
         ]
     )

@@ -1,17 +1,17 @@
-"""Why a consumer group refuses something (KIP-848), besides what errors.py has for groups of both kinds."""
+"""Errors of consumer groups (KIP-848) in addition to those in groups/errors.py."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 
 class FencedMemberEpoch(PenstockError):
-    """The member speaks of an epoch that is not its own: it gives up all partitions and joins again."""
+    """The request names another member epoch: the member has to give up all partitions and rejoin."""
 
     code = ErrorCode.FENCED_MEMBER_EPOCH
 
 
 class StaleMemberEpoch(PenstockError):
-    """A commit or a fetch of offsets in an epoch that the member has left, or has not reached."""
+    """An offset commit or fetch with an epoch that the member has left or has not reached."""
 
     code = ErrorCode.STALE_MEMBER_EPOCH
 

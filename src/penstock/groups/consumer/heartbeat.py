@@ -1,4 +1,4 @@
-"""Consumer groups at their coordinator: found and created, also from classic groups (KIP-848)."""
+"""ConsumerGroupHeartbeat at the coordinator: finds, creates or upgrades the consumer group (KIP-848)."""
 
 from typing import Protocol
 
@@ -8,38 +8,37 @@ from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.members import JOINING
 from penstock.groups.consumer.requests import check_heartbeat
 from penstock.groups.errors import GroupIdNotFound
-from penstock.groups.group import Holder
+from penstock.groups.group import CoordinatorView
 from penstock.groups.migration import upgrade
 from penstock.groups.share.group import ShareGroup
 from penstock.groups.streams.group import StreamsGroup
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 
-class Maker(Holder, Protocol):
-    """A coordinator, which also creates groups."""
+class GroupCreator(CoordinatorView, Protocol):
+    """A coordinator that also creates consumer groups."""
 
     def new_consumer(self, group_id: str) -> ConsumerGroup: ...
 
-    def draft(self, group: ConsumerGroup) -> None: ...
+    def add_uncommitted(self, group: ConsumerGroup) -> None: ...
 
 
-def heartbeat(held: Maker, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """ConsumerGroupHeartbeat. A classic group becomes a consumer group: at once if it is empty, and else if its
-    members can go on in it."""
+def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    """ConsumerGroupHeartbeat. Creates the group if needed, or upgrades a classic group if that is possible."""
     request: ConsumerGroupHeartbeatRequest = ask.body
-    check_heartbeat(ask, held.settings.consumer_assignors)
-    group = held.groups.get(request.group_id)
+    check_heartbeat(ask, coordinator.settings.consumer_assignors)
+    group = coordinator.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
         return group.heartbeat(ticket, ask, now_ms)
     if request.member_epoch != JOINING or isinstance(group, ShareGroup | StreamsGroup):
-        why = "there is none" if group is None else "it is a group of another kind"
-        raise GroupIdNotFound(f"consumer group {request.group_id!r}: {why}")
-    draft = held.new_consumer(request.group_id)
+        why = "does not exist" if group is None else "is not a consumer group"
+        raise GroupIdNotFound(f"group {request.group_id!r} {why}")
+    created = coordinator.new_consumer(request.group_id)
     if isinstance(group, ClassicGroup) and group.roster:
-        decision = upgrade.upgrade(group, draft, ticket, ask, now_ms)
+        decision = upgrade.upgrade(group, created, ticket, ask, now_ms)
     else:
-        decision = draft.heartbeat(ticket, ask, now_ms)
+        decision = created.heartbeat(ticket, ask, now_ms)
         before = group.tombstones() if group else ()
         decision = decision._replace(persist=(*before, *decision.persist))
-    held.draft(draft)
+    coordinator.add_uncommitted(created)
     return decision

@@ -1,12 +1,13 @@
-"""A consumer group's records, made of what the group knows and read back into it."""
+"""Builds and reads the records of a consumer group in `__consumer_offsets` (KIP-848)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from penstock.foundation.decision import StateRecord
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups import records
-from penstock.groups.changes import Change, Writers, written
-from penstock.groups.consumer.members import Held, Member, MemberState, TopicIdPartition, by_topic
+from penstock.groups.changes import Change, Writers, to_state_record
+from penstock.groups.consumer.members import Held, Member, MemberState, by_topic
 from penstock.groups.records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -41,12 +42,12 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
         ConsumerGroupRegularExpressionValue,
     ),
 }
-"""Kinds of records that are a consumer group's own, with the classes of their keys and values."""
+"""The kinds of records of consumer groups, with the classes of their keys and values."""
 
 
 def to_record(change: Change) -> StateRecord:
-    """As it is persisted."""
-    return written(change, _WRITERS)
+    """Encodes a change as it is persisted."""
+    return to_state_record(change, _WRITERS)
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Change:
@@ -59,9 +60,9 @@ def target_epoch(group_id: str, epoch: int, at_ms: int) -> Change:
     return Change(records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, GroupKey(group=group_id), value)
 
 
-def target(group_id: str, member_id: str, places: Iterable[TopicIdPartition]) -> Change:
+def target(group_id: str, member_id: str, tps: Iterable[TopicIdPartition]) -> Change:
     key = MemberKey(group=group_id, member_id=member_id)
-    return Change(records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, key, frozenset(places))
+    return Change(records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER, key, frozenset(tps))
 
 
 def member_metadata(group_id: str, member: Member) -> Change:
@@ -80,13 +81,13 @@ def regex(group_id: str, text: str, topics: Iterable[str], version: int, at_ms: 
     return Change(records.CONSUMER_GROUP_REGULAR_EXPRESSION, key, value)
 
 
-def without_regex(group_id: str, text: str) -> Change:
+def regex_tombstone(group_id: str, text: str) -> Change:
     key = RegularExpressionKey(group=group_id, regular_expression=text)
     return Change(records.CONSUMER_GROUP_REGULAR_EXPRESSION, key, None)
 
 
-def without_members(group_id: str, member_ids: Collection[str]) -> list[Change]:
-    """First what they hold, last who they are: what is read back never holds partitions for nobody."""
+def member_tombstones(group_id: str, member_ids: Collection[str]) -> list[Change]:
+    """Returns tombstones of members: assignments first, so that no partition is replayed without its member."""
     kinds = (
         records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
         records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
@@ -99,19 +100,19 @@ def without_members(group_id: str, member_ids: Collection[str]) -> list[Change]:
     ]
 
 
-def without_group(group_id: str) -> list[Change]:
+def group_tombstones(group_id: str) -> list[Change]:
     kinds = (records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA, records.CONSUMER_GROUP_METADATA)
     return [Change(kind, GroupKey(group=group_id), None) for kind in kinds]
 
 
-# -- what is written, and read back
+# -- encoding
 
 
-def _write_target(places: frozenset[TopicIdPartition]) -> ConsumerGroupTargetAssignmentMemberValue:
+def _write_target(tps: frozenset[TopicIdPartition]) -> ConsumerGroupTargetAssignmentMemberValue:
     return ConsumerGroupTargetAssignmentMemberValue(
         topic_partitions=[
             TargetTopicPartitions(topic_id=topic_id, partitions=numbers)
-            for topic_id, numbers in by_topic(places).items()
+            for topic_id, numbers in by_topic(tps).items()
         ]
     )
 
@@ -148,9 +149,9 @@ _WRITERS: Final[Writers] = {
 
 
 def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue | Member) -> Member:
-    """The member with what it says about itself."""
+    """Returns the member with the metadata of a record."""
     if isinstance(value, Member):
-        return member.saying(value)
+        return member.with_metadata_of(value)
     return member._replace(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
@@ -165,9 +166,9 @@ def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue | Memb
 
 
 def read_current(member: Member, value: ConsumerGroupCurrentMemberAssignmentValue | Member) -> Member:
-    """The member with what it holds."""
+    """Returns the member with the current assignment of a record."""
     if isinstance(value, Member):
-        return member.holding(value)
+        return member.with_assignment_of(value)
     return member._replace(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
@@ -199,7 +200,7 @@ def _write_held(held: Held) -> list[CurrentTopicPartitions]:
 
 
 def _read_held(topics: Sequence[CurrentTopicPartitions], member_epoch: int) -> Held:
-    """Records from before KIP-1251 have no epochs: the member's own is as good as any that can be known."""
+    """Reads partitions and their epochs. Records from before KIP-1251 have no epochs: the member epoch is used."""
     held: dict[TopicIdPartition, int] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

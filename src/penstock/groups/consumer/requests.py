@@ -1,12 +1,13 @@
-"""What a member of a consumer group says in a heartbeat, and whether that makes sense (KIP-848)."""
+"""Validates and reads ConsumerGroupHeartbeat requests (KIP-848)."""
 
 from collections.abc import Sequence
 from typing import Final
 
 from penstock.foundation.decision import Ask
 from penstock.foundation.errors import InvalidRequest
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.consumer.errors import FencedMemberEpoch, UnsupportedAssignor
-from penstock.groups.consumer.members import AWAY, JOINING, LEAVING, Held, Member, TopicIdPartition, by_topic
+from penstock.groups.consumer.members import AWAY, JOINING, LEAVING, Held, Member, by_topic
 from penstock.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -14,54 +15,54 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 )
 
 OWN_MEMBER_ID_SINCE: Final = 1
-"""The version from which members name themselves (KIP-1082); before, the broker gave them their ids."""
+"""The first version in which members choose their own ids (KIP-1082); before, the broker assigned them."""
 
 
 def check_heartbeat(ask: Ask, assignors: Sequence[str]) -> None:
-    """Raises InvalidRequest for fields that do not go together, and UnsupportedAssignor."""
+    """Raises InvalidRequest for inconsistent fields, and UnsupportedAssignor."""
     request: ConsumerGroupHeartbeatRequest = ask.body
     epoch = request.member_epoch
     if ask.version >= OWN_MEMBER_ID_SINCE or epoch > JOINING or epoch == LEAVING:
-        _check_text("member id", request.member_id)
-    _check_text("group id", request.group_id)
-    _check_text("group.instance.id", request.instance_id)
-    _check_text("rack id", request.rack_id)
+        _check_not_blank("member id", request.member_id)
+    _check_not_blank("group id", request.group_id)
+    _check_not_blank("group.instance.id", request.instance_id)
+    _check_not_blank("rack id", request.rack_id)
     if epoch == JOINING:
         _check_joining(request)
     elif epoch == AWAY and request.instance_id is None:
-        raise InvalidRequest(f"member {request.member_id} leaves for a while without a group.instance.id")
+        raise InvalidRequest(f"epoch {AWAY} of member {request.member_id} needs a group.instance.id")
     elif epoch < AWAY:
         raise InvalidRequest(f"member epoch {epoch}; expected {AWAY} or more")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise UnsupportedAssignor(
-            f"no assignor is called {request.server_assignor!r}; known are {', '.join(assignors)}"
+            f"assignor {request.server_assignor!r} is not supported; expected {', '.join(assignors)}"
         )
 
 
-def _check_text(what: str, value: str | None) -> None:
+def _check_not_blank(what: str, value: str | None) -> None:
     if value is not None and not value.strip():
         raise InvalidRequest(f"the {what} is empty")
 
 
 def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
     if request.rebalance_timeout_ms == -1:
-        raise InvalidRequest("a member that joins has to say its rebalance timeout")
+        raise InvalidRequest("a member that joins must set its rebalance timeout")
     if request.topic_partitions is None or len(request.topic_partitions) > 0:
-        raise InvalidRequest("a member that joins has to say that it owns no partitions")
-    # Neither names nor an expression are fine if they are empty: who subscribes to nothing is a member too.
+        raise InvalidRequest("a member that joins must own no partitions")
+    # They may be empty: a member may subscribe to nothing.
     if request.subscribed_topic_names is None and request.subscribed_topic_regex is None:
-        raise InvalidRequest("a member that joins has to say which topics it subscribes to")
+        raise InvalidRequest("a member that joins must set its subscribed topics")
 
 
 def check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raises FencedMemberEpoch unless the member may speak of this epoch."""
+    """Raises FencedMemberEpoch unless the epoch is current, or the previous one after a lost response."""
     epoch = request.member_epoch
     if epoch in (JOINING, member.epoch):
         return
-    # The response that told the new epoch may have been lost; then the member owns no more than it should.
+    # The response with the new epoch may have been lost; then the member owns only assigned partitions.
     if epoch < member.epoch and epoch == member.previous_epoch:
         owned = owned_in(request)
-        if owned is not None and all(place in member.assigned for place in owned):
+        if owned is not None and all(tp in member.assigned for tp in owned):
             return
     raise FencedMemberEpoch(
         f"member {member.member_id} is in epoch {member.epoch}, not {epoch}; "
@@ -70,7 +71,7 @@ def check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def owned_in(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartition] | None:
-    """The partitions that the member says it owns; None if it has nothing new to say about them."""
+    """Returns the partitions that the member reports as owned; None if the request does not contain them."""
     if request.topic_partitions is None:
         return None
     return frozenset(
@@ -79,17 +80,17 @@ def owned_in(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartiti
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says everything, as it does when it joins and when it may have missed a response."""
+    """Whether the request contains all fields, as when the member joins or may have missed a response."""
     has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and has_topics and request.topic_partitions is not None
 
 
 def updated(member: Member, ask: Ask) -> Member:
-    """The member with what it says about itself; what it does not say stays as it was."""
+    """Returns the member with the fields of the request; missing fields stay unchanged."""
     request: ConsumerGroupHeartbeatRequest = ask.body
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
-    if _says_nothing(request) and (member.client_id, member.client_host, member.classic) == (
+    if _is_keepalive(request) and (member.client_id, member.client_host, member.classic) == (
         ask.client_id,
         ask.client_host,
         None,
@@ -108,16 +109,16 @@ def updated(member: Member, ask: Ask) -> Member:
     )
 
 
-def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the member says only that it is there, as it does nearly always."""
-    said = (
+def _is_keepalive(request: ConsumerGroupHeartbeatRequest) -> bool:
+    """Whether the request changes nothing about the member, like most heartbeats."""
+    fields = (
         request.instance_id,
         request.rack_id,
         request.subscribed_topic_names,
         request.subscribed_topic_regex,
         request.server_assignor,
     )
-    return request.rebalance_timeout_ms == -1 and all(value is None for value in said)
+    return request.rebalance_timeout_ms == -1 and all(value is None for value in fields)
 
 
 def assignment_of(held: Held) -> Assignment:

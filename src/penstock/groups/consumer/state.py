@@ -1,48 +1,49 @@
-"""What a consumer group remembers. All of it stands in records, and `apply` is the only place that changes it."""
+"""The persisted state of a consumer group. All of it comes from records, and only `apply` changes it."""
 
 from typing import Any
 
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups import records
-from penstock.groups.consumer.members import LEAVING, NOTHING_HELD, Member, TopicIdPartition
+from penstock.groups.consumer.members import LEAVING, NOTHING_HELD, Member
 from penstock.groups.consumer.records import read_current, read_metadata, read_target
 
 
 class GroupState:
-    """One consumer group, as its records say."""
+    """The state of one consumer group."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        """Counts the changes of membership, of subscriptions and of topics."""
+        """Incremented when members, subscriptions or topics change."""
         self.metadata_hash = 0
         self.target_epoch = 0
-        """The group epoch that the target was worked out for."""
+        """The group epoch of the target assignment."""
         self.members: dict[str, Member] = {}
         self.by_instance: dict[str, str] = {}
-        """Ids of static members, by their instance ids."""
+        """Member ids of static members by instance id."""
         self.targets: dict[str, frozenset[TopicIdPartition]] = {}
         self.owners: dict[TopicIdPartition, str] = {}
-        """Who holds a partition, be it to give it up: nobody else gets it before."""
+        """The member that holds a partition, also while it revokes it: no other member gets it before."""
         self.regexes: dict[str, frozenset[str]] = {}
-        """The topics that each expression has matched."""
+        """The topics that each regular expression has matched."""
         self.is_dead = False
         self._subscribed: frozenset[str] | None = None
-        """Worked out when it is asked for."""
+        """Computed on demand."""
 
     def copy(self) -> "GroupState":
-        """Another one that can be changed; members and targets are values and shared."""
-        made = GroupState()
-        made.epoch, made.metadata_hash, made.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
-        made.members, made.by_instance = dict(self.members), dict(self.by_instance)
-        made.targets, made.owners = dict(self.targets), dict(self.owners)
-        made.regexes, made.is_dead = dict(self.regexes), self.is_dead
-        made._subscribed = self.subscribed()  # it is asked for after most changes, and few change it
-        return made
+        """Returns a copy that can be changed; members and targets are immutable and shared."""
+        copied = GroupState()
+        copied.epoch, copied.metadata_hash, copied.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
+        copied.members, copied.by_instance = dict(self.members), dict(self.by_instance)
+        copied.targets, copied.owners = dict(self.targets), dict(self.owners)
+        copied.regexes, copied.is_dead = dict(self.regexes), self.is_dead
+        copied._subscribed = self.subscribed()  # needed after most changes, and few change it
+        return copied
 
-    # -- what follows from it
+    # -- queries
 
     @property
     def name(self) -> str:
-        """The group's state, as Kafka's tools show it."""
+        """The group state, as Kafka's tools show it."""
         if self.is_dead:
             return "Dead"
         if not self.members:
@@ -54,7 +55,7 @@ class GroupState:
         return "Reconciling"
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """The names that a member subscribes to, its expression resolved."""
+        """Returns the topic names that a member subscribes to, including those that match its regular expression."""
         if not member.topic_regex:
             return member.topic_names
         if not member.topic_names:
@@ -62,7 +63,7 @@ class GroupState:
         return member.topic_names | self.regexes.get(member.topic_regex, frozenset())
 
     def subscribed(self) -> frozenset[str]:
-        """The names that any member subscribes to."""
+        """Returns the topic names that any member subscribes to."""
         if self._subscribed is None:
             by_name = (member.topic_names for member in self.members.values())
             by_regex = (self.regexes.get(text, frozenset()) for text in self.expressions())
@@ -70,13 +71,13 @@ class GroupState:
         return self._subscribed
 
     def expressions(self) -> set[str]:
-        """The regular expressions that any member subscribes by."""
+        """Returns the regular expressions that any member subscribes with."""
         return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
-    # -- changing it
+    # -- changes
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """A record holds from now on. What a compacted log has lost is not missed: any order will do."""
+        """Applies a record. Records may come in any order, and compaction may have removed some."""
         match kind:
             case records.CONSUMER_GROUP_METADATA:
                 self.is_dead = value is None
@@ -114,26 +115,26 @@ class GroupState:
         return self.members.get(member_id) or Member(member_id=member_id)
 
     def _put(self, old: Member | None, new: Member | None) -> None:
-        """A member in the place of what it was, and with it all that is found by it."""
+        """Replaces a member and updates all indexes."""
         self._note_subscription(old, new)
         if old is not None:
             for held in (old.assigned, old.revoking):
-                for place in held:
-                    if self.owners.get(place) == old.member_id:
-                        del self.owners[place]
+                for tp in held:
+                    if self.owners.get(tp) == old.member_id:
+                        del self.owners[tp]
             if old.instance_id is not None and self.by_instance.get(old.instance_id) == old.member_id:
                 del self.by_instance[old.instance_id]
             self.members.pop(old.member_id, None)
         if new is not None:
             for held in (new.assigned, new.revoking):
-                for place in held:
-                    self.owners[place] = new.member_id
+                for tp in held:
+                    self.owners[tp] = new.member_id
             if new.instance_id is not None:
                 self.by_instance[new.instance_id] = new.member_id
             self.members[new.member_id] = new
 
     def _note_subscription(self, old: Member | None, new: Member | None) -> None:
-        """What all subscribe to together stays as it is if one comes who wants no more than that."""
+        """Invalidates the cached subscription, unless a new member subscribes only to topics that are in it."""
         known = self._subscribed
         before = self.members.get(old.member_id) if old is not None else None
         if known is None or (before is None and new is None):

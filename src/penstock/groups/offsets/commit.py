@@ -1,6 +1,6 @@
-"""OffsetCommit and TxnOffsetCommit: who may write down where its group is, and where.
+"""OffsetCommit and TxnOffsetCommit: checks the member and persists committed offsets.
 
-What stands against the commit as a whole is answered for every partition: the responses have no other place for it.
+An error of the whole commit is reported for every partition, since the responses have no other field for it.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.errors import StaleMemberEpoch
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.errors import GroupIdNotFound, IllegalGeneration, InvalidGroupId, UnsupportedVersion
-from penstock.groups.group import Holder
+from penstock.groups.group import CoordinatorView
 from penstock.groups.offsets.committed import NO_EXPIRY, Committed
 from penstock.groups.outbox import Outbox
 from penstock.groups.share.group import ShareGroup
@@ -35,31 +35,31 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 
 EPOCHS_FROM_VERSION: Final = 9
-"""Of OffsetCommit: a member epoch may stand in the place of the generation (KIP-848)."""
+"""The first version of OffsetCommit in which the generation may be a member epoch (KIP-848)."""
 IDS_FROM_VERSION: Final = 10
-"""Of OffsetCommit and OffsetFetch: topics go by their ids."""
-IDS_IN_TRANSACTIONS_FROM: Final = 6
-"""Of TxnOffsetCommit: topics go by their ids (KIP-1319)."""
-NOBODY_SAID: Final = ("", -1, None)
-"""The member, generation and instance of a transactional commit of a client from before KIP-447."""
+"""The first version of OffsetCommit and OffsetFetch that identifies topics by their ids."""
+TXN_IDS_FROM_VERSION: Final = 6
+"""The first version of TxnOffsetCommit that identifies topics by their ids (KIP-1319)."""
+NO_IDENTITY: Final = ("", -1, None)
+"""The member, generation and instance in a transactional commit of a client from before KIP-447."""
 
-Places = list[tuple[bytes, int]]
-"""Partitions, by the ids of their topics."""
-Where = tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, Topic | ErrorCode]
-"""What is to be committed in a topic, and the topic; or what is said where there is none."""
+TopicPartitions = list[tuple[bytes, int]]
+"""Partitions by topic id."""
+ResolvedTopic = tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, Topic | ErrorCode]
+"""The offsets of a topic in the request, and the topic, or the error code if it does not exist."""
 
 
-def commit(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def commit(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
     """OffsetCommit."""
     request: OffsetCommitRequest = ask.body
     out = Outbox()
     keep_ms = request.retention_time_ms
-    codes = _write(
-        held,
+    codes = _persist_offsets(
+        coordinator,
         out,
         request.group_id,
-        [(topic, find_topic(held, topic, ask.version >= IDS_FROM_VERSION)) for topic in request.topics],
-        lambda places: check_commit(held, request, places, ask.version, now_ms),
+        [(topic, find_topic(coordinator, topic, ask.version >= IDS_FROM_VERSION)) for topic in request.topics],
+        lambda tps: check_commit(coordinator, request, tps, ask.version, now_ms),
         now_ms,
         NO_EXPIRY if keep_ms < 0 else now_ms + keep_ms,
     )
@@ -74,18 +74,18 @@ def commit(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
     return out.decision()
 
 
-def commit_in_transaction(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """TxnOffsetCommit: as above, but it counts only once the producer's transaction has committed."""
+def commit_in_transaction(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    """TxnOffsetCommit: the offsets are visible once the producer's transaction has committed."""
     request: TxnOffsetCommitRequest = ask.body
     if not request.group_id:
-        raise InvalidGroupId("offsets are committed for a group, and its id is empty")
+        raise InvalidGroupId("the group id is empty")
     out = Outbox()
-    codes = _write(
-        held,
+    codes = _persist_offsets(
+        coordinator,
         out,
         request.group_id,
-        [(topic, find_topic(held, topic, ask.version >= IDS_IN_TRANSACTIONS_FROM)) for topic in request.topics],
-        lambda places: _check_transactional(held, request, places),
+        [(topic, find_topic(coordinator, topic, ask.version >= TXN_IDS_FROM_VERSION)) for topic in request.topics],
+        lambda tps: _check_transactional(coordinator, request, tps),
         now_ms,
     )
     topics = []
@@ -100,33 +100,33 @@ def commit_in_transaction(held: Holder, ticket: Ticket, ask: Ask, now_ms: int) -
 
 
 def find_topic(
-    held: Holder, topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, by_id: bool
+    coordinator: CoordinatorView, topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, by_id: bool
 ) -> Topic | ErrorCode:
-    """The topic that a client means, or what it is told if there is none."""
+    """Returns the topic that a request names, or the error code if it does not exist."""
     if by_id:
-        return held.image.shown.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
-    return held.image.shown_by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return coordinator.image.shown.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
+    return coordinator.image.shown_by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def _write(
-    held: Holder,
+def _persist_offsets(
+    coordinator: CoordinatorView,
     out: Outbox,
     group_id: str,
-    wanted: Sequence[Where],
-    check: Callable[[Places], None],
+    wanted: Sequence[ResolvedTopic],
+    check: Callable[[TopicPartitions], None],
     now_ms: int,
     expires_ms: int = NO_EXPIRY,
 ) -> list[list[int]]:
-    """Have offsets persisted. The error codes, by topic and partition."""
-    places = [
+    """Adds the records of the offsets to `out`; returns the error codes by topic and partition."""
+    tps = [
         (topic.topic_id, partition.partition_index)
         for entry, topic in wanted
         if isinstance(topic, Topic)
         for partition in entry.partitions
         if partition.partition_index in topic.partitions
     ]
-    # Who may commit is looked at only if there is something to commit to, as in Kafka.
-    refusal = _code_of(check, places) if places else ErrorCode.NONE
+    # The member is checked only if there is something to commit, as in Kafka.
+    refusal = _error_code(check, tps) if tps else ErrorCode.NONE
     codes = []
     for entry, topic in wanted:
         answers: list[int] = []
@@ -138,7 +138,7 @@ def _write(
                 answers.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             elif refusal:
                 answers.append(refusal)
-            elif len(metadata) > held.settings.metadata_bytes_max:
+            elif len(metadata) > coordinator.settings.metadata_bytes_max:
                 answers.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:
                 answers.append(ErrorCode.NONE)
@@ -155,58 +155,60 @@ def _write(
     return codes
 
 
-def _code_of(check: Callable[[Places], None], places: Places) -> int:
+def _error_code(check: Callable[[TopicPartitions], None], tps: TopicPartitions) -> int:
     try:
-        check(places)
+        check(tps)
     except PenstockError as error:
         return error.code
     return ErrorCode.NONE
 
 
-# -- who may commit
+# -- checks
 
 
-def check_commit(held: Holder, request: OffsetCommitRequest, places: Places, version: int, now_ms: int) -> None:
-    """Raises what stands against an OffsetCommit as a whole. A classic member that may commit has been heard of."""
-    who = (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
-    group = held.groups.get(request.group_id)
+def check_commit(
+    coordinator: CoordinatorView, request: OffsetCommitRequest, tps: TopicPartitions, version: int, now_ms: int
+) -> None:
+    """Raises an error unless the member may commit. Restarts the session timeout of a classic member that may."""
+    identity = (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
+    group = coordinator.groups.get(request.group_id)
     if group is None:
         if request.generation_id_or_member_epoch < 0:
-            return  # someone who reads without being a member of anything: offsets alone make a group
+            return  # a standalone consumer: its offsets create a group
         if version >= EPOCHS_FROM_VERSION:
             raise GroupIdNotFound(f"there is no group {request.group_id!r}")
         raise IllegalGeneration(f"there is no group {request.group_id!r}")
     if isinstance(group, ConsumerGroup):
-        speaker = group.state.members.get(request.member_id)
-        if version < EPOCHS_FROM_VERSION and speaker is not None and speaker.classic is None:
+        modern_member = group.state.members.get(request.member_id)
+        if version < EPOCHS_FROM_VERSION and modern_member is not None and modern_member.classic is None:
             raise UnsupportedVersion(f"members of consumer groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
-        group.check_commit(*who, places)
+        group.check_commit(*identity, tps)
     elif isinstance(group, StreamsGroup):
         if version < EPOCHS_FROM_VERSION and request.member_id in group.state.members:
             raise UnsupportedVersion(f"members of streams groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
-        group.check_commit(*who, places)
+        group.check_commit(*identity, tps)
     elif isinstance(group, ClassicGroup):
-        group.check_commit(*who)
+        group.check_commit(*identity)
         member = group.roster.get(request.member_id)
         if member is not None:
-            group.heard(member, now_ms)
+            group.restart_session_timer(member, now_ms)
     else:
         raise GroupIdNotFound(f"{request.group_id!r} is a share group, not a consumer group")
 
 
-def _check_transactional(held: Holder, request: TxnOffsetCommitRequest, places: Places) -> None:
-    """Since KIP-447 a producer says for which member, and in which generation, it commits."""
-    who = (request.member_id, request.generation_id, request.group_instance_id)
-    group = held.groups.get(request.group_id)
+def _check_transactional(coordinator: CoordinatorView, request: TxnOffsetCommitRequest, tps: TopicPartitions) -> None:
+    """Raises an error unless the member may commit; since KIP-447 a producer names member and generation."""
+    identity = (request.member_id, request.generation_id, request.group_instance_id)
+    group = coordinator.groups.get(request.group_id)
     if group is None:
         if request.generation_id >= 0:
             raise IllegalGeneration(f"there is no group {request.group_id!r}")
     elif isinstance(group, ClassicGroup):
-        group.check_commit(*who, transactional=True)
-    elif isinstance(group, ConsumerGroup | StreamsGroup) and who != NOBODY_SAID:
+        group.check_commit(*identity, transactional=True)
+    elif isinstance(group, ConsumerGroup | StreamsGroup) and identity != NO_IDENTITY:
         try:
-            group.check_commit(*who, places)
+            group.check_commit(*identity, tps)
         except StaleMemberEpoch as error:
-            raise IllegalGeneration(error.message) from error  # producers know of generations only
+            raise IllegalGeneration(error.message) from error  # producers only handle this error
     elif isinstance(group, ShareGroup):
         raise GroupIdNotFound(f"{request.group_id!r} is a share group, not a consumer group")

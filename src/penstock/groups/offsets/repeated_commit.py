@@ -1,7 +1,6 @@
-"""The same commit over and over: members commit the same partitions again, and only the numbers differ.
+"""Fast path of OffsetCommit for members that commit the same partitions again and again with new offsets. Pure.
 
-Pure. Who may commit is asked in the one place that knows (commit.py), every time; what is persisted is what
-would be persisted of a commit that nobody has seen before, and so is what comes to hold.
+commit.py checks the member every time. The records and the resulting state are those of an ordinary commit.
 """
 
 from collections.abc import Sequence
@@ -16,17 +15,17 @@ from penstock.groups.offsets.committed import Committed
 from penstock.records.build import build_pairs
 from penstock.records.layout import HEADER_BYTES
 from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
-from penstock.wire.templates import find_holes
+from penstock.wire.templates import make_template
 
 PARTITIONS_MAX: Final = 500
-"""Of one commit: more are rare, and their records would have to be put into several batches at some point."""
+"""The most partitions of one repeated commit; larger ones are rare and may need several batches."""
 
 
-Said = tuple[tuple[int, ...], tuple[int, ...]]
-"""What is new in a commit: offsets and leader epochs, in the order of its partitions."""
+CommitValues = tuple[tuple[int, ...], tuple[int, ...]]
+"""The values that differ between commits: offsets and leader epochs in the order of the partitions."""
 
 
-class _Part(NamedTuple):
+class _TopicCommit(NamedTuple):
     """The partitions of one topic."""
 
     entry: OffsetCommitRequestTopic
@@ -34,48 +33,48 @@ class _Part(NamedTuple):
     numbers: Sequence[int]
     metadata: Sequence[str]
     span: slice
-    """Which of the commit's numbers are theirs."""
+    """The slice of the commit's values that belongs to these partitions."""
 
 
-class Recommit:
-    """A commit that was answered without errors, to be decided again. A Repeated: see foundation/decision.py."""
+class RepeatedCommit:
+    """A commit that was accepted once and is repeated; see RepeatedDecision in foundation/decision.py."""
 
-    def __init__(self, held: GroupCoordinator, ask: Ask, parts: Sequence[_Part]) -> None:
-        self._held = held
+    def __init__(self, coordinator: GroupCoordinator, ask: Ask, parts: Sequence[_TopicCommit]) -> None:
+        self._coordinator = coordinator
         self._request: OffsetCommitRequest = ask.body
         self.group_id: Final = self._request.group_id
         self._version = ask.version
-        self._settings = held.settings
+        self._settings = coordinator.settings
         self._parts = parts
-        self._places = [(part.topic.topic_id, number) for part in parts for number in part.numbers]
-        self.count: Final = len(self._places)
-        holes = find_holes(self._records(0), self._records(-1), ("q", "i", "q") * self.count)
-        self._pack = holes.layout.pack
-        self._fields = list(holes.fields)
+        self._tps = [(part.topic.topic_id, number) for part in parts for number in part.numbers]
+        self.count: Final = len(self._tps)
+        template = make_template(self._records(0), self._records(-1), ("q", "i", "q") * self.count)
+        self._pack = template.layout.pack
+        self._fields = list(template.fields)
 
     @classmethod
-    def of(cls, held: GroupCoordinator, ask: Ask, now_ms: int) -> "Recommit | None":
-        """None if such a commit is not allowed now, or is of an unusual kind."""
+    def of(cls, coordinator: GroupCoordinator, ask: Ask, now_ms: int) -> "RepeatedCommit | None":
+        """Returns None if such a commit is not allowed now, or cannot be repeated this way."""
         request: OffsetCommitRequest = ask.body
         parts = []
         start = 0
         for entry in request.topics:
-            topic = find_topic(held, entry, ask.version >= IDS_FROM_VERSION)
+            topic = find_topic(coordinator, entry, ask.version >= IDS_FROM_VERSION)
             numbers = [partition.partition_index for partition in entry.partitions]
             metadata = [partition.committed_metadata or "" for partition in entry.partitions]
             if not isinstance(topic, Topic) or not topic.partitions.keys() >= set(numbers):
                 return None
-            if any(len(text) > held.settings.metadata_bytes_max for text in metadata):
+            if any(len(text) > coordinator.settings.metadata_bytes_max for text in metadata):
                 return None
-            parts.append(_Part(entry, topic, numbers, metadata, slice(start, start + len(numbers))))
+            parts.append(_TopicCommit(entry, topic, numbers, metadata, slice(start, start + len(numbers))))
             start += len(numbers)
         if request.retention_time_ms >= 0 or not 0 < start <= PARTITIONS_MAX:
             return None
-        made = cls(held, ask, parts)
+        made = cls(coordinator, ask, parts)
         return made if made.is_allowed(now_ms) else None
 
     def _records(self, number: int) -> bytes:
-        """As they stand in a batch, with this in the place of everything that differs."""
+        """Returns the encoded records of a batch with `number` in all fields that differ."""
         made = []
         for _, topic, numbers, metadata, _ in self._parts:
             for partition, text in zip(numbers, metadata, strict=True):
@@ -86,34 +85,34 @@ class Recommit:
         return bytes(build_pairs([(record.key, record.value) for record in made], 0)[HEADER_BYTES:])
 
     def is_allowed(self, now_ms: int) -> bool:
-        """Whether it may be committed still; then its member has been heard of."""
-        held = self._held
-        if held.settings is not self._settings:
+        """Whether the commit is still allowed; if so, the member's session timeout is restarted."""
+        coordinator = self._coordinator
+        if coordinator.settings is not self._settings:
             return False  # the metadata may be too long now
         for part in self._parts:
-            if find_topic(held, part.entry, self._version >= IDS_FROM_VERSION) is not part.topic:
-                return False  # it may be another one of that name, or have changed
+            if find_topic(coordinator, part.entry, self._version >= IDS_FROM_VERSION) is not part.topic:
+                return False  # the topic was replaced or has changed
         try:
-            check_commit(held, self._request, self._places, self._version, now_ms)
+            check_commit(coordinator, self._request, self._tps, self._version, now_ms)
         except PenstockError:
             return False
         return True
 
-    # -- once more
+    # -- RepeatedDecision
 
-    def decide(self, said: Said, now_ms: int) -> bytes | None:
+    def decide(self, values: CommitValues, now_ms: int) -> bytes | None:
         if not self.is_allowed(now_ms):
             return None
         fields = self._fields  # bytes, offset, leader epoch, bytes, time; and so on
-        fields[1::5], fields[2::5] = said
+        fields[1::5], fields[2::5] = values
         fields[4::5] = (now_ms,) * self.count
         return self._pack(*fields)
 
-    def apply(self, said: Said, now_ms: int) -> None:
-        held, group_id = self._held, self.group_id
-        offsets, leader_epochs = said
+    def apply(self, values: CommitValues, now_ms: int) -> None:
+        coordinator, group_id = self._coordinator, self.group_id
+        offsets, leader_epochs = values
         for _, topic, numbers, metadata, span in self._parts:
             commits = zip(numbers, offsets[span], leader_epochs[span], metadata, strict=True)
-            held.offsets.put_all(group_id, topic, commits, now_ms)
-        if group_id not in held.groups:
-            held.settle(group_id)
+            coordinator.offsets.put_all(group_id, topic, commits, now_ms)
+        if group_id not in coordinator.groups:
+            coordinator.create_or_remove_group(group_id)

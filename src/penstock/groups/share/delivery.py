@@ -1,73 +1,73 @@
-"""Where a share group has delivery state, and how that is got rid of. Pure.
+"""Deletes the delivery state of a share group at all partition leaders, with retries. Pure.
 
-Delivery state is with the leaders of partitions. What is to go is noted first, then they are asked to forget it, as
-often as need be; when all have, the note is removed, and whoever asked is answered. So a group that was deleted never
-begins, under its old name, where it had been.
+The topics are first recorded as deleting, then the leaders are asked to delete the state until all have done so; then
+the record is removed and the waiting requests are answered. So a new group with the name of a deleted one never
+resumes where that one was.
 """
 
 from typing import Any, Final, NamedTuple
 
 from penstock.foundation.decision import Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
-from penstock.groups.commands import DropAtLeaders
+from penstock.groups.commands import DeleteStateAtLeaders
 from penstock.groups.errors import NonEmptyGroup
 from penstock.groups.share import records as share_records
-from penstock.groups.share.records import Delivering
+from penstock.groups.share.records import DeliveryTopics
 from penstock.groups.share.state import ShareState
 
-DROPPING: Final = "dropping"
-"""The timer of a group with delivery state that leaders have not forgotten yet."""
+DELIVERY_REMOVAL: Final = "removal"
+"""The timer of a group with delivery state that leaders have not deleted yet."""
 
 
-class _Waiting(NamedTuple):
+class _WaitingRequest(NamedTuple):
     ticket: Ticket
     topic_ids: frozenset[bytes]
     reply: Any
     ends_group: bool
 
 
-class Dropping:
-    """Delivery state of one group that is on its way out, and who waits for that."""
+class DeliveryStateRemoval:
+    """Delivery state of one group that is being deleted, and the requests that wait for it."""
 
     def __init__(self, group_id: str, state: ShareState) -> None:
         self._group_id = group_id
         self._state = state
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[_WaitingRequest] = []
 
     @property
     def topic_ids(self) -> frozenset[bytes]:
-        """Of all topics that the group has, or still has, delivery state in."""
-        return frozenset(self._state.delivering.topics) | frozenset(self._state.delivering.deleting)
+        """The topics in which the group has delivery state, including those in which it is being deleted."""
+        return frozenset(self._state.delivery_topics.topics) | frozenset(self._state.delivery_topics.deleting)
 
     def begin(self, ticket: Ticket, topic_ids: frozenset[bytes], reply: Any, *, ends_group: bool = False) -> Decision:
-        """Have delivery state dropped; the reply comes when it is. `ends_group`: and the group with it."""
+        """Starts to delete delivery state; replies when it is deleted. `ends_group`: deletes the group, too."""
         if self._state.members:
             raise NonEmptyGroup(f"share group {self._group_id!r} has members; stop them first")
-        self._waiting.append(_Waiting(ticket, topic_ids, reply, ends_group))
-        known = self._state.delivering
+        self._waiting.append(_WaitingRequest(ticket, topic_ids, reply, ends_group))
+        known = self._state.delivery_topics
         names = {topic_id: name for topic_id, (name, _) in known.topics.items()}
         going = {topic_id: names.get(topic_id, "") for topic_id in topic_ids if topic_id not in known.deleting}
-        left = Delivering(
+        left = DeliveryTopics(
             {topic_id: entry for topic_id, entry in known.topics.items() if topic_id not in topic_ids},
             {**known.deleting, **going},
         )
-        return Decision(persist=self._records(left), effects=(self._drop_effect(left),))
+        return Decision(persist=self._records(left), effects=(self._delete_effect(left),))
 
-    def remind(self) -> Decision:
-        """Ask again. Whoever waits for what could not be noted is told to try again."""
-        deleting = frozenset(self._state.delivering.deleting)
+    def retry(self) -> Decision:
+        """Asks the leaders again. Requests whose record could not be persisted get a retriable error."""
+        deleting = frozenset(self._state.delivery_topics.deleting)
         lost = [one for one in self._waiting if not one.topic_ids & deleting]
         self._waiting = [one for one in self._waiting if one.topic_ids & deleting]
-        refusal = CoordinatorNotAvailable("what was asked for could not be persisted; try again")
+        refusal = CoordinatorNotAvailable("the request could not be persisted; try again")
         return Decision(
             replies=tuple(Reply(one.ticket, refusal) for one in lost),
-            effects=(self._drop_effect(self._state.delivering),) if deleting else (),
+            effects=(self._delete_effect(self._state.delivery_topics),) if deleting else (),
         )
 
-    def ended(self, topic_ids: frozenset[bytes]) -> tuple[tuple[StateRecord, ...], list[Reply], bool]:
-        """The leaders have forgotten: what to persist, whom to answer, and whether the group ends here."""
-        known = self._state.delivering
-        left = Delivering(
+    def complete(self, topic_ids: frozenset[bytes]) -> tuple[tuple[StateRecord, ...], list[Reply], bool]:
+        """Returns records, replies, and whether the group is deleted, once the leaders have deleted the state."""
+        known = self._state.delivery_topics
+        left = DeliveryTopics(
             known.topics, {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topic_ids}
         )
         done = [one for one in self._waiting if not one.topic_ids & frozenset(left.deleting)]
@@ -76,13 +76,13 @@ class Dropping:
         replies = [Reply(one.ticket, self._outcome(one)) for one in done]
         return self._records(left) if left != known else (), replies, ends
 
-    def _outcome(self, one: _Waiting) -> Any | PenstockError:
+    def _outcome(self, one: _WaitingRequest) -> Any | PenstockError:
         if one.ends_group and self._state.members:
-            return NonEmptyGroup(f"share group {self._group_id!r} has got members meanwhile")
+            return NonEmptyGroup(f"share group {self._group_id!r} has members again; stop them first")
         return one.reply
 
-    def _records(self, delivering: Delivering) -> tuple[StateRecord, ...]:
-        return (share_records.to_record(share_records.delivering(self._group_id, delivering)),)
+    def _records(self, delivery_topics: DeliveryTopics) -> tuple[StateRecord, ...]:
+        return (share_records.to_record(share_records.delivery_topics(self._group_id, delivery_topics)),)
 
-    def _drop_effect(self, delivering: Delivering) -> DropAtLeaders:
-        return DropAtLeaders(group_id=self._group_id, topic_ids=frozenset(delivering.deleting))
+    def _delete_effect(self, delivery_topics: DeliveryTopics) -> DeleteStateAtLeaders:
+        return DeleteStateAtLeaders(group_id=self._group_id, topic_ids=frozenset(delivery_topics.deleting))

@@ -1,4 +1,4 @@
-"""A share group as ShareGroupDescribe shows it."""
+"""Builds the ShareGroupDescribe response of a share group."""
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import PenstockError

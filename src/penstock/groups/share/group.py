@@ -1,8 +1,8 @@
-"""One share group (KIP-932): its members work off the same messages, and each is told where to fetch them. Pure, and
-a part of the coordinator's state machine: see foundation/decision.py.
+"""A share group (KIP-932): members acquire messages of shared partitions, which the broker assigns. Pure.
 
-Which message is with whom is not decided here, but by the leader of its partition: see queues/. Here it is known in
-which topics the group has such delivery state, so that it goes when the group does: see delivery.py.
+A part of the coordinator's state machine: see foundation/decision.py. The leader of a partition decides which member
+acquires a message: see queues/. The group only records the topics in which it has delivery state, so that this is
+deleted with the group: see delivery.py.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRec
 from penstock.foundation.steps import run_steps
 from penstock.foundation.timers import Timers
 from penstock.groups.changes import Draft
-from penstock.groups.commands import AddCompanions
+from penstock.groups.commands import AddCompanionLogs
 from penstock.groups.consumer.group import RETRY_MS, SESSION
 from penstock.groups.consumer.members import JOINING
 from penstock.groups.consumer.subscriptions import metadata_hash
@@ -22,23 +22,23 @@ from penstock.groups.group import log_expired
 from penstock.groups.records import SHARE_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
 from penstock.groups.share import records as share_records
-from penstock.groups.share.delivery import DROPPING, Dropping
+from penstock.groups.share.delivery import DELIVERY_REMOVAL, DeliveryStateRemoval
 from penstock.groups.share.description import describe_share_group
 from penstock.groups.share.members import NOTHING_ASSIGNED, ShareMember
-from penstock.groups.share.records import Delivering
+from penstock.groups.share.records import DeliveryTopics
 from penstock.groups.share.requests import assignment_of, check_epoch, updated
 from penstock.groups.share.state import ShareState
-from penstock.groups.share.target import deliverable, is_large, shares_of
-from penstock.groups.target_assignment import SOON_MS, Targeting
+from penstock.groups.share.target import compute_assignments, deliverable, is_large
+from penstock.groups.target_assignment import SHORT_INTERVAL_MS, TargetComputation
 from penstock.wire.messages.share_group_describe import DescribedGroup
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 TARGET: Final = "target"
-"""The timer of a target that is being worked out."""
+"""The timer of a target assignment that is being computed."""
 
 
 class ShareGroup:
-    """All members of one group, their target, and where the group has delivery state."""
+    """The members of one share group, their target assignment, and the topics with delivery state."""
 
     def __init__(
         self,
@@ -53,13 +53,15 @@ class ShareGroup:
         self._image = image
         self._timers = timers
         self.state: Final = ShareState()
-        """To be read; only `apply_record` changes it."""
-        self.dropping: Final = Dropping(group_id, self.state)
-        self._targeting = Targeting(group_id, share_records, lambda: shares_of(self.state.copy(), self.image))
-        self._seen: tuple[ClusterImage | None, Delivering, int] = (None, share_records.NOWHERE, 0)
-        """What topics were looked up by, and the group epoch that this has come to."""
+        """Read-only; only `apply_record` changes it."""
+        self.removal: Final = DeliveryStateRemoval(group_id, self.state)
+        self._target_computation = TargetComputation(
+            group_id, share_records, lambda: compute_assignments(self.state.copy(), self.image)
+        )
+        self._resolved_with: tuple[ClusterImage | None, DeliveryTopics, int] = (None, share_records.NO_TOPICS, 0)
+        """The metadata image and delivery topics that topics were resolved with, and the resulting group epoch."""
 
-    # -- what holds
+    # -- queries
 
     @property
     def settings(self) -> GroupSettings:
@@ -82,77 +84,76 @@ class ShareGroup:
         return topic in self.state.subscribed()
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Share groups have no committed offsets."""
+        """Raises GroupIdNotFound: share groups have no committed offsets."""
         raise GroupIdNotFound(f"{self.group_id!r} is a share group, not a consumer group")
 
     def describe(self) -> DescribedGroup:
         return describe_share_group(self.group_id, self.state, self.image)
 
     def member(self, member_id: str) -> ShareMember:
-        """Raises UnknownMemberId."""
+        """Returns a member by id. Raises UnknownMemberId."""
         member = self.state.members.get(member_id)
         if member is None:
-            raise UnknownMemberId(f"{member_id!r} is no member of share group {self.group_id!r}; it has to join")
+            raise UnknownMemberId(f"{member_id!r} is not a member of share group {self.group_id!r}; it has to join")
         return member
 
     # -- records
 
     def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
-        """A record was persisted, or is read back: the only place that changes what the group remembers."""
+        """Applies a record that was persisted or is replayed; nothing else changes the group's state."""
         self.state.apply(kind, key, value)
         if kind == SHARE_GROUP_MEMBER_METADATA and value is None:
             self._timers.cancel(self._timer(SESSION, key.member_id))
 
     def loaded(self, now_ms: int) -> None:
-        """Everything was read back: members have as long to be heard of as if they had just been."""
+        """Restarts the session timeout of all members after the records were replayed."""
         for member_id in self.state.members:
-            self._expect(member_id, now_ms)
-        if self.state.delivering.deleting:
-            self._timers.set(self._timer(DROPPING, ""), now_ms)
+            self._schedule_session_timeout(member_id, now_ms)
+        if self.state.delivery_topics.deleting:
+            self._timers.set(self._timer(DELIVERY_REMOVAL, ""), now_ms)
 
     def tombstones(self) -> tuple[StateRecord, ...]:
-        """What removes the group."""
-        changes = share_records.without_members(self.group_id, self.state.members)
-        changes += share_records.without_group(self.group_id)
+        changes = share_records.member_tombstones(self.group_id, self.state.members)
+        changes += share_records.group_tombstones(self.group_id)
         return tuple(map(share_records.to_record, changes))
 
     # -- heartbeats
 
     def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        """A member joins, stays or leaves; what it says makes sense (`check_heartbeat`).
+        """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
-        Raises Kafka's errors, and then nothing has changed.
+        Raises Kafka's errors; then nothing has changed.
         """
         if ask.body.member_epoch < JOINING:
             return self._leave(ticket, ask.body, now_ms)
-        return self._stay(ticket, ask, now_ms)
+        return self._join_or_update(ticket, ask, now_ms)
 
-    def _stay(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    def _join_or_update(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: ShareGroupHeartbeatRequest = ask.body
         draft = Draft(self.state, share_records.to_record)
-        before = self._admit(request)
+        before = self._get_or_create_member(request)
         member = updated(before, ask)
-        self._note(draft, before, member, now_ms)
+        self._update_member(draft, before, member, now_ms)
         after = self._reconciled(draft.state, member)
         if after.epoch != member.epoch or after.assigned != member.assigned:
             draft.put(share_records.current_assignment(self.group_id, after))
-        self._expect(after.member_id, now_ms)
-        told = request.member_epoch == JOINING or after.assigned != before.assigned
-        subscription = self._missing_companions(draft.state)
+        self._schedule_session_timeout(after.member_id, now_ms)
+        sends_assignment = request.member_epoch == JOINING or after.assigned != before.assigned
+        effects = self._missing_companions(draft.state)
         interval_ms = self.settings.share_heartbeat_interval_ms
-        is_aiming = draft.state.epoch > draft.state.target_epoch
+        is_pending = draft.state.epoch > draft.state.target_epoch
         response = ShareGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=0,
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=min(interval_ms, SOON_MS) if subscription or is_aiming else interval_ms,
-            assignment=assignment_of(after) if told else None,
+            heartbeat_interval_ms=min(interval_ms, SHORT_INTERVAL_MS) if effects or is_pending else interval_ms,
+            assignment=assignment_of(after) if sends_assignment else None,
         )
-        return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=subscription)
+        return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
-    def _admit(self, request: ShareGroupHeartbeatRequest) -> ShareMember:
-        """Who speaks: a member, or one that becomes a member now."""
+    def _get_or_create_member(self, request: ShareGroupHeartbeatRequest) -> ShareMember:
+        """Returns the member that sent the heartbeat, or a new one if it joins."""
         if request.member_epoch == JOINING and request.member_id not in self.state.members:
             size_max = self.settings.share_size_max
             if len(self.state.members) >= size_max:
@@ -162,19 +163,19 @@ class ShareGroup:
         check_epoch(member, request.member_epoch)
         return member
 
-    def _note(self, draft: Draft[ShareState], before: ShareMember, member: ShareMember, now_ms: int) -> None:
-        """Note what a member says about itself, and let the group's epoch and its target follow."""
+    def _update_member(self, draft: Draft[ShareState], before: ShareMember, member: ShareMember, now_ms: int) -> None:
+        """Records the member's metadata, and updates the group epoch and the target assignment if needed."""
         is_new = member.member_id not in draft.state.members
         if is_new or member is not before:
             draft.put(share_records.member_metadata(self.group_id, member))
-        is_urgent = is_new or member.topic_names != before.topic_names
-        if is_urgent or not self._has_seen():
-            self._resolve(draft, is_urgent)
+        bump_epoch = is_new or member.topic_names != before.topic_names
+        if bump_epoch or not self._is_resolved():
+            self._resolve_topics(draft, bump_epoch)
         if draft.state.epoch > draft.state.target_epoch:
-            self._aim(draft, now_ms)
+            self._update_target(draft, now_ms)
 
     def _reconciled(self, state: ShareState, member: ShareMember) -> ShareMember:
-        """There is nothing to give up first: a partition may be with several members."""
+        """Returns the member with its target. Nothing has to be revoked first, since members share partitions."""
         if member.epoch == state.target_epoch:
             return member
         return member._replace(
@@ -183,13 +184,13 @@ class ShareGroup:
             assigned=state.targets.get(member.member_id, NOTHING_ASSIGNED),
         )
 
-    def _missing_companions(self, state: ShareState) -> tuple[AddCompanions, ...]:
-        """Delivery state needs a place before anything is assigned; it is asked for until it is there."""
+    def _missing_companions(self, state: ShareState) -> tuple[AddCompanionLogs, ...]:
+        """Returns the effect that adds missing companion logs; topics are assigned once they have one."""
         topics = (self.image.by_name.get(name) for name in state.subscribed())
         lacking = frozenset(
             topic.topic_id for topic in topics if topic is not None and not topic.companion and not topic.is_internal
         )
-        return (AddCompanions(topic_ids=lacking),) if lacking else ()
+        return (AddCompanionLogs(topic_ids=lacking),) if lacking else ()
 
     # -- leaving
 
@@ -202,29 +203,29 @@ class ShareGroup:
             member_epoch=request.member_epoch,
             heartbeat_interval_ms=0,
         )
-        return Decision(persist=self._without(member), replies=(Reply(ticket=ticket, value=response),))
+        return Decision(persist=self._remove_member(member), replies=(Reply(ticket=ticket, value=response),))
 
-    def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """A timer is due: a member was silent for too long, or delivery state is still to be dropped."""
-        if kind == DROPPING:
-            decision = self.dropping.remind()
+    def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
+        """Expires a member's session, retries the deletion of delivery state, or continues to compute the target."""
+        if kind == DELIVERY_REMOVAL:
+            decision = self.removal.retry()
             if decision.effects:
-                self.expect_dropped(now_ms)
+                self.schedule_removal_retry(now_ms)
             return decision
         if kind == TARGET:
-            return self._go_on(now_ms)
+            return self._compute_target(now_ms)
         member = self.state.members.get(member_id)
         if member is None or kind != SESSION:
             return NOTHING
         log_expired(self.group_id, member_id, kind)
         self._timers.set(self._timer(SESSION, member_id), now_ms + RETRY_MS)
-        return Decision(persist=self._without(member))
+        return Decision(persist=self._remove_member(member))
 
-    def _without(self, member: ShareMember) -> tuple[StateRecord, ...]:
-        """What removes a member. The target follows with the next heartbeat of another one."""
+    def _remove_member(self, member: ShareMember) -> tuple[StateRecord, ...]:
+        """Returns the records that remove a member. The next heartbeat of another member computes the target."""
         draft = Draft(self.state, share_records.to_record)
-        draft.put(*share_records.without_members(self.group_id, (member.member_id,)))
-        self._resolve(draft, True)
+        draft.put(*share_records.member_tombstones(self.group_id, (member.member_id,)))
+        self._resolve_topics(draft, True)
         if not draft.state.members:
             draft.put(share_records.target_epoch(self.group_id, draft.state.epoch, 0))
         return draft.records
@@ -232,70 +233,70 @@ class ShareGroup:
     # -- topics
 
     def topics_changed(self, now_ms: int) -> Decision:
-        """The image is a new one. What that changes for members they hear in their next heartbeats."""
-        if self._has_seen():
+        """Resolves subscriptions with the new metadata image. Members learn of changes in their next heartbeats."""
+        if self._is_resolved():
             return NOTHING
         draft = Draft(self.state, share_records.to_record)
-        known = draft.state.delivering
-        left = Delivering(
+        known = draft.state.delivery_topics
+        left = DeliveryTopics(
             {topic_id: entry for topic_id, entry in known.topics.items() if topic_id in self.image.topics},
             {topic_id: name for topic_id, name in known.deleting.items() if topic_id in self.image.topics},
         )
-        if left != known:  # with a topic its delivery state is gone
-            draft.put(share_records.delivering(self.group_id, left))
+        if left != known:  # deleted topics have no delivery state
+            draft.put(share_records.delivery_topics(self.group_id, left))
         if draft.state.members:
-            self._resolve(draft, False)
+            self._resolve_topics(draft, False)
         return Decision(persist=draft.records)
 
-    def _has_seen(self) -> bool:
-        """Whether topics were looked up as they are now, and what came of it was persisted."""
-        image, delivering, epoch = self._seen
-        return image is self.image and delivering is self.state.delivering and epoch <= self.state.epoch
+    def _is_resolved(self) -> bool:
+        """Whether topics were resolved with the current image and the result was persisted."""
+        image, delivery_topics, epoch = self._resolved_with
+        return image is self.image and delivery_topics is self.state.delivery_topics and epoch <= self.state.epoch
 
-    def _resolve(self, draft: Draft[ShareState], is_urgent: bool) -> None:
-        """Look at the topics: a new group epoch if that changes anything, or if urgent."""
+    def _resolve_topics(self, draft: Draft[ShareState], bump_epoch: bool) -> None:
+        """Resolves the topics; bumps the group epoch if that changes anything, or if `bump_epoch` is set."""
         found = deliverable(draft.state, self.image, draft.state.subscribed())
         digest = metadata_hash((topic.name for topic in found), self.image)
-        if is_urgent or digest != draft.state.metadata_hash:
+        if bump_epoch or digest != draft.state.metadata_hash:
             draft.put(share_records.group_epoch(self.group_id, draft.state.epoch + 1, digest))
-        self._seen = (self.image, self.state.delivering, draft.state.epoch)
+        self._resolved_with = (self.image, self.state.delivery_topics, draft.state.epoch)
 
-    def _aim(self, draft: Draft[ShareState], now_ms: int) -> None:
-        """Let the target follow the group's epoch: at once, or in a while if the group is large."""
-        self._note_delivery(draft)
+    def _update_target(self, draft: Draft[ShareState], now_ms: int) -> None:
+        """Computes the target of the group epoch: immediately, or in time slices if the group is large."""
+        self._add_delivery_topics(draft)
         image, state, group_id = self.image, draft.state, self.group_id
         if not is_large(state, image):
-            shares = run_steps(shares_of(state, image))
-            changed = [member_id for member_id, share in shares.items() if state.targets.get(member_id) != share]
-            draft.put(*(share_records.target(group_id, member_id, shares[member_id]) for member_id in changed))
+            assignments = run_steps(compute_assignments(state, image))
+            changed = [entry for entry in assignments.items() if state.targets.get(entry[0]) != entry[1]]
+            draft.put(*(share_records.target(group_id, member_id, target) for member_id, target in changed))
             draft.put(share_records.target_epoch(group_id, state.epoch, now_ms))
             return
-        if not state.target_epoch:  # a new group: nobody is in epoch 0, so the first target is one of nothing
+        if not state.target_epoch:  # members need an epoch above 0: a new group starts with an empty target
             draft.put(share_records.target_epoch(group_id, state.epoch, now_ms))
             draft.put(share_records.group_epoch(group_id, state.epoch + 1, state.metadata_hash))
-            self._seen = (image, self.state.delivering, draft.state.epoch)
+            self._resolved_with = (image, self.state.delivery_topics, draft.state.epoch)
         if self._timer(TARGET, "") not in self._timers:
             self._timers.set(self._timer(TARGET, ""), now_ms)
 
-    def _note_delivery(self, draft: Draft[ShareState]) -> None:
-        """Note in which topics, and in how many partitions of them, the group may have delivery state from now on."""
-        known = draft.state.delivering
+    def _add_delivery_topics(self, draft: Draft[ShareState]) -> None:
+        """Records the topics, with their partitions, in which the group may have delivery state from now on."""
+        known = draft.state.delivery_topics
         topics = deliverable(draft.state, self.image, draft.state.subscribed())
         counts = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in topics}
         if any(known.topics.get(topic_id) != entry for topic_id, entry in counts.items()):
-            wider = Delivering({**known.topics, **counts}, known.deleting)
-            draft.put(share_records.delivering(self.group_id, wider))
+            wider = DeliveryTopics({**known.topics, **counts}, known.deleting)
+            draft.put(share_records.delivery_topics(self.group_id, wider))
 
-    def _go_on(self, now_ms: int) -> Decision:
-        """Work on the target."""
-        piece = self._targeting.go_on(self.state, {}, now_ms)
-        if piece is None:
+    def _compute_target(self, now_ms: int) -> Decision:
+        """Runs the next slice of the target computation."""
+        result = self._target_computation.run_slice(self.state, {}, now_ms)
+        if result is None:
             return NOTHING
-        self._timers.set(self._timer(TARGET, ""), piece.again_ms)
+        self._timers.set(self._timer(TARGET, ""), result.next_ms)
         draft = Draft(self.state, share_records.to_record)
-        if piece.changes:  # topics may have changed since a member was heard of
-            self._note_delivery(draft)
-        draft.put(*piece.changes)
+        if result.changes:  # topics may have changed since the last heartbeat
+            self._add_delivery_topics(draft)
+        draft.put(*result.changes)
         return Decision(persist=draft.records)
 
     # -- timers
@@ -303,10 +304,9 @@ class ShareGroup:
     def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
         return (self.group_id, kind, member_id)
 
-    def _expect(self, member_id: str, now_ms: int) -> None:
-        """The member has to be heard of within its session timeout."""
+    def _schedule_session_timeout(self, member_id: str, now_ms: int) -> None:
         self._timers.set(self._timer(SESSION, member_id), now_ms + self.settings.share_session_timeout_ms)
 
-    def expect_dropped(self, now_ms: int) -> None:
-        """Delivery state has to be dropped within some time, or it is asked for again."""
-        self._timers.set(self._timer(DROPPING, ""), now_ms + RETRY_MS)
+    def schedule_removal_retry(self, now_ms: int) -> None:
+        """Schedules a retry in case the delivery state is not deleted by then."""
+        self._timers.set(self._timer(DELIVERY_REMOVAL, ""), now_ms + RETRY_MS)

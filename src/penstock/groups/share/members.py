@@ -1,15 +1,16 @@
-"""Members of a share group (KIP-932): what they ask for, and what they are to fetch from."""
+"""Members of a share group (KIP-932): subscription, epoch and assigned partitions."""
 
 from functools import partial
 from typing import Final, NamedTuple
 
-from penstock.groups.consumer.members import JOINING, TopicIdPartition
+from penstock.foundation.ids import TopicIdPartition
+from penstock.groups.consumer.members import JOINING
 
 NOTHING_ASSIGNED: Final[frozenset[TopicIdPartition]] = frozenset()
 
 
 class ShareMember(NamedTuple):
-    """One member. What it says about itself comes first, then what it has: each is kept in a record of its own."""
+    """One member. The metadata comes first, then the current assignment: they are persisted in separate records."""
 
     member_id: str
     rack_id: str | None = None
@@ -18,17 +19,17 @@ class ShareMember(NamedTuple):
     topic_names: frozenset[str] = frozenset()
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    """The epoch that it may still speak of, if the response that told it the newest was lost."""
+    """An epoch that it may still use, in case the response with the newest one was lost."""
     assigned: frozenset[TopicIdPartition] = NOTHING_ASSIGNED
 
-    def saying(self, other: "ShareMember") -> "ShareMember":
-        """The member with what another one says about itself."""
-        return _new_member((*other[:_HAS_FROM], *self[_HAS_FROM:]))
+    def with_metadata_of(self, other: "ShareMember") -> "ShareMember":
+        """Returns the member with the metadata of another one."""
+        return _new_member((*other[:_ASSIGNMENT_FROM], *self[_ASSIGNMENT_FROM:]))
 
-    def having(self, other: "ShareMember") -> "ShareMember":
-        """The member with what another one has, and how far that one has come."""
-        return _new_member((*self[:_HAS_FROM], *other[_HAS_FROM:]))
+    def with_assignment_of(self, other: "ShareMember") -> "ShareMember":
+        """Returns the member with the current assignment and epoch of another one."""
+        return _new_member((*self[:_ASSIGNMENT_FROM], *other[_ASSIGNMENT_FROM:]))
 
 
-_HAS_FROM: Final = ShareMember._fields.index("epoch")
+_ASSIGNMENT_FROM: Final = ShareMember._fields.index("epoch")
 _new_member: Final = partial(tuple.__new__, ShareMember)

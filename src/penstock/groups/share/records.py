@@ -1,12 +1,13 @@
-"""A share group's records, made of what the group knows and read back into it (KIP-932)."""
+"""Builds and reads the records of a share group in `__consumer_offsets` (KIP-932)."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from penstock.foundation.decision import StateRecord
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups import records
-from penstock.groups.changes import Change, Writers, written
-from penstock.groups.consumer.members import MemberState, TopicIdPartition, by_topic
+from penstock.groups.changes import Change, Writers, to_state_record
+from penstock.groups.consumer.members import MemberState, by_topic
 from penstock.groups.records import (
     GroupKey,
     MemberKey,
@@ -30,23 +31,23 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
     records.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT: (MemberKey, ShareGroupCurrentMemberAssignmentValue),
     records.SHARE_GROUP_STATE_PARTITION_METADATA: (GroupKey, ShareGroupStatePartitionMetadataValue),
 }
-"""Kinds of records that are a share group's own, with the classes of their keys and values."""
+"""The kinds of records of share groups, with the classes of their keys and values."""
 
 
-class Delivering(NamedTuple):
-    """The topics that a group has delivery state of, and those whose state is being removed, by their ids."""
+class DeliveryTopics(NamedTuple):
+    """The topics in which a group has delivery state, and those in which it is being deleted, by topic id."""
 
     topics: Mapping[bytes, tuple[str, int]]
-    """Name, and number of partitions."""
+    """Name and number of partitions."""
     deleting: Mapping[bytes, str]
 
 
-NOWHERE: Final = Delivering({}, {})
+NO_TOPICS: Final = DeliveryTopics({}, {})
 
 
 def to_record(change: Change) -> StateRecord:
-    """As it is persisted."""
-    return written(change, _WRITERS)
+    """Encodes a change as it is persisted."""
+    return to_state_record(change, _WRITERS)
 
 
 def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Change:
@@ -59,9 +60,9 @@ def target_epoch(group_id: str, epoch: int, at_ms: int) -> Change:
     return Change(records.SHARE_GROUP_TARGET_ASSIGNMENT_METADATA, GroupKey(group=group_id), value)
 
 
-def target(group_id: str, member_id: str, places: Iterable[TopicIdPartition]) -> Change:
+def target(group_id: str, member_id: str, tps: Iterable[TopicIdPartition]) -> Change:
     key = MemberKey(group=group_id, member_id=member_id)
-    return Change(records.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER, key, frozenset(places))
+    return Change(records.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER, key, frozenset(tps))
 
 
 def member_metadata(group_id: str, member: ShareMember) -> Change:
@@ -74,12 +75,12 @@ def current_assignment(group_id: str, member: ShareMember) -> Change:
     return Change(records.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT, key, member)
 
 
-def delivering(group_id: str, value: Delivering) -> Change:
+def delivery_topics(group_id: str, value: DeliveryTopics) -> Change:
     return Change(records.SHARE_GROUP_STATE_PARTITION_METADATA, GroupKey(group=group_id), value)
 
 
-def without_members(group_id: str, member_ids: Collection[str]) -> list[Change]:
-    """First what they have, last who they are: what is read back never has partitions for nobody."""
+def member_tombstones(group_id: str, member_ids: Collection[str]) -> list[Change]:
+    """Returns tombstones of members: assignments first, so that no partition is replayed without its member."""
     kinds = (
         records.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT,
         records.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER,
@@ -92,7 +93,7 @@ def without_members(group_id: str, member_ids: Collection[str]) -> list[Change]:
     ]
 
 
-def without_group(group_id: str) -> list[Change]:
+def group_tombstones(group_id: str) -> list[Change]:
     kinds = (
         records.SHARE_GROUP_TARGET_ASSIGNMENT_METADATA,
         records.SHARE_GROUP_STATE_PARTITION_METADATA,
@@ -101,17 +102,17 @@ def without_group(group_id: str) -> list[Change]:
     return [Change(kind, GroupKey(group=group_id), None) for kind in kinds]
 
 
-# -- what is written, and read back
+# -- encoding
 
 
-def _write_places(places: Iterable[TopicIdPartition]) -> list[TargetTopicPartitions]:
+def _write_partitions(tps: Iterable[TopicIdPartition]) -> list[TargetTopicPartitions]:
     return [
-        TargetTopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic(places).items()
+        TargetTopicPartitions(topic_id=topic_id, partitions=numbers) for topic_id, numbers in by_topic(tps).items()
     ]
 
 
-def _write_target(places: frozenset[TopicIdPartition]) -> ShareGroupTargetAssignmentMemberValue:
-    return ShareGroupTargetAssignmentMemberValue(topic_partitions=_write_places(places))
+def _write_target(tps: frozenset[TopicIdPartition]) -> ShareGroupTargetAssignmentMemberValue:
+    return ShareGroupTargetAssignmentMemberValue(topic_partitions=_write_partitions(tps))
 
 
 def _write_metadata(member: ShareMember) -> ShareGroupMemberMetadataValue:
@@ -127,12 +128,12 @@ def _write_current(member: ShareMember) -> ShareGroupCurrentMemberAssignmentValu
     return ShareGroupCurrentMemberAssignmentValue(
         member_epoch=member.epoch,
         previous_member_epoch=member.previous_epoch,
-        state=MemberState.STABLE,  # there is nothing to give up first
-        assigned_partitions=_write_places(member.assigned),
+        state=MemberState.STABLE,  # nothing has to be revoked first
+        assigned_partitions=_write_partitions(member.assigned),
     )
 
 
-def _write_delivering(value: Delivering) -> ShareGroupStatePartitionMetadataValue:
+def _write_delivery_topics(value: DeliveryTopics) -> ShareGroupStatePartitionMetadataValue:
     return ShareGroupStatePartitionMetadataValue(
         initializing_topics=(),
         initialized_topics=[
@@ -149,14 +150,14 @@ _WRITERS: Final[Writers] = {
     records.SHARE_GROUP_TARGET_ASSIGNMENT_MEMBER: _write_target,
     records.SHARE_GROUP_MEMBER_METADATA: _write_metadata,
     records.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT: _write_current,
-    records.SHARE_GROUP_STATE_PARTITION_METADATA: _write_delivering,
+    records.SHARE_GROUP_STATE_PARTITION_METADATA: _write_delivery_topics,
 }
 
 
 def read_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue | ShareMember) -> ShareMember:
-    """The member with what it says about itself."""
+    """Returns the member with the metadata of a record."""
     if isinstance(value, ShareMember):
-        return member.saying(value)
+        return member.with_metadata_of(value)
     return member._replace(
         rack_id=value.rack_id,
         client_id=value.client_id,
@@ -166,34 +167,34 @@ def read_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue | Sh
 
 
 def read_current(member: ShareMember, value: ShareGroupCurrentMemberAssignmentValue | ShareMember) -> ShareMember:
-    """The member with what it has."""
+    """Returns the member with the current assignment of a record."""
     if isinstance(value, ShareMember):
-        return member.having(value)
+        return member.with_assignment_of(value)
     return member._replace(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
-        assigned=_read_places(value.assigned_partitions),
+        assigned=_read_partitions(value.assigned_partitions),
     )
 
 
 def read_target(
     value: ShareGroupTargetAssignmentMemberValue | frozenset[TopicIdPartition],
 ) -> frozenset[TopicIdPartition]:
-    return value if isinstance(value, frozenset) else _read_places(value.topic_partitions)
+    return value if isinstance(value, frozenset) else _read_partitions(value.topic_partitions)
 
 
-def read_delivering(value: ShareGroupStatePartitionMetadataValue | Delivering | None) -> Delivering:
+def read_delivery_topics(value: ShareGroupStatePartitionMetadataValue | DeliveryTopics | None) -> DeliveryTopics:
     if value is None:
-        return NOWHERE
-    if isinstance(value, Delivering):
+        return NO_TOPICS
+    if isinstance(value, DeliveryTopics):
         return value
-    # What another broker was about to initialise has delivery state as soon as someone fetches from it.
+    # A topic that another broker was initializing has delivery state as soon as a member fetches from it.
     found = [*value.initializing_topics, *value.initialized_topics]
-    return Delivering(
+    return DeliveryTopics(
         {topic.topic_id: (topic.topic_name, len(topic.partitions)) for topic in found},
         {topic.topic_id: topic.topic_name for topic in value.deleting_topics},
     )
 
 
-def _read_places(topics: Sequence[TargetTopicPartitions]) -> frozenset[TopicIdPartition]:
+def _read_partitions(topics: Sequence[TargetTopicPartitions]) -> frozenset[TopicIdPartition]:
     return frozenset(TopicIdPartition(topic.topic_id, number) for topic in topics for number in topic.partitions)

@@ -1,4 +1,4 @@
-"""What a member of a share group says in a heartbeat, and whether that makes sense (KIP-932)."""
+"""Validates and reads ShareGroupHeartbeat requests (KIP-932)."""
 
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.decision import Ask
@@ -14,29 +14,29 @@ from penstock.wire.messages.share_group_heartbeat import (
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest, image: ClusterImage) -> None:
-    """Raises InvalidRequest for fields that do not go together, and for a FIFO queue."""
-    said = {"member id": request.member_id, "group id": request.group_id, "rack id": request.rack_id}
-    for what, value in said.items():
+    """Raises InvalidRequest for inconsistent fields, and for a group that is a FIFO queue."""
+    fields = {"member id": request.member_id, "group id": request.group_id, "rack id": request.rack_id}
+    for what, value in fields.items():
         if value is not None and not value.strip():
             raise InvalidRequest(f"the {what} is empty")
     if request.member_epoch == JOINING and not request.subscribed_topic_names:
-        raise InvalidRequest("a member that joins has to say which topics it subscribes to")
+        raise InvalidRequest("a member that joins must set its subscribed topics")
     if request.member_epoch < LEAVING:
         raise InvalidRequest(f"member epoch {request.member_epoch}; expected {LEAVING} or more")
     queue = image.queues.get(request.group_id)
     if queue is not None and queue.settings.is_fifo and request.subscribed_topic_names is not None:
         topic = image.topics.get(queue.topic_id)
         if topic is not None and topic.name in request.subscribed_topic_names:
-            # A share consumer knows nothing of message groups: order could not be kept.
+            # Share consumers do not know message groups: the order could not be kept.
             raise InvalidRequest(
-                f"{request.group_id!r} is a FIFO queue, which share consumers cannot work off; "
+                f"{request.group_id!r} is a FIFO queue, which share consumers cannot read; "
                 "receive from it by SQS, or read its topic in a share group of another name"
             )
 
 
 def check_epoch(member: ShareMember, epoch: int) -> None:
-    """Raises FencedMemberEpoch unless the member may speak of this epoch."""
-    # The response that told the new epoch may have been lost.
+    """Raises FencedMemberEpoch unless the epoch is current, or the previous one after a lost response."""
+    # The response with the new epoch may have been lost.
     if epoch not in (JOINING, member.epoch) and not (epoch < member.epoch and epoch == member.previous_epoch):
         raise FencedMemberEpoch(
             f"member {member.member_id} is in epoch {member.epoch}, not {epoch}; it has to join again"
@@ -44,16 +44,16 @@ def check_epoch(member: ShareMember, epoch: int) -> None:
 
 
 def updated(member: ShareMember, ask: Ask) -> ShareMember:
-    """The member with what it says about itself; what it does not say stays as it was."""
+    """Returns the member with the fields of the request; missing fields stay unchanged."""
     request: ShareGroupHeartbeatRequest = ask.body
     names = request.subscribed_topic_names
-    said = member._replace(
+    changed = member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         client_id=ask.client_id,
         client_host=ask.client_host,
         topic_names=member.topic_names if names is None else frozenset(names),
     )
-    return member if said == member else said
+    return member if changed == member else changed
 
 
 def assignment_of(member: ShareMember) -> Assignment:
@@ -66,5 +66,5 @@ def assignment_of(member: ShareMember) -> Assignment:
 
 
 def can_deliver(topic: Topic | None) -> bool:
-    """Whether the partitions of a topic can be shared: their delivery state has a place."""
+    """Whether the topic can be assigned: it has a companion log for delivery state and is not internal."""
     return topic is not None and bool(topic.companion) and not topic.is_internal

@@ -1,53 +1,54 @@
-"""What a share group remembers. All of it stands in records, and `apply` is the only place that changes it."""
+"""The persisted state of a share group. All of it comes from records, and only `apply` changes it."""
 
 from typing import Any
 
+from penstock.foundation.ids import TopicIdPartition
 from penstock.groups import records
-from penstock.groups.consumer.members import LEAVING, TopicIdPartition
+from penstock.groups.consumer.members import LEAVING
 from penstock.groups.share.members import NOTHING_ASSIGNED, ShareMember
-from penstock.groups.share.records import NOWHERE, read_current, read_delivering, read_metadata, read_target
+from penstock.groups.share.records import NO_TOPICS, read_current, read_delivery_topics, read_metadata, read_target
 
 
 class ShareState:
-    """One share group, as its records say."""
+    """The state of one share group."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        """Counts the changes of membership, of subscriptions and of topics."""
+        """Incremented when members, subscriptions or topics change."""
         self.metadata_hash = 0
         self.target_epoch = 0
-        """The group epoch that the target was worked out for."""
+        """The group epoch of the target assignment."""
         self.members: dict[str, ShareMember] = {}
         self.targets: dict[str, frozenset[TopicIdPartition]] = {}
-        self.delivering = NOWHERE
+        self.delivery_topics = NO_TOPICS
         self.is_dead = False
         self._subscribed: frozenset[str] | None = None
-        """Worked out when it is asked for."""
+        """Computed on demand."""
 
     def copy(self) -> "ShareState":
-        """Another one that can be changed; members and targets are values and shared."""
-        made = ShareState()
-        made.epoch, made.metadata_hash, made.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
-        made.members, made.targets = dict(self.members), dict(self.targets)
-        made.delivering, made.is_dead = self.delivering, self.is_dead
-        made._subscribed = self._subscribed
-        return made
+        """Returns a copy that can be changed; members and targets are immutable and shared."""
+        copied = ShareState()
+        copied.epoch, copied.metadata_hash, copied.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
+        copied.members, copied.targets = dict(self.members), dict(self.targets)
+        copied.delivery_topics, copied.is_dead = self.delivery_topics, self.is_dead
+        copied._subscribed = self._subscribed
+        return copied
 
     @property
     def name(self) -> str:
-        """The group's state, as Kafka's tools show it."""
+        """The group state, as Kafka's tools show it."""
         if self.is_dead:
             return "Dead"
         return "Stable" if self.members else "Empty"
 
     def subscribed(self) -> frozenset[str]:
-        """The names that any member subscribes to."""
+        """Returns the topic names that any member subscribes to."""
         if self._subscribed is None:
             self._subscribed = frozenset().union(*(member.topic_names for member in self.members.values()))
         return self._subscribed
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """A record holds from now on. What a compacted log has lost is not missed: any order will do."""
+        """Applies a record. Records may come in any order, and compaction may have removed some."""
         match kind:
             case records.SHARE_GROUP_METADATA:
                 self.is_dead = value is None
@@ -73,7 +74,7 @@ class ShareState:
                     member = self.members[key.member_id]
                     self.members[key.member_id] = member._replace(epoch=LEAVING, assigned=NOTHING_ASSIGNED)
             case records.SHARE_GROUP_STATE_PARTITION_METADATA:
-                self.delivering = read_delivering(value)
+                self.delivery_topics = read_delivery_topics(value)
 
     def _member(self, member_id: str) -> ShareMember:
         return self.members.get(member_id) or ShareMember(member_id=member_id)

@@ -1,27 +1,27 @@
-"""What members of a streams group are told about their group, besides their tasks."""
+"""Statuses in the StreamsGroupHeartbeat response: stale topology, missing topics, shutdown, delayed assignment."""
 
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.state import StreamsState
-from penstock.groups.streams.topology import Configured, Status
+from penstock.groups.streams.topology import ConfiguredTopology, Status
 from penstock.wire.messages import streams_group_heartbeat as wire
 from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeatRequest
 
 
 def is_full(request: StreamsGroupHeartbeatRequest) -> bool:
-    """Whether a member says everything, as it does when it may have missed a response."""
+    """Whether the request contains all fields, as when the member may have missed a response."""
     return request.rebalance_timeout_ms != -1 and request.active_tasks is not None
 
 
 def statuses(
     state: StreamsState,
     member: StreamsMember,
-    configured: Configured,
+    configured: ConfiguredTopology,
     *,
     creation_error: str | None,
     is_delayed: bool,
     shutdown_by: str | None,
 ) -> list[wire.Status]:
-    """Everything that keeps the group from processing, in Kafka's words: some people look for them in their logs."""
+    """Returns all reasons why the group does not process, in Kafka's wording, which users may search for."""
     found: list[tuple[Status, str]] = []
     if state.topology is not None and member.topology_epoch < state.topology.epoch:
         detail = (

@@ -1,8 +1,8 @@
-"""Kafka's sticky assignor: which member gets which tasks of a streams group (KIP-1071). Pure.
+"""Kafka's sticky assignor for streams groups: which member gets which tasks (KIP-1071). Pure.
 
-Members get about equally many tasks. A task stays with the member that has it, or goes to one that has its state as a
-standby, as far as that keeps the loads level. The threads of one process share its load, and a process has a task in
-one role only.
+Members get about equal numbers of tasks. A task stays with its member, or moves to one that has its state as a
+standby, as far as loads stay balanced. The threads of one process share its load, and a process has a task in one
+role only.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,21 +15,21 @@ from penstock.groups.streams.tasks import Role, Task, Tasks
 
 STICKY: Final = "sticky"
 STEP: Final = 200
-"""Tasks that are assigned before the work may be interrupted: about a millisecond."""
+"""Tasks that are assigned between two yields: about a millisecond."""
 
-Shares = dict[str, Tasks]
-"""What each member is to have."""
+Assignments = dict[str, Tasks]
+"""The tasks of each member."""
 State = tuple[str, int]
-"""What a task processes or copies: its subtopology and partition, whatever its role."""
+"""The subtopology and partition of a task, regardless of its role."""
 
 
 class Worker(NamedTuple):
-    """A member as the assignor sees it."""
+    """A member as input of the assignor."""
 
     member_id: str
     process_id: str
     held: Tasks = frozenset()
-    """What the last target gave it."""
+    """Its tasks in the last target."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Process:
     process_id: str
     members: list[_Member] = field(default_factory=list)
     states: set[State] = field(default_factory=set)
-    """What any of its members has, in whichever role."""
+    """The states that any of its members has, in either role."""
 
     @property
     def load(self) -> float:
@@ -63,8 +63,8 @@ def _by_load(member: _Member) -> tuple[float, int, str]:
 
 
 class _Quota:
-    """How many tasks a member may have if the loads are to be level. Members that have so many are left out, and what
-    is left is shared by the others."""
+    """How many tasks a member may have if loads are balanced. Members that are full are removed from the
+    calculation, and the others share the remaining tasks."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
@@ -79,9 +79,8 @@ class _Quota:
 
 def assign_sticky(
     workers: Iterable[Worker], task_counts: Mapping[str, int], stateful: frozenset[str], standbys: int
-) -> Steps[Shares]:
-    """Share out all tasks. `standbys`: how many copies of a stateful task there should be, as far as there are other
-    processes. Interruptible."""
+) -> Steps[Assignments]:
+    """Assigns all tasks, in steps. `standbys`: copies of each stateful task, if there are enough processes."""
     sticky = _Sticky(workers)
     if not sticky.members:
         return {}
@@ -112,7 +111,7 @@ class _Sticky:
                     self._was_standby.setdefault(state, []).append(member)
 
     def assign_active(self, states: list[State], total: _Quota) -> Steps[None]:
-        """Each to the member that had it, else to one that had a copy, else to the least loaded process."""
+        """Assigns each task to its previous member, else to one with a standby, else to the least loaded process."""
         quota, self._total = _Quota(len(states), len(self.members)), total
         left: list[State] = []
         for count, state in enumerate(sorted(states, key=lambda state: (state[1], state[0])), 1):
@@ -135,7 +134,7 @@ class _Sticky:
         yield from self._spread(sorted(fresh), Role.ACTIVE)
 
     def assign_standby(self, states: list[State], standbys: int) -> Steps[None]:
-        """Copies: to the member that had the task in any role, else to the least loaded process without it."""
+        """Assigns standby tasks to members that had the task, else to the least loaded process without it."""
         left: list[State] = []
         order = sorted(states, key=lambda state: (state[1], state[0]), reverse=True)
         for count, state in enumerate(order, 1):
@@ -153,7 +152,7 @@ class _Sticky:
         yield from self._spread(sorted(left, reverse=True), Role.STANDBY)
 
     def _spread(self, states: Iterable[State], role: Role) -> Steps[None]:
-        """To the least loaded process that has the task in no role; a copy for which there is none is not made."""
+        """Assigns to the least loaded process without the task; a standby without such a process is left out."""
         heap = [(process.load, process.process_id) for process in self._processes.values()]
         heapify(heap)
         for count, state in enumerate(states, 1):
@@ -172,7 +171,7 @@ class _Sticky:
                 heappush(heap, entry)
 
     def _give(self, member: _Member, role: Role, state: State) -> int:
-        """Returns how many tasks the member has now."""
+        """Assigns a task; returns the number of tasks of the member."""
         member.tasks.append(Task(role, *state))
         member.process.states.add(state)
         self._total.filled(member.load)

@@ -1,4 +1,4 @@
-"""Which member of a streams group may commit and fetch offsets."""
+"""Checks whether a member of a streams group may commit or fetch offsets."""
 
 from collections.abc import Collection
 
@@ -19,10 +19,10 @@ def check_commit(
     epoch: int,
     partitions: Collection[tuple[bytes, int]],
 ) -> None:
-    """Raises UnknownMemberId or StaleMemberEpoch unless the member may commit offsets of these partitions, by topic
-    id. In an older epoch it may commit what it was given by then and still has."""
+    """Raises UnknownMemberId or StaleMemberEpoch unless the member may commit offsets of these partitions, by
+    topic id. With an older epoch it may commit partitions of tasks that it was assigned by then and still holds."""
     if epoch < JOINING and not state.members:
-        return  # a tool
+        return  # an administrator
     member = _member(state, member_id)
     if epoch == member.epoch:
         return
@@ -36,7 +36,7 @@ def check_commit(
             task = Task(Role.ACTIVE, subtopology_id, number)
             since = member.assigned.get(task, member.revoking.get(task, since))
         if since is None or epoch < since:
-            raise StaleMemberEpoch(f"partition {number} was not with member {member_id} in epoch {epoch}")
+            raise StaleMemberEpoch(f"member {member_id} did not have partition {number} in epoch {epoch}")
 
 
 def check_fetch(state: StreamsState, member_id: str | None, epoch: int) -> None:
@@ -51,12 +51,12 @@ def check_fetch(state: StreamsState, member_id: str | None, epoch: int) -> None:
 def _member(state: StreamsState, member_id: str) -> StreamsMember:
     member = state.members.get(member_id)
     if member is None:
-        raise UnknownMemberId(f"{member_id!r} is no member of the group; it has to join")
+        raise UnknownMemberId(f"{member_id!r} is not a member of the group; it has to join")
     return member
 
 
 def _readers(state: StreamsState) -> dict[str, list[str]]:
-    """The subtopologies that read each topic."""
+    """Returns the subtopologies that read each topic."""
     readers: dict[str, list[str]] = {}
     for one in state.topology.subtopologies if state.topology is not None else ():
         for name in source_topics(one):

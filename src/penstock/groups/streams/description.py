@@ -1,4 +1,4 @@
-"""A streams group as StreamsGroupDescribe shows it."""
+"""Builds the StreamsGroupDescribe response of a streams group."""
 
 from collections.abc import Collection, Iterable
 

@@ -1,4 +1,4 @@
-"""Where interactive queries are answered: the partitions that are with each member that has an endpoint."""
+"""Endpoints for interactive queries: the partitions of each streams member that has an endpoint."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -6,18 +6,18 @@ from typing import Final
 from penstock.cluster.image import ClusterImage
 from penstock.groups.streams.state import StreamsState
 from penstock.groups.streams.tasks import Role, Task, by_subtopology
-from penstock.groups.streams.topology import Configured, source_topics
+from penstock.groups.streams.topology import ConfiguredTopology, source_topics
 from penstock.wire.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 
 TASKS_MAX: Final = 2000
-"""Held by members with an endpoint: members of a larger group are not told, since each of them would have to hear
-of all of them after each change."""
+"""The most tasks of members with an endpoint. In larger groups every change would be too much to send to all
+members."""
 
 
 def endpoint_partitions(
-    state: StreamsState, configured: Configured, image: ClusterImage
+    state: StreamsState, configured: ConfiguredTopology, image: ClusterImage
 ) -> list[EndpointToPartitions] | None:
-    """What every member with an endpoint holds; None if the group is not ready, or too large."""
+    """Returns the partitions of every member with an endpoint; None if the group is not ready or too large."""
     members = [state.members[member_id] for member_id in sorted(state.members)]
     members = [member for member in members if member.user_endpoint is not None]
     if not configured.is_ready or sum(len(member.assigned) for member in members) > TASKS_MAX:
@@ -35,7 +35,7 @@ def endpoint_partitions(
 
 
 def _source_sizes(state: StreamsState, image: ClusterImage) -> dict[str, list[tuple[str, int]]]:
-    """The topics that each subtopology reads, and how many partitions they have."""
+    """Returns the source topics of each subtopology with their numbers of partitions."""
     sizes: dict[str, list[tuple[str, int]]] = {}
     for one in state.topology.subtopologies if state.topology is not None else ():
         found = ((name, image.shown_by_name.get(name)) for name in sorted(set(source_topics(one))))

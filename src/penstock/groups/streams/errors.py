@@ -1,4 +1,4 @@
-"""Why a streams group refuses a topology (KIP-1071)."""
+"""Errors of streams groups (KIP-1071)."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError

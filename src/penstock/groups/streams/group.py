@@ -1,5 +1,6 @@
-"""One streams group (KIP-1071): the broker assigns the tasks of a Kafka Streams application to its members, and
-creates the topics that it needs. Pure, and a part of the coordinator's state machine: see foundation/decision.py.
+"""A streams group (KIP-1071): assigns the tasks of a Kafka Streams application and creates its topics. Pure.
+
+A part of the coordinator's state machine: see foundation/decision.py.
 """
 
 from collections.abc import Callable, Collection
@@ -15,7 +16,7 @@ from penstock.groups.consumer.group import REBALANCE, RETRY_MS, SESSION, TARGET
 from penstock.groups.consumer.members import JOINING
 from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
 from penstock.groups.group import log_expired
-from penstock.groups.reconciliation import Course, reconcile
+from penstock.groups.reconciliation import ReconciliationContext, reconcile
 from penstock.groups.settings import GroupSettings
 from penstock.groups.streams import records
 from penstock.groups.streams.answers import is_full, statuses
@@ -26,10 +27,10 @@ from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.requests import check_epoch, owned_in, task_ids, topology_record, updated
 from penstock.groups.streams.state import StreamsState
-from penstock.groups.streams.target import is_large, new_target, shares_of
+from penstock.groups.streams.target import compute_assignments, is_large, new_target
 from penstock.groups.streams.tasks import NO_TASKS, Role, Tasks
-from penstock.groups.streams.topology import UNKNOWN, Configured, configure, source_topics
-from penstock.groups.target_assignment import SOON_MS, Targeting
+from penstock.groups.streams.topology import UNKNOWN, ConfiguredTopology, configure, source_topics
+from penstock.groups.target_assignment import SHORT_INTERVAL_MS, TargetComputation
 from penstock.wire.messages.streams_group_describe import DescribedGroup
 from penstock.wire.messages.streams_group_heartbeat import (
     StreamsGroupHeartbeatRequest,
@@ -38,12 +39,12 @@ from penstock.wire.messages.streams_group_heartbeat import (
 )
 
 DELAY: Final = "initial-delay"
-"""The timer of a new group that waits for more members before it assigns anything."""
+"""The timer of a new group that waits for more members before it assigns tasks."""
 STANDBY_REPLICAS: Final = "num.standby.replicas"
 
 
 class StreamsGroup:
-    """All members of one group, their topology, their target, and how far each has come."""
+    """The members of one streams group, their topology, target assignment and current assignments."""
 
     def __init__(
         self,
@@ -58,18 +59,18 @@ class StreamsGroup:
         self._image = image
         self._timers = timers
         self.state: Final = StreamsState()
-        """To be read; only `apply_record` changes it."""
-        self._targeting = Targeting(group_id, records, self._shares)
-        self._configured: tuple[ClusterImage | None, object, Configured | None] = (None, None, None)
-        """What the topology comes to, and by which image and topology that was found."""
+        """Read-only; only `apply_record` changes it."""
+        self._target_computation = TargetComputation(group_id, records, self._start_assignor)
+        self._configured: tuple[ClusterImage | None, object, ConfiguredTopology | None] = (None, None, None)
+        """The configured topology, and the metadata image and topology that it was computed from."""
         self._shutdown_by: str | None = None
-        """The member that asked for the whole application to be shut down. Not persisted, as in Kafka."""
+        """The member that requested a shutdown of the whole application. Not persisted, as in Kafka."""
         self.creation_error: str | None = None
-        """Why topics that the application needs could not be created. Not persisted: it is tried again and again."""
+        """Why internal topics could not be created. Not persisted, since creation is retried."""
         self._endpoint_epoch = 0
-        """Counts changes of what members with an endpoint hold. Not persisted: members compare for inequality."""
+        """Counts changes of the tasks of members with an endpoint. Not persisted: members compare for inequality."""
 
-    # -- what holds
+    # -- queries
 
     @property
     def settings(self) -> GroupSettings:
@@ -106,16 +107,16 @@ class StreamsGroup:
         return describe_streams_group(self.group_id, self.state)
 
     def member(self, member_id: str) -> StreamsMember:
-        """Raises UnknownMemberId."""
+        """Returns a member by id. Raises UnknownMemberId."""
         member = self.state.members.get(member_id)
         if member is None:
-            raise UnknownMemberId(f"{member_id!r} is no member of streams group {self.group_id!r}; it has to join")
+            raise UnknownMemberId(f"{member_id!r} is not a member of streams group {self.group_id!r}; it has to join")
         return member
 
     # -- records
 
     def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
-        """A record was persisted, or is read back: the only place that changes what the group remembers."""
+        """Applies a record that was persisted or is replayed; nothing else changes the group's state."""
         self.state.apply(kind, key, value)
         if kind == records.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT:
             member = self.state.members.get(key.member_id)
@@ -127,52 +128,51 @@ class StreamsGroup:
                 self._shutdown_by = None
 
     def loaded(self, now_ms: int) -> None:
-        """Everything was read back: members have as long to be heard of as if they had just been."""
+        """Restarts the session and rebalance timeouts of all members after the records were replayed."""
         for member in self.state.members.values():
-            self._expect(member.member_id, now_ms)
+            self._schedule_session_timeout(member.member_id, now_ms)
             if member.must_revoke:
-                self._expect_revocation(member, now_ms)
+                self._schedule_rebalance_timeout(member, now_ms)
 
     def tombstones(self) -> tuple[StateRecord, ...]:
-        """What removes the group."""
-        changes = records.without_members(self.group_id, self.state.members)
-        changes += records.without_group(self.group_id)
+        changes = records.member_tombstones(self.group_id, self.state.members)
+        changes += records.group_tombstones(self.group_id)
         return tuple(map(records.to_record, changes))
 
     # -- heartbeats
 
     def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        """A member joins, stays or leaves; what it says makes sense (`check_heartbeat`).
+        """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
-        Raises Kafka's errors, and then nothing has changed.
+        Raises Kafka's errors; then nothing has changed.
         """
         if ask.body.member_epoch < JOINING:
             return self._leave(ticket, ask.body)
-        return self._stay(ticket, ask, now_ms)
+        return self._join_or_update(ticket, ask, now_ms)
 
-    def _stay(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    def _join_or_update(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         request: StreamsGroupHeartbeatRequest = ask.body
         draft = Draft(self.state, records.to_record)
         owned = owned_in(request)
-        before = self._admit(request, owned)
+        before = self._get_or_create_member(request, owned)
         is_first = not self.state.members
         member = updated(before, ask)
-        is_urgent = member.member_id not in self.state.members or member != before
-        if is_urgent:
+        bump_epoch = member.member_id not in self.state.members or member != before
+        if bump_epoch:
             draft.put(records.member_metadata(self.group_id, member))
         if request.topology is not None:
-            is_urgent |= self._take_topology(draft, request.topology, is_first)
-        if draft.state.topology is None:  # its record could not be read: members bring it when they join
+            bump_epoch |= self._update_topology(draft, request.topology, is_first)
+        if draft.state.topology is None:  # its record could not be read: members send it when they join
             raise UnknownMemberId(f"the topology of streams group {self.group_id!r} is not known; join again")
         configured = self._configure(draft.state)
         if configured.invalid is not None:
             raise StreamsInvalidTopology(configured.invalid)
-        self._resolve(draft, configured, is_urgent)
+        self._update_epoch(draft, configured, bump_epoch)
         if is_first:
-            self._delay(draft, now_ms)
-        self._aim(draft, configured, now_ms)
+            self._start_initial_delay(draft, now_ms)
+        self._update_target(draft, configured, now_ms)
         after = self._reconciled(draft, member, owned, now_ms)
-        self._expect(after.member_id, now_ms)
+        self._schedule_session_timeout(after.member_id, now_ms)
         if request.shutdown_application and self._shutdown_by is None:
             self._shutdown_by = after.member_id
         response = self._response(draft.state, request, before, after, configured)
@@ -181,8 +181,8 @@ class StreamsGroup:
         )
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
-    def _admit(self, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:
-        """The member that speaks, or the one that it becomes now."""
+    def _get_or_create_member(self, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:
+        """Returns the member that sent the heartbeat, or a new one if it joins."""
         if request.member_epoch == JOINING and request.member_id not in self.state.members:
             size_max = self.settings.streams_size_max
             if len(self.state.members) >= size_max:
@@ -192,15 +192,15 @@ class StreamsGroup:
         check_epoch(member, request, owned)
         return member
 
-    def _take_topology(self, draft: Draft[StreamsState], given: Topology, is_first: bool) -> bool:
-        """Returns whether the group has a new topology. All members have the same one. A member with an older one is
-        told so; a different one is taken once the group is empty."""
+    def _update_topology(self, draft: Draft[StreamsState], given: Topology, is_first: bool) -> bool:
+        """Returns whether the group has a new topology. All members have the same one: a member with an older one
+        gets the status STALE_TOPOLOGY; a different one is accepted when the group is empty."""
         known, wanted = self.state.topology, records.topology(self.group_id, topology_record(given))
         if known is not None:
             if records.to_record(records.topology(self.group_id, known)).value == records.to_record(wanted).value:
                 return False
             if not is_first and known.epoch > given.epoch:
-                return False  # the member is told that it is out of date
+                return False  # the member gets the status STALE_TOPOLOGY
             if not is_first:
                 raise InvalidRequest(
                     f"the topology differs from that of the members of group {self.group_id!r}; "
@@ -209,8 +209,8 @@ class StreamsGroup:
         draft.put(wanted)
         return True
 
-    def _configure(self, state: StreamsState) -> Configured:
-        """What the topology comes to with the topics that there are. Found again only if one of them has changed."""
+    def _configure(self, state: StreamsState) -> ConfiguredTopology:
+        """Returns the topology configured for the existing topics; cached until topology or topics change."""
         if state.topology is None:
             return UNKNOWN
         image, topology, found = self._configured
@@ -221,34 +221,34 @@ class StreamsGroup:
             self._configured = (self.image, state.topology, found)
         return found
 
-    def _resolve(self, draft: Draft[StreamsState], configured: Configured, is_urgent: bool) -> None:
-        """A new group epoch if anything has changed that the target depends on."""
+    def _update_epoch(self, draft: Draft[StreamsState], configured: ConfiguredTopology, bump_epoch: bool) -> None:
+        """Bumps the group epoch if anything has changed that the target depends on, or if `bump_epoch` is set."""
         state = draft.state
         validated = state.topology.epoch if state.topology is not None and configured.is_ready else -1
         configs = ((STANDBY_REPLICAS, str(self.settings.streams_standby_replicas)),)
         known = (state.metadata_hash, state.validated_topology_epoch, state.assignment_configs)
-        if is_urgent or known != (configured.metadata_hash, validated, configs):
+        if bump_epoch or known != (configured.metadata_hash, validated, configs):
             epoch = state.epoch + 1
             draft.put(records.group_metadata(self.group_id, epoch, configured.metadata_hash, validated, configs))
 
     def _next_epoch(self, draft: Draft[StreamsState]) -> None:
-        """A new group epoch, with all else as it was."""
+        """Bumps the group epoch without other changes."""
         state = draft.state
         known = (state.metadata_hash, state.validated_topology_epoch, state.assignment_configs)
         draft.put(records.group_metadata(self.group_id, state.epoch + 1, *known))
 
-    # -- the target
+    # -- target assignment
 
-    def _delay(self, draft: Draft[StreamsState], now_ms: int) -> None:
-        """The group has its first member: wait for others before anything is assigned. A member has an epoch above 0,
-        so that a new group begins with an empty target."""
+    def _start_initial_delay(self, draft: Draft[StreamsState], now_ms: int) -> None:
+        """Delays the first assignment, so that more members can join. Members need an epoch above 0: a new group
+        starts with an empty target."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms and self._timer(DELAY, "") not in self._timers:
             self._timers.set(self._timer(DELAY, ""), now_ms + delay_ms)
         if not draft.state.target_epoch and delay_ms:
-            self._begin_empty(draft, now_ms)
+            self._start_with_empty_target(draft, now_ms)
 
-    def _begin_empty(self, draft: Draft[StreamsState], now_ms: int) -> None:
+    def _start_with_empty_target(self, draft: Draft[StreamsState], now_ms: int) -> None:
         draft.put(records.target_epoch(self.group_id, draft.state.epoch, now_ms))
         self._next_epoch(draft)
 
@@ -256,8 +256,8 @@ class StreamsGroup:
     def _is_delayed(self) -> bool:
         return self._timer(DELAY, "") in self._timers
 
-    def _aim(self, draft: Draft[StreamsState], configured: Configured, now_ms: int) -> None:
-        """Let the target follow the group's epoch: at once, or in a while if the group is large or new."""
+    def _update_target(self, draft: Draft[StreamsState], configured: ConfiguredTopology, now_ms: int) -> None:
+        """Computes the target of the group epoch: immediately, or later if the group is large or new."""
         state = draft.state
         if state.epoch <= state.target_epoch or self._is_delayed:
             return
@@ -266,53 +266,53 @@ class StreamsGroup:
             draft.put(*new_target(self.group_id, state, configured, standbys, now_ms))
             return
         if not state.target_epoch:
-            self._begin_empty(draft, now_ms)
+            self._start_with_empty_target(draft, now_ms)
         if self._timer(TARGET, "") not in self._timers:
             self._timers.set(self._timer(TARGET, ""), now_ms)
 
-    def _shares(self) -> Any:
+    def _start_assignor(self) -> Any:
         state = self.state.copy()
-        return shares_of(state, self._configure(state), self.settings.streams_standby_replicas)
+        return compute_assignments(state, self._configure(state), self.settings.streams_standby_replicas)
 
-    def _go_on(self, now_ms: int) -> Decision:
-        """Work on the target of a large group."""
-        piece = self._targeting.go_on(self.state, {}, now_ms)
-        if piece is None:
+    def _compute_target(self, now_ms: int) -> Decision:
+        """Runs the next slice of the target computation."""
+        result = self._target_computation.run_slice(self.state, {}, now_ms)
+        if result is None:
             return NOTHING
-        self._timers.set(self._timer(TARGET, ""), piece.again_ms)
-        return Decision(persist=tuple(map(records.to_record, piece.changes)))
+        self._timers.set(self._timer(TARGET, ""), result.next_ms)
+        return Decision(persist=tuple(map(records.to_record, result.changes)))
 
-    def _end_delay(self, now_ms: int) -> Decision:
+    def _end_initial_delay(self, now_ms: int) -> Decision:
         if self.is_empty:
             return NOTHING
         draft = Draft(self.state, records.to_record)
-        self._aim(draft, self._configure(draft.state), now_ms)
+        self._update_target(draft, self._configure(draft.state), now_ms)
         return Decision(persist=draft.records)
 
     def _reconciled(
         self, draft: Draft[StreamsState], member: StreamsMember, owned: Tasks | None, now_ms: int
     ) -> StreamsMember:
-        """The member one step closer to its target."""
+        """Returns the member one step closer to its target."""
         state = draft.state
         if member.is_reconciled_to(state.target_epoch):
             return member
-        course = Course(
+        context = ReconciliationContext(
             epoch=state.target_epoch,
             target=state.targets.get(member.member_id, NO_TASKS),
             is_free=lambda task: state.is_free(task, member),
             owned=owned,
         )
-        before = member.standing
-        standing = reconcile(before, course)
-        if standing is before:
+        before = member.current_assignment
+        current = reconcile(before, context)
+        if current is before:
             return member
-        after = member.at(standing)
+        after = member.with_assignment(current)
         draft.put(records.current_assignment(self.group_id, after))
         if after.must_revoke:
-            self._expect_revocation(after, now_ms)
+            self._schedule_rebalance_timeout(after, now_ms)
         return after
 
-    # -- what a member is told
+    # -- response
 
     def _response(
         self,
@@ -320,21 +320,22 @@ class StreamsGroup:
         request: StreamsGroupHeartbeatRequest,
         before: StreamsMember,
         after: StreamsMember,
-        configured: Configured,
+        configured: ConfiguredTopology,
     ) -> StreamsGroupHeartbeatResponse:
         is_behind = request.member_epoch != before.epoch or is_full(request)
-        is_told = is_behind or before.assigned.keys() != after.assigned.keys()
-        if is_told and after.user_endpoint is not None:
+        sends_tasks = is_behind or before.assigned.keys() != after.assigned.keys()
+        if sends_tasks and after.user_endpoint is not None:
             self._endpoint_epoch += 1
-        asks_again = self._endpoint_epoch != request.endpoint_information_epoch
+        is_current = self._endpoint_epoch == request.endpoint_information_epoch
+        endpoints = None if is_current else endpoint_partitions(state, configured, self.image)
         interval_ms = self.settings.streams_heartbeat_interval_ms
-        is_aiming = state.epoch > state.target_epoch or bool(configured.missing)
+        is_pending = state.epoch > state.target_epoch or bool(configured.missing)
         return StreamsGroupHeartbeatResponse(
             throttle_time_ms=0,
             error_code=0,
             member_id=after.member_id,
             member_epoch=after.epoch,
-            heartbeat_interval_ms=min(interval_ms, SOON_MS) if is_aiming else interval_ms,
+            heartbeat_interval_ms=min(interval_ms, SHORT_INTERVAL_MS) if is_pending else interval_ms,
             status=statuses(
                 state,
                 after,
@@ -343,11 +344,11 @@ class StreamsGroup:
                 is_delayed=self._is_delayed,
                 shutdown_by=self._shutdown_by,
             ),
-            active_tasks=task_ids(Role.ACTIVE, after.assigned.keys()) if is_told else None,
-            standby_tasks=task_ids(Role.STANDBY, after.assigned.keys()) if is_told else None,
-            warmup_tasks=() if is_told else None,
+            active_tasks=task_ids(Role.ACTIVE, after.assigned.keys()) if sends_tasks else None,
+            standby_tasks=task_ids(Role.STANDBY, after.assigned.keys()) if sends_tasks else None,
+            warmup_tasks=() if sends_tasks else None,
             endpoint_information_epoch=self._endpoint_epoch,
-            partitions_by_user_endpoint=endpoint_partitions(state, configured, self.image) if asks_again else None,
+            partitions_by_user_endpoint=endpoints,
         )
 
     # -- leaving
@@ -361,26 +362,25 @@ class StreamsGroup:
             member_epoch=request.member_epoch,
             heartbeat_interval_ms=0,
         )
-        return Decision(persist=self._without(member), replies=(Reply(ticket=ticket, value=response),))
+        return Decision(persist=self._remove_member(member), replies=(Reply(ticket=ticket, value=response),))
 
-    def due(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """A timer is due: a member was silent, or did not give up its tasks, for too long; or there is a target to
-        compute."""
+    def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
+        """Removes a member that missed a timeout, ends the initial delay, or continues to compute the target."""
         if kind == TARGET:
-            return self._go_on(now_ms)
+            return self._compute_target(now_ms)
         if kind == DELAY:
-            return self._end_delay(now_ms)
+            return self._end_initial_delay(now_ms)
         member = self.state.members.get(member_id)
         if member is None or (kind == REBALANCE and not member.must_revoke):
             return NOTHING
         log_expired(self.group_id, member_id, kind)
         self._timers.set(self._timer(kind, member_id), now_ms + RETRY_MS)
-        return Decision(persist=self._without(member))
+        return Decision(persist=self._remove_member(member))
 
-    def _without(self, member: StreamsMember) -> tuple[StateRecord, ...]:
-        """What removes a member. The target follows with the next heartbeat of another one."""
+    def _remove_member(self, member: StreamsMember) -> tuple[StateRecord, ...]:
+        """Returns the records that remove a member. The next heartbeat of another member computes the target."""
         draft = Draft(self.state, records.to_record)
-        draft.put(*records.without_members(self.group_id, (member.member_id,)))
+        draft.put(*records.member_tombstones(self.group_id, (member.member_id,)))
         self._next_epoch(draft)
         if not draft.state.members:
             draft.put(records.target_epoch(self.group_id, draft.state.epoch, 0))
@@ -389,11 +389,11 @@ class StreamsGroup:
     # -- topics
 
     def topics_changed(self, now_ms: int) -> Decision:
-        """The image is a new one. What that changes for members they hear in their next heartbeats."""
+        """Configures the topology with the new metadata image. Members learn of changes in their next heartbeats."""
         if self.is_empty or self._configured[0] is self.image:
             return NOTHING
         draft = Draft(self.state, records.to_record)
-        self._resolve(draft, self._configure(draft.state), False)
+        self._update_epoch(draft, self._configure(draft.state), False)
         return Decision(persist=draft.records)
 
     # -- timers
@@ -401,10 +401,8 @@ class StreamsGroup:
     def _timer(self, kind: str, member_id: str) -> tuple[str, str, str]:
         return (self.group_id, kind, member_id)
 
-    def _expect(self, member_id: str, now_ms: int) -> None:
-        """The member has to be heard of within its session timeout."""
+    def _schedule_session_timeout(self, member_id: str, now_ms: int) -> None:
         self._timers.set(self._timer(SESSION, member_id), now_ms + self.settings.streams_session_timeout_ms)
 
-    def _expect_revocation(self, member: StreamsMember, now_ms: int) -> None:
-        """The member has to give up tasks within its rebalance timeout."""
+    def _schedule_rebalance_timeout(self, member: StreamsMember, now_ms: int) -> None:
         self._timers.set(self._timer(REBALANCE, member.member_id), now_ms + member.rebalance_timeout_ms)

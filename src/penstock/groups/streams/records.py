@@ -1,10 +1,10 @@
-"""What streams groups keep in `__consumer_offsets`, in Kafka's own layout."""
+"""Schemas of streams group records in `__consumer_offsets`, in Kafka's layout; builds and reads them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from penstock.foundation.decision import StateRecord
-from penstock.groups.changes import Change, Writers, written
+from penstock.groups.changes import Change, Writers, to_state_record
 from penstock.groups.consumer.members import MemberState
 from penstock.groups.records import GroupKey, MemberKey
 from penstock.groups.streams.members import Endpoint, HeldTasks, StreamsMember
@@ -69,7 +69,7 @@ class StreamsGroupTargetAssignmentMemberValue:
     active_tasks: Array[TargetTaskIds]
     standby_tasks: Array[TargetTaskIds]
     warmup_tasks: Array[TargetTaskIds]
-    """Kafka 4.4 has none either: it keeps the place."""
+    """Always empty, as in Kafka 4.4."""
 
 
 @struct
@@ -132,15 +132,15 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
     STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT: (MemberKey, StreamsGroupCurrentMemberAssignmentValue),
     STREAMS_GROUP_TOPOLOGY: (GroupKey, StreamsGroupTopologyValue),
 }
-"""Kinds of records that are a streams group's own, with the classes of their keys and values."""
+"""The kinds of records of streams groups, with the classes of their keys and values."""
 
 
 # -- changes
 
 
 def to_record(change: Change) -> StateRecord:
-    """As it is persisted."""
-    return written(change, _WRITERS)
+    """Encodes a change as it is persisted."""
+    return to_state_record(change, _WRITERS)
 
 
 def group_metadata(
@@ -179,8 +179,8 @@ def current_assignment(group_id: str, member: StreamsMember) -> Change:
     return Change(STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT, key, member)
 
 
-def without_members(group_id: str, member_ids: Collection[str]) -> list[Change]:
-    """First what they hold, last who they are: a member that is read back in part holds nothing."""
+def member_tombstones(group_id: str, member_ids: Collection[str]) -> list[Change]:
+    """Returns tombstones that remove members: assignments first, so that no task is replayed without its member."""
     kinds = (
         STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT,
         STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER,
@@ -193,12 +193,12 @@ def without_members(group_id: str, member_ids: Collection[str]) -> list[Change]:
     ]
 
 
-def without_group(group_id: str) -> list[Change]:
+def group_tombstones(group_id: str) -> list[Change]:
     kinds = (STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA, STREAMS_GROUP_TOPOLOGY, STREAMS_GROUP_METADATA)
     return [Change(kind, GroupKey(group=group_id), None) for kind in kinds]
 
 
-# -- what is written, and read back
+# -- encoding
 
 
 def _write_target(tasks: Tasks) -> StreamsGroupTargetAssignmentMemberValue:
@@ -261,9 +261,9 @@ _WRITERS: Final[Writers] = {
 
 
 def read_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue | StreamsMember) -> StreamsMember:
-    """The member with what it says about itself."""
+    """Returns the member with the metadata of a record."""
     if isinstance(value, StreamsMember):
-        return member.saying(value)
+        return member.with_metadata_of(value)
     endpoint = value.user_endpoint
     return member._replace(
         rack_id=value.rack_id,
@@ -280,9 +280,9 @@ def read_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue 
 def read_current(
     member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue | StreamsMember
 ) -> StreamsMember:
-    """The member with what it holds."""
+    """Returns the member with the current assignment of a record."""
     if isinstance(value, StreamsMember):
-        return member.holding(value)
+        return member.with_assignment_of(value)
     return member._replace(
         epoch=value.member_epoch,
         previous_epoch=value.previous_member_epoch,
@@ -295,7 +295,7 @@ def read_current(
 
 
 def _read_held(active: Iterable[CurrentTaskIds], standby: Iterable[CurrentTaskIds], member_epoch: int) -> HeldTasks:
-    """Kafka writes no epochs for standby tasks: the member's own stands for them."""
+    """Reads tasks and their epochs. Kafka writes no epochs for standby tasks: the member epoch is used."""
     held: dict[Task, int] = {}
     for role, ids in ((Role.ACTIVE, active), (Role.STANDBY, standby)):
         for entry in ids:

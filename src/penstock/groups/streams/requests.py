@@ -1,4 +1,4 @@
-"""What a member of a streams group says in a heartbeat, and whether that makes sense (KIP-1071)."""
+"""Validates and reads StreamsGroupHeartbeat requests and their topology (KIP-1071)."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -23,12 +23,11 @@ from penstock.wire.messages.streams_group_heartbeat import (
 TAGS_MAX: Final = 100
 SUBTOPOLOGIES_MAX: Final = 500
 TOPICS_MAX: Final = 2000
-"""Named by the subtopologies of a topology, all together."""
+"""The most topics in all subtopologies of a topology."""
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raises InvalidRequest for fields that do not go together and for what Kafka does not support either, and
-    StreamsInvalidTopology."""
+    """Raises InvalidRequest for inconsistent or (as in Kafka) unsupported fields, and StreamsInvalidTopology."""
     for what, value in (
         ("member id", request.member_id),
         ("group id", request.group_id),
@@ -52,18 +51,18 @@ def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
     if request.member_epoch == JOINING:
         _check_joining(request)
     elif request.topology is not None:
-        raise InvalidRequest("a member gives its topology only when it joins")
+        raise InvalidRequest("a member may set its topology only when it joins")
     elif request.member_epoch < AWAY:
         raise InvalidRequest(f"member epoch {request.member_epoch}; expected {AWAY} or more")
 
 
 def _check_joining(request: StreamsGroupHeartbeatRequest) -> None:
     if request.rebalance_timeout_ms < 0:
-        raise InvalidRequest("a member that joins has to give its rebalance timeout")
+        raise InvalidRequest("a member that joins must set its rebalance timeout")
     if request.active_tasks or request.standby_tasks or request.warmup_tasks:
-        raise InvalidRequest("a member that joins has no tasks")
+        raise InvalidRequest("a member that joins must own no tasks")
     if request.topology is None:
-        raise InvalidRequest("a member that joins has to give its topology")
+        raise InvalidRequest("a member that joins must set its topology")
     _check_topology(request.topology)
 
 
@@ -84,8 +83,7 @@ def _check_topology(topology: Topology) -> None:
         for topic in one.state_changelog_topics:
             if topic.partitions:
                 raise StreamsInvalidTopology(
-                    f"changelog topic {topic.name} must leave its partitions to the broker, not ask for "
-                    f"{topic.partitions}"
+                    f"changelog topic {topic.name} must not set its number of partitions, but sets {topic.partitions}"
                 )
         _check_topics(one)
         _check_copartition(one)
@@ -125,8 +123,8 @@ def _check_copartition(one: Subtopology) -> None:
 
 
 def check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> None:
-    """Raises FencedMemberEpoch unless the member may use this epoch. The previous one is accepted from a member that
-    owns nothing but what it is assigned: the response with the newest one may have been lost."""
+    """Raises FencedMemberEpoch unless the request has the member's current epoch. The previous one is accepted
+    from a member that owns only tasks it is assigned: the response with the newest one may have been lost."""
     epoch = request.member_epoch
     if epoch in (JOINING, member.epoch):
         return
@@ -138,14 +136,14 @@ def check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest, ow
 
 
 def owned_in(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
-    """What a member says that it owns; None if it does not say."""
+    """Returns the tasks that the member reports as owned; None if the request does not contain them."""
     if request.active_tasks is None or request.standby_tasks is None:
         return None
     return tasks_of(Role.ACTIVE, request.active_tasks) | tasks_of(Role.STANDBY, request.standby_tasks)
 
 
 def updated(member: StreamsMember, ask: Ask) -> StreamsMember:
-    """The member with what it says about itself; what it does not say stays as it was."""
+    """Returns the member with the fields of the request; missing fields stay unchanged."""
     request: StreamsGroupHeartbeatRequest = ask.body
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
@@ -162,7 +160,7 @@ def updated(member: StreamsMember, ask: Ask) -> StreamsMember:
 
 
 def topology_record(topology: Topology) -> records.StreamsGroupTopologyValue:
-    """In the order of ids and names, so that the same topology is the same record."""
+    """Returns the record of a topology, sorted by ids and names so that equal topologies have equal records."""
     return records.StreamsGroupTopologyValue(
         epoch=topology.epoch,
         subtopologies=[
@@ -172,7 +170,7 @@ def topology_record(topology: Topology) -> records.StreamsGroupTopologyValue:
 
 
 def _subtopology_record(one: Subtopology) -> records.Subtopology:
-    """Source topics keep their order: copartition groups refer to it."""
+    """Returns the record of a subtopology. Source topics stay in order: copartition groups refer to indexes."""
     return records.Subtopology(
         subtopology_id=one.subtopology_id,
         source_topics=tuple(one.source_topics),
@@ -207,7 +205,7 @@ def _topic_records(topics: Iterable[TopicInfo]) -> list[records.TopicInfo]:
 
 
 def task_ids(role: Role, tasks: Collection[Task]) -> list[TaskIds]:
-    """Tasks of one role as responses write them."""
+    """Returns the tasks of one role in the layout of responses."""
     return [
         TaskIds(subtopology_id=subtopology_id, partitions=numbers)
         for subtopology_id, numbers in by_subtopology(role, tasks).items()

@@ -1,4 +1,4 @@
-"""What a streams group remembers. All of it is in records, and `apply` is the only place that changes it."""
+"""The persisted state of a streams group. All of it comes from records, and only `apply` changes it."""
 
 from typing import Any
 
@@ -10,40 +10,40 @@ from penstock.groups.streams.tasks import Role, Task, Tasks
 
 
 class StreamsState:
-    """One streams group, as its records say."""
+    """The state of one streams group."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        """Counts the changes of membership, of the topology, of topics and of the settings of the assignment."""
+        """Incremented when members, the topology, topics or the settings of the assignment change."""
         self.metadata_hash = 0
         self.validated_topology_epoch = -1
-        """The epoch of the topology, once the topics are as it needs them."""
+        """The epoch of the topology, once all its topics are as needed."""
         self.assignment_configs: tuple[tuple[str, str], ...] = ()
         """The settings that the target depends on."""
         self.target_epoch = 0
-        """The group epoch that the target was computed for."""
+        """The group epoch of the target assignment."""
         self.topology: StreamsGroupTopologyValue | None = None
         self.members: dict[str, StreamsMember] = {}
         self.targets: dict[str, Tasks] = {}
         self.holders: dict[Task, frozenset[str]] = {}
-        """The members that hold a task, also if they have to give it up. An active task has one at most."""
+        """The members that hold a task, also while they revoke it. An active task has at most one."""
         self.is_dead = False
 
     def copy(self) -> "StreamsState":
-        """Another one that can be changed; members and targets are values and shared."""
-        made = StreamsState()
-        made.epoch, made.metadata_hash = self.epoch, self.metadata_hash
-        made.validated_topology_epoch = self.validated_topology_epoch
-        made.assignment_configs, made.target_epoch = self.assignment_configs, self.target_epoch
-        made.topology, made.is_dead = self.topology, self.is_dead
-        made.members, made.targets, made.holders = dict(self.members), dict(self.targets), dict(self.holders)
-        return made
+        """Returns a copy that can be changed; members and targets are immutable and shared."""
+        copied = StreamsState()
+        copied.epoch, copied.metadata_hash = self.epoch, self.metadata_hash
+        copied.validated_topology_epoch = self.validated_topology_epoch
+        copied.assignment_configs, copied.target_epoch = self.assignment_configs, self.target_epoch
+        copied.topology, copied.is_dead = self.topology, self.is_dead
+        copied.members, copied.targets, copied.holders = dict(self.members), dict(self.targets), dict(self.holders)
+        return copied
 
-    # -- what follows from it
+    # -- queries
 
     @property
     def name(self) -> str:
-        """The group's state, as Kafka's tools show it."""
+        """The group state, as Kafka's tools show it."""
         if self.is_dead:
             return "Dead"
         if not self.members:
@@ -57,8 +57,7 @@ class StreamsState:
         return "Reconciling"
 
     def is_free(self, task: Task, member: StreamsMember) -> bool:
-        """Whether a member may take a task: no other member processes it, and none of the same process has its state
-        directory open."""
+        """Whether a member may get a task: no other member processes it or, in the same process, has its state."""
         for role in Role:
             for member_id in self.holders.get(task.as_role(role), ()):
                 is_processed = task.role is Role.ACTIVE and role is Role.ACTIVE
@@ -67,10 +66,10 @@ class StreamsState:
                     return False
         return True
 
-    # -- changing it
+    # -- changes
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """A record holds from now on. What a compacted log has lost is not missed: any order will do."""
+        """Applies a record. Records may come in any order, and compaction may have removed some."""
         match kind:
             case records.STREAMS_GROUP_METADATA:
                 self.is_dead = value is None
@@ -106,7 +105,7 @@ class StreamsState:
         return self.members.get(member_id) or StreamsMember(member_id=member_id)
 
     def _put(self, old: StreamsMember | None, new: StreamsMember | None) -> None:
-        """A member in the place of what it was, and with it all that is found by it."""
+        """Replaces a member and updates all indexes."""
         if old is not None:
             if new is None or old.assigned is not new.assigned or old.revoking is not new.revoking:
                 for task in (*old.assigned, *old.revoking):

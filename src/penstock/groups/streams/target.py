@@ -1,6 +1,6 @@
-"""The target of a streams group: which member is to have which tasks once all have reconciled (KIP-1071). Pure.
+"""Computes the target assignment of a streams group: the tasks of each member (KIP-1071). Pure.
 
-Where a group is large, it is computed in pieces: see groups/target_assignment.py.
+For large groups it is computed in time slices: see groups/target_assignment.py.
 """
 
 from collections.abc import Iterator
@@ -9,16 +9,16 @@ from typing import Final
 from penstock.foundation.steps import Steps, run_steps
 from penstock.groups.changes import Change
 from penstock.groups.streams import records
-from penstock.groups.streams.assignor import STEP, Shares, Worker, assign_sticky
+from penstock.groups.streams.assignor import STEP, Assignments, Worker, assign_sticky
 from penstock.groups.streams.state import StreamsState
 from penstock.groups.streams.tasks import NO_TASKS
-from penstock.groups.streams.topology import Configured
+from penstock.groups.streams.topology import ConfiguredTopology
 
 COST_AT_ONCE: Final = 500
-"""Tasks and members that are assigned at once: about four milliseconds."""
+"""The most tasks and members of a target that is computed at once: about four milliseconds."""
 
 
-def is_large(state: StreamsState, configured: Configured, standbys: int) -> bool:
+def is_large(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> bool:
     """Whether it takes too long to compute the target at once."""
     tasks = sum(configured.task_counts.values()) * (1 + standbys)
     held = sum(map(len, state.targets.values()))
@@ -26,17 +26,17 @@ def is_large(state: StreamsState, configured: Configured, standbys: int) -> bool
 
 
 def new_target(
-    group_id: str, state: StreamsState, configured: Configured, standbys: int, now_ms: int
+    group_id: str, state: StreamsState, configured: ConfiguredTopology, standbys: int, now_ms: int
 ) -> Iterator[Change]:
-    """Compute the target for the group's epoch: what differs from the last one, and its epoch."""
-    for member_id, share in run_steps(shares_of(state, configured, standbys)).items():
-        if state.targets.get(member_id) != share:
-            yield records.target(group_id, member_id, share)
+    """Yields the targets that differ from the last ones, then the target epoch."""
+    for member_id, assignment in run_steps(compute_assignments(state, configured, standbys)).items():
+        if state.targets.get(member_id) != assignment:
+            yield records.target(group_id, member_id, assignment)
     yield records.target_epoch(group_id, state.epoch, now_ms)
 
 
-def shares_of(state: StreamsState, configured: Configured, standbys: int) -> Steps[Shares]:
-    """What each member is to have; nothing while the topics are not there. `state` must not change meanwhile."""
+def compute_assignments(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> Steps[Assignments]:
+    """Computes the tasks of each member, in steps; none if topics are missing. `state` must not change meanwhile."""
     workers = []
     for count, member in enumerate(state.members.values(), 1):
         if not count % STEP:

@@ -1,7 +1,7 @@
-"""Tasks: what the members of a streams group are assigned in place of partitions.
+"""Tasks of a streams group: the unit of assignment instead of partitions (KIP-1071).
 
 A subtopology has as many tasks as the largest of its source topics has partitions. The active task processes the
-partitions of that number; a standby task, at a member of another process, keeps a copy of its state.
+partitions of that number; a standby task, on a member of another process, keeps a copy of its state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ class Task(NamedTuple):
     partition: int
 
     def as_role(self, role: Role) -> "Task":
-        """The task of the same state in another role."""
+        """Returns the task with the same state in another role."""
         return Task(role, self.subtopology_id, self.partition)
 
 
@@ -31,7 +31,7 @@ NO_TASKS: Tasks = frozenset()
 
 
 class TaskIds(Protocol):
-    """How requests, responses and records write tasks of one role."""
+    """The tasks of one role in requests, responses and records."""
 
     @property
     def subtopology_id(self) -> str: ...
@@ -45,7 +45,7 @@ def tasks_of(role: Role, ids: Iterable[TaskIds]) -> Tasks:
 
 
 def by_subtopology(role: Role, tasks: Iterable[Task]) -> Mapping[str, list[int]]:
-    """The partitions of the tasks of one role, in order, by subtopologies in order."""
+    """Groups the partitions of the tasks of one role by subtopology, both sorted."""
     table: dict[str, list[int]] = {}
     for _, subtopology_id, number in sorted(task for task in tasks if task.role is role):
         table.setdefault(subtopology_id, []).append(number)

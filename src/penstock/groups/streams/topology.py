@@ -1,8 +1,8 @@
-"""The topology of a Kafka Streams application, and what it comes to with the topics that there are. Pure.
+"""Configures the topology of a Kafka Streams application: number of tasks, and internal topics to create. Pure.
 
-A topology says which subtopologies read which topics, and which topics the application needs for itself: repartition
+A topology names the topics that each subtopology reads, and the internal topics of the application: repartition
 topics, which one subtopology writes and another one reads, and changelogs, which hold the state of a subtopology. The
-broker decides how many partitions these have, and creates them.
+broker decides the number of partitions of internal topics and creates them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
 
 TASKS_MAX: Final = 10_000
-"""Of one group, standby tasks not counted. Kafka has no limit; here one event loop assigns the tasks of a group."""
+"""The most tasks of one group without standbys. Kafka has no limit; here one event loop assigns them."""
 NAMES_SHOWN: Final = 3
 
 
 class Status(IntEnum):
-    """What a member is told about its group, by its number in the response."""
+    """A status in the heartbeat response, by its number."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -39,7 +39,7 @@ class Problem(NamedTuple):
 
 
 class InternalTopic(NamedTuple):
-    """A topic that the application needs and the broker creates."""
+    """A repartition or changelog topic that the broker creates."""
 
     name: str
     partitions: int
@@ -49,39 +49,41 @@ class InternalTopic(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Configured:
-    """A topology and the topics that there are: how many tasks that makes, or why it makes none."""
+class ConfiguredTopology:
+    """A topology with the existing topics: the number of tasks, or the reason why there are none."""
 
     task_counts: Mapping[str, int]
     """By subtopology; empty if there is a problem."""
     stateful: frozenset[str]
-    """The subtopologies that have state, of which there may be standby tasks."""
+    """The subtopologies with state, which may have standby tasks."""
     metadata_hash: int
-    """Changes when one of the topics comes, goes or grows."""
+    """Changes when one of the topics is created, deleted or gets more partitions."""
     missing: tuple[InternalTopic, ...] = ()
-    """Topics that are to be created."""
+    """Internal topics to create."""
     problem: Problem | None = None
     invalid: str | None = None
-    """Why no topics would do."""
+    """Why the topology is invalid with any topics."""
 
     @property
     def is_ready(self) -> bool:
         return self.problem is None and self.invalid is None
 
 
-UNKNOWN: Final = Configured(task_counts={}, stateful=frozenset(), metadata_hash=0, invalid="it is not known")
+UNKNOWN: Final = ConfiguredTopology(
+    task_counts={}, stateful=frozenset(), metadata_hash=0, invalid="the topology is not known"
+)
 """Of a group whose topology could not be read."""
 
 
 def source_topics(subtopology: Subtopology) -> Iterable[str]:
-    """All topics that a subtopology reads."""
+    """Yields all topics that a subtopology reads."""
     yield from subtopology.source_topics
     for topic in subtopology.repartition_source_topics:
         yield topic.name
 
 
 def required_topics(topology: StreamsGroupTopologyValue) -> frozenset[str]:
-    """All topics that a topology names."""
+    """Returns all topics that a topology names."""
     names: set[str] = set()
     for subtopology in topology.subtopologies:
         names.update(source_topics(subtopology))
@@ -89,15 +91,15 @@ def required_topics(topology: StreamsGroupTopologyValue) -> frozenset[str]:
     return frozenset(names)
 
 
-def configure(topology: StreamsGroupTopologyValue, image: ClusterImage) -> Configured:
-    """Returns what the topology comes to."""
-    nothing = Configured(
+def configure(topology: StreamsGroupTopologyValue, image: ClusterImage) -> ConfiguredTopology:
+    """Returns the topology configured for the existing topics."""
+    nothing = ConfiguredTopology(
         task_counts={},
         stateful=frozenset(one.subtopology_id for one in topology.subtopologies if one.state_changelog_topics),
         metadata_hash=metadata_hash(required_topics(topology), image),
     )
     try:
-        counts = _Counts(topology, image)
+        counts = _PartitionCounts(topology, image)
         task_counts = {
             one.subtopology_id: max(counts[name] for name in source_topics(one)) for one in topology.subtopologies
         }
@@ -110,7 +112,7 @@ def configure(topology: StreamsGroupTopologyValue, image: ClusterImage) -> Confi
     if total > TASKS_MAX:
         return replace(nothing, invalid=f"the topology has {total} tasks; {TASKS_MAX} are allowed")
     if missing:
-        detail = f"Internal topics are missing: {_shown([topic.name for topic in missing])}"
+        detail = f"Internal topics are missing: {_abbreviate([topic.name for topic in missing])}"
         return replace(nothing, missing=missing, problem=Problem(Status.MISSING_INTERNAL_TOPICS, detail))
     return replace(nothing, task_counts=task_counts)
 
@@ -123,8 +125,8 @@ class _NotReady(Exception):
         self.problem = Problem(status, detail)
 
 
-class _Counts:
-    """The number of partitions of every topic that a topology reads, as it is or as it is decided here."""
+class _PartitionCounts:
+    """The number of partitions of every topic that a topology reads, existing or decided here."""
 
     def __init__(self, topology: StreamsGroupTopologyValue, image: ClusterImage) -> None:
         self._topology = topology
@@ -137,16 +139,16 @@ class _Counts:
             name for one in topology.subtopologies for name in one.source_topics if name not in self._existing
         )
         if missing:
-            raise _NotReady(Status.MISSING_SOURCE_TOPICS, f"Source topics {_shown(missing)} are missing.")
+            raise _NotReady(Status.MISSING_SOURCE_TOPICS, f"Source topics {_abbreviate(missing)} are missing.")
         self._decided = self._repartition_counts()
         self._copartition()
 
     def __getitem__(self, name: str) -> int:
-        """A topic that exists has the partitions it has, whatever the topology would give it."""
+        """Returns the number of partitions; the existing number takes precedence over the one in the topology."""
         return self._existing.get(name) or self._decided[name]
 
     def missing_topics(self, task_counts: Mapping[str, int]) -> tuple[InternalTopic, ...]:
-        """The internal topics that are to be created. Those that exist must have the partitions they need."""
+        """Returns the internal topics to create. Raises _NotReady if an existing one has the wrong partitions."""
         missing: dict[str, InternalTopic] = {}
         for one in self._topology.subtopologies:
             needed = [(topic, self._decided[topic.name]) for topic in one.repartition_source_topics]
@@ -164,7 +166,7 @@ class _Counts:
         return tuple(missing[name] for name in sorted(missing))
 
     def _repartition_counts(self) -> dict[str, int]:
-        """A repartition topic that says no number has as many partitions as the largest source of its writers."""
+        """Decides the partitions of repartition topics: as given, else as the largest source of their writers."""
         fixed = {
             topic.name: topic.partitions
             for one in self._topology.subtopologies
@@ -195,17 +197,17 @@ class _Counts:
             if topic.name not in decided
         )
         if unwritten:
-            raise StreamsInvalidTopology(f"no subtopology writes the repartition topics {_shown(unwritten)}")
+            raise StreamsInvalidTopology(f"no subtopology writes the repartition topics {_abbreviate(unwritten)}")
         return decided
 
     def _largest_source(self, subtopology: Subtopology, decided: Mapping[str, int]) -> int | None:
-        """None if it is not known of any source how many partitions it has."""
+        """Returns None if the number of partitions is not known for any source."""
         known = [self._existing[name] for name in subtopology.source_topics]
         known += [decided[topic.name] for topic in subtopology.repartition_source_topics if topic.name in decided]
         return max(known, default=None)
 
     def _copartition(self) -> None:
-        """Topics that are joined must have equally many partitions."""
+        """Gives topics that are joined the same number of partitions; raises _NotReady if that is not possible."""
         fixed = {
             topic.name
             for one in self._topology.subtopologies
@@ -214,9 +216,9 @@ class _Counts:
         }
         for one in self._topology.subtopologies:
             for group in one.copartition_groups:
-                self._level(_copartitioned(one, group), fixed)
+                self._equalize_partitions(_copartitioned(one, group), fixed)
 
-    def _level(self, names: frozenset[str], fixed: set[str]) -> None:
+    def _equalize_partitions(self, names: frozenset[str], fixed: set[str]) -> None:
         repartitioned = sorted(name for name in names if name in self._decided)
         counts = {name: self._existing[name] for name in sorted(names) if name not in self._decided}
         counts = counts or {name: self._decided[name] for name in repartitioned if name in fixed}
@@ -250,7 +252,7 @@ def _internal_topic(topic: TopicInfo, partitions: int) -> InternalTopic:
     return InternalTopic(topic.name, partitions, topic.replication_factor, configs)
 
 
-def _shown(names: Sequence[str]) -> str:
+def _abbreviate(names: Sequence[str]) -> str:
     rest = len(names) - NAMES_SHOWN
     shown = ", ".join(names[:NAMES_SHOWN])
     return f"{shown} and {rest} additional topics" if rest > 0 else shown

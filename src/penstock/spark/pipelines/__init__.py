@@ -1,1 +1,1 @@
-"""Pipelines: Spark jobs that are described by a file, checked before Spark starts, and watched while they run."""
+"""Ready-made Spark pipelines, described by YAML files and validated before Spark starts."""

@@ -1,7 +1,7 @@
-"""`archive`: topics into a lake, exactly once. The archived offset is kept, so that topics can be trimmed behind it.
+"""The `archive` pipeline: copies topics into a lake, exactly once, and can trim topics behind the archived offset.
 
-The lake itself knows how far each partition of a topic has come: a mark that is set by the same commit that brings
-the rows in. Neither a lost checkpoint nor a batch that is done twice brings a row twice.
+The lake stores the archived offset of each partition as a mark, in the same commit as the rows. So neither a lost
+checkpoint nor a repeated batch duplicates a row.
 """
 
 import json
@@ -14,11 +14,12 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.pipelines.clusters import describe_topics, trim
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.json_values import from_json
-from penstock.spark.pipelines.lake import FORMATS, OURS, Lake, added, ends_of, open_lake
+from penstock.spark.pipelines.lake import FORMATS, PRIVATE_FOLDER, Lake, count_added, end_offsets
+from penstock.spark.pipelines.lake_formats import open_lake
 from penstock.spark.pipelines.options import choice, flag, number, option, schema, size, text, topics
-from penstock.spark.pipelines.pipeline import AT_LEAST_ONCE, Need, Pipeline, Report, Run, Sheet, Streaming
+from penstock.spark.pipelines.pipeline import AT_LEAST_ONCE, Need, Pipeline, Report, ReportTable, Run, StreamOptions
 from penstock.spark.pipelines.sinks import start
-from penstock.spark.pipelines.tables import Source, infer, parsed
+from penstock.spark.pipelines.tables import Source, infer_schema, parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -28,30 +29,30 @@ PARTITION_BY: Final = ("topic", "date")
 EARLIEST: Final = -2
 """As an offset of Spark's Kafka source."""
 COMPACT_EVERY: Final = 50
-"""Batches after which small files are put together, and once more at the end."""
+"""Small files are merged after this many batches, and at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveOptions(Streaming):
+class ArchiveOptions(StreamOptions):
     topics: tuple[str, ...] = option(topics, "The topics to archive")
     path: str = option(text, "The folder of the archive", metavar="FOLDER")
-    format: str = option(choice(*FORMATS), "What the archive is", default="parquet")
+    format: str = option(choice(*FORMATS), "The format of the archive", default="parquet")
     schema: str | None = option(
-        schema, "Fields of JSON values to have as columns value_…; infer looks at the last messages", default=None
+        schema, "The fields of JSON values, as columns value_…; infer samples the latest messages", default=None
     )
-    file_size: int = option(size, "How large files become when small ones are put together", default=128 * 1024**2)
-    max_rows: int | None = option(number(1), "Messages of one batch at most", default=None)
-    group: str | None = option(text, "A consumer group that shows its progress", default=None)
-    trim_archived: bool = option(flag, "Drop from the topics what is in the archive", default=False)
+    file_size: int = option(size, "The target size when small files are merged", default=128 * 1024**2)
+    max_rows: int | None = option(number(1), "The most messages per micro-batch", default=None)
+    group: str | None = option(text, "A consumer group to commit progress to", default=None)
+    trim_archived: bool = option(flag, "Delete archived messages from the topics", default=False)
 
 
 def mark_of(topic: TopicInfo, partition: int) -> str:
-    """The name under which a lake keeps how far a partition has come. A topic that is made anew is another one."""
+    """Returns the name of the mark with a partition's archived offset. A recreated topic has other marks."""
     return f"penstock/topic/{topic.name}/{topic.topic_id.hex()}/{partition}"
 
 
 class Archive:
-    """A lake that knows how far it has come in topics."""
+    """A lake with the archived offsets of topics."""
 
     def __init__(self, lake: Lake, topics_read: Mapping[str, TopicInfo]) -> None:
         self.lake: Final = lake
@@ -63,48 +64,48 @@ class Archive:
         self._topics: Final = dict(topics_read)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """The offset after the last archived one, of each partition that has one."""
+        """Returns the offset after the last archived one, for partitions that have one."""
         found = self.lake.marks(list(self._names.values()))
         return {name: found[mark] for name, mark in self._names.items() if mark in found}
 
     def name(self, partition: TopicPartition) -> str:
-        """The mark of a partition; one that the topic has grown since belongs to it too."""
+        """Returns the mark of a partition, also of one added since."""
         return self._names.setdefault(partition, mark_of(self._topics[partition.topic], partition.partition))
 
     def add(self, batch: "DataFrame") -> int:
-        """Bring in what is not there yet; how many rows."""
+        """Adds the rows that are not archived yet; returns how many."""
         before = self.ends()
         files = self.lake.write(_newer(batch, before), PARTITION_BY)
         ends: dict[str, int] = {}
         for file in files:
             topic = file.partition["topic"] or ""
-            for partition, end in ends_of(file).items():
+            for partition, end in end_offsets(file).items():
                 mark = self.name(TopicPartition(topic, partition))
                 ends[mark] = max(end, ends.get(mark, 0))
         if files:
             self.lake.commit(files, ends, {self.name(name): end for name, end in before.items()})
-        return added(files).rows
+        return count_added(files).rows
 
 
 def _newer(batch: "DataFrame", ends: Mapping[TopicPartition, int]) -> "DataFrame":
-    """The rows after what is archived: after a crash a batch comes again, after a lost checkpoint all do."""
+    """Drops archived rows: after a crash a batch is repeated, after a lost checkpoint all are."""
     from pyspark.sql import functions as fn
 
     if not ends:
         return batch
     pairs = [item for name, end in ends.items() for item in (fn.lit(f"{name.topic}/{name.partition}"), fn.lit(end))]
-    place = fn.concat(fn.col("topic"), fn.lit("/"), fn.col("partition"))
-    return batch.where(fn.col("offset") >= fn.coalesce(fn.try_element_at(fn.create_map(*pairs), place), fn.lit(0)))
+    tp = fn.concat(fn.col("topic"), fn.lit("/"), fn.col("partition"))
+    return batch.where(fn.col("offset") >= fn.coalesce(fn.try_element_at(fn.create_map(*pairs), tp), fn.lit(0)))
 
 
 def rows(raw: "DataFrame", fields: "StructType | None") -> "DataFrame":
-    """Messages as the archive has them: all that they are, the day, and the fields of JSON values if asked for."""
+    """Returns messages with all their columns, the date, and optionally the fields of JSON values."""
     from pyspark.sql import functions as fn
 
     found = raw.withColumn("date", fn.date_format("timestamp", "yyyy-MM-dd"))
     if fields is None:
         return found
-    # A value that is no JSON has empty fields here, and is kept as it is beside them.
+    # A value that is not JSON has null fields; the original value is archived too.
     value = from_json(fn.col("value").cast("string"), fields, {"mode": "PERMISSIVE"})
     return (
         found.withColumn("_fields", value)
@@ -117,12 +118,12 @@ def _fields(options: ArchiveOptions, run: Run) -> "StructType | None":
     if options.schema is None:
         return None
     if options.schema != "infer":
-        return parsed(options.schema)
-    return infer(run, Source(topic=options.topics), options.bootstrap)
+        return parse_schema(options.schema)
+    return infer_schema(run, Source(topic=options.topics), options.bootstrap)
 
 
 def starting(topics_read: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, int]) -> str:
-    """Where to begin without a checkpoint: where the archive ends."""
+    """Returns the starting offsets without a checkpoint: where the archive ends."""
     found = {
         topic.name: {
             str(number): ends.get(TopicPartition(topic.name, number), EARLIEST) for number in topic.partitions
@@ -134,14 +135,14 @@ def starting(topics_read: Mapping[str, TopicInfo], ends: Mapping[TopicPartition,
 
 def _check(options: ArchiveOptions) -> Iterator[Problem]:
     if options.delivery == AT_LEAST_ONCE:
-        message = "delivery: an archive is exactly once always; leave it out"
-        yield Problem(options.written.place("delivery"), message)
+        message = "delivery: an archive is always exactly-once; remove this option"
+        yield Problem(options.locations.of("delivery"), message)
 
 
 def _needs(options: ArchiveOptions) -> Iterator[Need]:
-    place = options.written.place("topics")
-    at = options.written.place("bootstrap")
-    yield Need(bootstrap=options.bootstrap, at=at, topics=dict.fromkeys(options.topics, place))
+    topics_at = options.locations.of("topics")
+    at = options.locations.of("bootstrap")
+    yield Need(bootstrap=options.bootstrap, location=at, topics=dict.fromkeys(options.topics, topics_at))
 
 
 def _run(options: ArchiveOptions, run: Run) -> Report:
@@ -172,21 +173,21 @@ def _run(options: ArchiveOptions, run: Run) -> Report:
 
     writer = frame.writeStream.foreachBatch(add)
     ids = {topic.name: topic.topic_id.hex() for topic in known.values()}
-    totals = start(run, writer, _with_checkpoint(options), describes={"topics": ids})
+    totals = start(run, writer, _with_checkpoint(options), owner={"topics": ids})
     if state["batches"]:
-        run.on_step("putting small files together")
+        run.on_step("merging small files")
         state["compacted"] += archive.lake.compact(options.file_size)
     return _report(options, run, archive.ends(), {**totals.facts(), **state})
 
 
 def _with_checkpoint(options: ArchiveOptions) -> ArchiveOptions:
-    """An archive's checkpoint lies in it unless it is said where: they belong together."""
+    """Sets the default checkpoint, inside the archive: they belong together."""
     from dataclasses import replace
 
     return (
         options
         if options.checkpoint is not None
-        else replace(options, checkpoint=f"{options.path}/{OURS}/checkpoint")
+        else replace(options, checkpoint=f"{options.path}/{PRIVATE_FOLDER}/checkpoint")
     )
 
 
@@ -194,22 +195,22 @@ def _report(
     options: ArchiveOptions, run: Run, ends: Mapping[TopicPartition, int], facts: Mapping[str, object]
 ) -> Report:
     table: Sequence[Sequence[object]] = [(name.topic, name.partition, end) for name, end in sorted(ends.items())]
-    trimmed = "; the topics were trimmed behind it" if options.trim_archived else ""
+    trimmed = "; archived messages were trimmed from the topics" if options.trim_archived else ""
     return Report(
         verdict=f"{facts['rows']} messages were added to {run.path(options.path)}{trimmed}",
         facts=facts,
-        sheets=[Sheet(title="archived", columns=["TOPIC", "#PARTITION", "#UP TO OFFSET"], rows=table)],
+        tables=[ReportTable(title="archived", columns=["TOPIC", "#PARTITION", "#UP TO OFFSET"], rows=table)],
     )
 
 
 PIPELINE: Final = Pipeline(
     name="archive",
-    summary="Topics into a lake of Parquet or Delta, exactly once; topics can be trimmed behind it",
+    summary="Copies topics into a Parquet or Delta lake, exactly once; topics can be trimmed behind it",
     about="""\
-Every message with its key, value, headers, timestamp and offset, divided by topic and day. The archive keeps the
-offset that it has reached in each partition, so that neither a crash nor a lost checkpoint brings anything twice,
-and topics can be trimmed behind it. Small files are put together. `replay` brings messages back, `audit` compares
-the two.""",
+Archives every message with its key, value, headers, timestamp and offset, partitioned by topic and day. The archive
+stores the offset reached in each partition, so that neither a crash nor a lost checkpoint duplicates messages, and
+topics can be trimmed behind it. Small files are merged. `replay` writes messages back, `audit` compares a topic with
+its archive.""",
     example="penstock pipeline run archive -o topics=orders -o path=lake/orders --once --trim-archived\n",
     options=ArchiveOptions,
     needs=_needs,

@@ -1,4 +1,4 @@
-"""`audit`: proves a delivery. Gaps, duplicates and order, between two topics, or a topic and its archive."""
+"""The `audit` pipeline: checks for gaps, duplicates and reordering between two topics, or a topic and its archive."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -9,19 +9,19 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.pipelines.audit_comparison import (
     Differences,
     Fingerprint,
-    content,
+    check_sequences,
     differences,
-    disorder,
+    find_reordered,
     fingerprints,
-    hashed,
+    hash_messages,
+    identity_columns,
     is_in_order,
-    sequences,
 )
 from penstock.spark.pipelines.clusters import held_ranges
 from penstock.spark.pipelines.document import Problem
-from penstock.spark.pipelines.lake import find_lake
-from penstock.spark.pipelines.options import Written, bootstrap, nested, number, option, text, topic, written
-from penstock.spark.pipelines.pipeline import Common, Need, Pipeline, Report, Run, Sheet
+from penstock.spark.pipelines.lake_formats import find_lake
+from penstock.spark.pipelines.options import Locations, bootstrap, locations, nested, number, option, text, topic
+from penstock.spark.pipelines.pipeline import CommonOptions, Need, Pipeline, Report, ReportTable, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,15 +31,15 @@ EXAMPLES: Final = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Side:
-    """Messages: of a topic, or of an archive."""
+    """One side of the comparison: a topic or an archive."""
 
-    topic: str | None = option(topic, "The topic; with a path, the one of the archive's topics", default=None)
+    topic: str | None = option(topic, "The topic; with a path, one of the archive's topics", default=None)
     path: str | None = option(text, "The folder of an archive", default=None, metavar="FOLDER")
-    bootstrap: str | None = option(bootstrap, "Brokers, if they are not the pipeline's", default=None)
-    starting: str = option(text, "Where to begin: earliest, or offsets as Spark writes them", default="earliest")
+    bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
+    starting: str = option(text, "Where to start: earliest, or offsets in Spark's JSON format", default="earliest")
     ending: str = option(text, "Where to end: latest, or offsets", default="latest")
-    where: str | None = option(text, "Only messages for which this is true", default=None, metavar="SQL")
-    written: Written = written()
+    where: str | None = option(text, "A condition: only matching messages", default=None, metavar="SQL")
+    locations: Locations = locations()
 
     @property
     def name(self) -> str:
@@ -47,37 +47,37 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditOptions(Common):
-    actual: Side = option(nested(Side), "What has arrived: a topic, or an archive")
-    expected: Side | None = option(nested(Side), "What should have: the other of the two", default=None)
+class AuditOptions(CommonOptions):
+    actual: Side = option(nested(Side), "The messages to check: a topic or an archive")
+    expected: Side | None = option(nested(Side), "The messages to compare with: a topic or an archive", default=None)
     id: str | None = option(
-        text, "What a message is known by; its key, value and headers if it is left out", default=None, metavar="SQL"
+        text, "Identifies a message; by default its key, value and headers", default=None, metavar="SQL"
     )
-    key: str = option(text, "Messages that must stay in order among each other", default="key", metavar="SQL")
-    producer: str | None = option(text, "Who has numbered a message", default=None, metavar="SQL")
-    sequence: str | None = option(text, "Its number: each producer counts up by one", default=None, metavar="SQL")
-    examples: int = option(number(1, 1000), "How many of the offending offsets are shown", default=EXAMPLES)
+    key: str = option(text, "Messages with the same key must stay in order", default="key", metavar="SQL")
+    producer: str | None = option(text, "The producer of a message", default=None, metavar="SQL")
+    sequence: str | None = option(text, "A number that each producer increments by one", default=None, metavar="SQL")
+    examples: int = option(number(1, 1000), "How many offending offsets to show", default=EXAMPLES)
 
 
 def _check(options: AuditOptions) -> Iterator[Problem]:
     for label, side in (("actual", options.actual), ("expected", options.expected)):
         if side is not None and side.topic is None and side.path is None:
-            yield Problem(side.written.at, f"{label}: it needs a topic or a path")
+            yield Problem(side.locations.table, f"{label}: it needs a topic or a path")
     if options.expected is None and options.sequence is None:
-        message = "there is nothing to compare with: give expected, or a sequence that producers count up"
-        yield Problem(options.written.at, message)
+        message = "there is nothing to compare with: set expected, or a sequence that producers increment"
+        yield Problem(options.locations.table, message)
     if options.producer is not None and options.sequence is None:
-        yield Problem(options.written.place("producer"), "producer: it goes with a sequence, and there is none")
+        yield Problem(options.locations.of("producer"), "producer: it requires a sequence")
 
 
 def _needs(options: AuditOptions) -> Iterator[Need]:
     for side in (options.actual, options.expected):
         if side is not None and side.path is None and side.topic is not None:
-            place = side.written.place("topic")
-            yield Need(bootstrap=side.bootstrap or options.bootstrap, at=place, topics={side.topic: place})
+            at = side.locations.of("topic")
+            yield Need(bootstrap=side.bootstrap or options.bootstrap, location=at, topics={side.topic: at})
 
 
-def _open(options: AuditOptions, side: Side, run: Run) -> "DataFrame":
+def _read_side(options: AuditOptions, side: Side, run: Run) -> "DataFrame":
     from pyspark.sql import functions as fn
 
     if side.path is not None:
@@ -96,8 +96,8 @@ def _open(options: AuditOptions, side: Side, run: Run) -> "DataFrame":
     return frame.where(side.where) if side.where is not None else frame
 
 
-def _within(frame: "DataFrame", begins: Mapping[TopicPartition, int]) -> "DataFrame":
-    """An archive's messages as far as the topic still has them: it may be trimmed behind them."""
+def _from_log_start(frame: "DataFrame", begins: Mapping[TopicPartition, int]) -> "DataFrame":
+    """Drops archived messages that the topic no longer has, because it was trimmed."""
     from pyspark.sql import functions as fn
 
     before = {name.partition: begin for name, begin in begins.items() if begin > 0}
@@ -109,21 +109,21 @@ def _within(frame: "DataFrame", begins: Mapping[TopicPartition, int]) -> "DataFr
 
 
 def _sides(options: AuditOptions, expected: Side, run: Run) -> "tuple[DataFrame, DataFrame, bool]":
-    """Both sides as they are compared, and whether their order is to be compared too."""
+    """Returns both sides, hashed, and whether to compare their order."""
     from pyspark.sql import functions as fn
 
-    frames = [_open(options, side, run) for side in (expected, options.actual)]
+    frames = [_read_side(options, side, run) for side in (expected, options.actual)]
     with_archive = (expected.path is None) != (options.actual.path is None)
     if with_archive:
         archived, live = (0, options.actual) if expected.path is not None else (1, expected)
         held = held_ranges(live.bootstrap or options.bootstrap, [live.topic or ""])
-        frames[archived] = _within(
+        frames[archived] = _from_log_start(
             frames[archived].where(fn.col("topic") == (live.topic or "")),
             {name: span.start for name, span in held.items()},
         )
-    # A topic and its archive have the offset in common, and with it the order.
-    identity = content(with_place=with_archive) if options.id is None else [fn.expr(options.id)]
-    compared = [hashed(frame, identity, fn.expr(options.key)) for frame in frames]
+    # A topic and its archive share offsets, and therefore the order.
+    identity = identity_columns(with_offset=with_archive) if options.id is None else [fn.expr(options.id)]
+    compared = [hash_messages(frame, identity, fn.expr(options.key)) for frame in frames]
     ordered = expected.path is None and options.actual.path is None
     return compared[0], compared[1], ordered
 
@@ -131,31 +131,31 @@ def _sides(options: AuditOptions, expected: Side, run: Run) -> "tuple[DataFrame,
 def _run(options: AuditOptions, run: Run) -> Report:
     began_s = time.monotonic()
     facts: dict[str, object] = {}
-    sheets: list[Sheet] = []
+    tables: list[ReportTable] = []
     examples: list[tuple[str, str, int, str]] = []
     faults = 0
     if options.expected is not None:
-        faults += _compare(options, options.expected, run, facts, sheets, examples)
+        faults += _compare(options, options.expected, run, facts, tables, examples)
     if options.sequence is not None:
-        run.on_step("following the numbers of producers")
-        frame = _open(options, options.actual, run)
-        found = sequences(frame, options.producer or "'all'", options.sequence, options.examples)
+        run.on_step("checking sequence numbers")
+        frame = _read_side(options, options.actual, run)
+        found = check_sequences(frame, options.producer or "'all'", options.sequence, options.examples)
         facts |= {"producers": found.producers, "numbered": found.messages, "gaps": found.gaps}
         facts |= {"missing_numbers": found.missing, "doubled_numbers": found.doubled}
         facts |= {"numbers_out_of_order": found.disordered, "unnumbered": found.unnumbered}
         examples += found.examples
         faults += found.gaps + found.doubled + found.disordered + found.unnumbered
     if examples:
-        sheets.append(Sheet(title="offenders", columns=["WHAT", "WHERE", "#OFFSET", "MORE"], rows=examples))
+        tables.append(ReportTable(title="offenders", columns=["WHAT", "WHERE", "#OFFSET", "MORE"], rows=examples))
     facts["seconds"] = round(time.monotonic() - began_s, 1)
-    return Report(verdict=_verdict(options, facts, faults), is_well=not faults, facts=facts, sheets=sheets)
+    return Report(verdict=_verdict(options, facts, faults), is_ok=not faults, facts=facts, tables=tables)
 
 
 def _verdict(options: AuditOptions, facts: Mapping[str, object], faults: int) -> str:
     if not faults:
         count = facts.get("actual", facts.get("numbered"))
-        against = f" is what {options.expected.name} has" if options.expected is not None else " is complete"
-        return f"PASS: {options.actual.name}{against}; {count} messages, nothing lost, doubled or out of order"
+        against = f" matches {options.expected.name}" if options.expected is not None else " is complete"
+        return f"PASS: {options.actual.name}{against}; {count} messages, none lost, duplicated or out of order"
     names = ("missing", "doubled", "unknown", "out_of_order", "gaps", "missing_numbers", "doubled_numbers")
     said = [f"{facts[name]} {name.replace('_', ' ')}" for name in (*names, "numbers_out_of_order") if facts.get(name)]
     return f"FAIL: {options.actual.name}: {', '.join(said) or 'messages without a number'}"
@@ -166,33 +166,33 @@ def _compare(
     side: Side,
     run: Run,
     facts: dict[str, object],
-    sheets: list[Sheet],
+    tables: list[ReportTable],
     examples: list[tuple[str, str, int, str]],
 ) -> int:
-    """Compare the two sides; how many messages are not as they should be."""
+    """Compares the two sides; returns the number of faulty messages."""
     expected, actual, is_ordered = _sides(options, side, run)
     run.on_step(f"reading {side.name}")
     wanted = fingerprints(expected)
     run.on_step(f"reading {options.actual.name}")
     found = fingerprints(actual)
     facts |= {"expected": _count(wanted), "actual": _count(found)}
-    sheets.append(_sheet(wanted, found, is_ordered))
+    tables.append(_compare_table(wanted, found, is_ordered))
     differs = Differences()
     out_of_order = 0
     if _total(wanted) != _total(found):
-        run.on_step("looking for what differs")
+        run.on_step("locating differences")
         differs = differences(expected, actual, options.examples)
         examples += differs.examples
     if is_ordered and {part: each.sequence for part, each in wanted.items()} != {
         part: each.sequence for part, each in found.items()
     }:
         is_kept = False
-        if differs.strays:
-            run.on_step("comparing the order of all others")
-            is_kept = is_in_order(expected, actual, differs.strays)
+        if differs.mismatches:
+            run.on_step("comparing the order of the other messages")
+            is_kept = is_in_order(expected, actual, differs.mismatches)
         if not is_kept:
             run.on_step("comparing the order within keys")
-            out_of_order, wrong = disorder(expected, actual, options.examples)
+            out_of_order, wrong = find_reordered(expected, actual, options.examples)
             examples += wrong
     facts |= {"missing": differs.missing, "doubled": differs.doubled, "unknown": differs.unknown}
     facts["out_of_order"] = out_of_order
@@ -204,11 +204,13 @@ def _count(prints: Mapping[int, Fingerprint]) -> int:
 
 
 def _total(prints: Mapping[int, Fingerprint]) -> tuple[int, ...]:
-    """What all partitions hold together: messages may have changed partitions."""
+    """Returns the sums over all partitions: messages may have changed partitions."""
     return tuple(map(sum, zip(*(each.content for each in prints.values()), strict=True)))
 
 
-def _sheet(wanted: Mapping[int, Fingerprint], found: Mapping[int, Fingerprint], is_ordered: bool) -> Sheet:
+def _compare_table(
+    wanted: Mapping[int, Fingerprint], found: Mapping[int, Fingerprint], is_ordered: bool
+) -> ReportTable:
     rows = []
     for partition in sorted(wanted.keys() | found.keys()):
         one, other = wanted.get(partition), found.get(partition)
@@ -224,17 +226,17 @@ def _sheet(wanted: Mapping[int, Fingerprint], found: Mapping[int, Fingerprint], 
             )
         )
     columns = ["#PARTITION", "#EXPECTED", "#ACTUAL", "SAME MESSAGES", "SAME ORDER"]
-    return Sheet(title="partitions", columns=columns, rows=rows)
+    return ReportTable(title="partitions", columns=columns, rows=rows)
 
 
 PIPELINE: Final = Pipeline(
     name="audit",
-    summary="Proves a delivery: gaps, duplicates and order between two topics, or a topic and its archive",
+    summary="Checks for gaps, duplicates and reordering between two topics, or a topic and its archive",
     about="""\
-Both sides are read once into fingerprints of their partitions, in memory that does not grow with them; only where
-these differ the messages are looked for. A topic and its archive are compared offset by offset, two topics by key,
-value and headers, or by an id. With a sequence (and a producer) that messages carry, one topic is audited alone.
-Ends with PASS or FAIL, the offending offsets, and exit code 1 for FAIL.""",
+Both sides are read once into fingerprints of their partitions, in constant memory; only if these differ, the
+differing messages are located. A topic and its archive are compared offset by offset, two topics by key, value and
+headers, or by an id. With a sequence (and a producer) in the messages, one topic is audited alone. Ends with PASS or
+FAIL, the offending offsets, and exit code 1 for FAIL.""",
     example="penstock pipeline run audit -o expected.topic=orders -o actual.path=lake/orders\n",
     options=AuditOptions,
     needs=_needs,

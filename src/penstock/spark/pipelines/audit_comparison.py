@@ -1,12 +1,12 @@
-"""Comparing two sets of messages, however large, in bounded memory.
+"""Compares two sets of messages of any size in bounded memory, by fingerprints.
 
-First each side is read once into fingerprints: for each partition how many messages there are, a sum of their hashes,
-and a sum of their hashes weighted by their position. Equal fingerprints are equal messages in equal order, but for a
-chance of about 1 in 2^60. Nothing is shuffled or kept, so that this costs the same for every message.
+First each side is read once into fingerprints: for each partition the number of messages, the sum of their hashes,
+and the sum of their hashes weighted by position. Equal fingerprints mean equal messages in equal order, with an error
+probability of about 2^-60. Nothing is shuffled or stored, so the cost per message is constant.
 
-Only where they differ, the messages themselves are looked for: by buckets of hashes, so that no more of them are
-sorted than lie in buckets that differ. Their order is compared without those that differ, by fingerprints again; only
-if that is not the same, all of them are sorted. Spark sorts on disk what does not fit into memory.
+Only if they differ, the differing messages are located: by hash buckets, so that only messages of differing buckets
+are sorted. The order is compared without the differing messages, again by fingerprints; only if it still differs, all
+messages are sorted. Spark sorts on disk what does not fit into memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 PRIME: Final = 2**31 - 1
 """Products of two numbers below it fit into 64 bits, and so do sums of four billion of them."""
 BUCKETS: Final = 4096
-STRAYS_MAX: Final = 10_000
-"""Messages that are not alike and are known one by one, so that the rest can be compared without them."""
+MISMATCHES_MAX: Final = 10_000
+"""The most mismatches to list one by one, so that the order of the rest can be compared."""
 _INDEX_BITS: Final = 33
-"""What monotonically_increasing_id leaves for the place of a row within its task."""
+"""The bits of monotonically_increasing_id that hold a row's index in its task."""
 
 
 class Fingerprint(NamedTuple):
-    """What is left of the messages of one partition."""
+    """The fingerprint of one partition."""
 
     rows: int
     sum_high: int
@@ -38,19 +38,19 @@ class Fingerprint(NamedTuple):
 
     @property
     def content(self) -> tuple[int, int, int]:
-        """The same for the same messages, in whatever order."""
+        """Equal for equal messages in any order."""
         return self.rows, self.sum_high, self.sum_low
 
     @property
     def sequence(self) -> tuple[int, int, int, int, int]:
-        """The same for the same messages in the same order."""
+        """Equal for equal messages in the same order."""
         return *self.content, self.order_high, self.order_low
 
 
-def joined(parts: Sequence[Fingerprint]) -> Fingerprint:
-    """The fingerprint of stretches of one partition, each with positions of its own, that follow each other.
+def join_fingerprints(parts: Sequence[Fingerprint]) -> Fingerprint:
+    """Joins the fingerprints of consecutive stretches of one partition, each with positions from 0.
 
-    >>> joined([Fingerprint(1, 5, 5, 0, 0, 0, 0), Fingerprint(1, 7, 7, 0, 0, 1, 1)]).order_high
+    >>> join_fingerprints([Fingerprint(1, 5, 5, 0, 0, 0, 0), Fingerprint(1, 7, 7, 0, 0, 1, 1)]).order_high
     7
     """
     rows = sum_high = sum_low = order_high = order_low = 0
@@ -64,8 +64,8 @@ def joined(parts: Sequence[Fingerprint]) -> Fingerprint:
     return Fingerprint(rows, sum_high, sum_low, order_high, order_low, ordered[0].first, ordered[-1].last)
 
 
-def hashed(frame: "DataFrame", identity: "Sequence[Column]", key: "Column") -> "DataFrame":
-    """Messages as they are compared: where they are, a hash of what they are, and one of their key."""
+def hash_messages(frame: "DataFrame", identity: "Sequence[Column]", key: "Column") -> "DataFrame":
+    """Returns topic, partition and offset of each message with the hashes of its identity and key."""
     from pyspark.sql import functions as fn
 
     return frame.select(
@@ -77,29 +77,29 @@ def hashed(frame: "DataFrame", identity: "Sequence[Column]", key: "Column") -> "
     )
 
 
-def content(*, with_place: bool) -> "list[Column]":
-    """What a message is: its key, value and headers, and if asked for where it is."""
+def identity_columns(*, with_offset: bool) -> "list[Column]":
+    """Returns the columns that identify a message: key, value and headers, optionally partition and offset."""
     from pyspark.sql import functions as fn
 
-    # A null and an empty text hash alike within a row: whether it is null counts for itself.
+    # A null and an empty value hash alike within a row, so isNull is hashed too.
     parts = [fn.col("key"), fn.col("key").isNull(), fn.col("value"), fn.col("value").isNull()]
-    place = [fn.col("partition"), fn.col("offset")] if with_place else []
-    return [*parts, fn.col("headers"), *place]
+    offset_columns = [fn.col("partition"), fn.col("offset")] if with_offset else []
+    return [*parts, fn.col("headers"), *offset_columns]
 
 
 def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
-    """By partition. The order counts where each task has rows of one partition in their order, as topics are read."""
+    """Returns fingerprints by partition. The order counts if each task reads rows of one partition in order."""
     from pyspark.sql import functions as fn
 
     high = fn.pmod(fn.shiftrightunsigned("id", 32), fn.lit(PRIME))
     low = fn.pmod(fn.col("id").bitwiseAND(fn.lit(0xFFFFFFFF)), fn.lit(PRIME))
-    place = fn.monotonically_increasing_id().bitwiseAND(fn.lit((1 << _INDEX_BITS) - 1))
+    index = fn.monotonically_increasing_id().bitwiseAND(fn.lit((1 << _INDEX_BITS) - 1))
     weighed = frame.select(
         "partition",
         "offset",
         high.alias("high"),
         low.alias("low"),
-        fn.pmod(place, fn.lit(PRIME)).alias("place"),
+        fn.pmod(index, fn.lit(PRIME)).alias("index"),
         fn.spark_partition_id().alias("task"),
     )
     prime = fn.lit(PRIME)
@@ -107,19 +107,19 @@ def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
         fn.count("*").alias("rows"),
         fn.sum("high").alias("sum_high"),
         fn.sum("low").alias("sum_low"),
-        fn.sum(fn.pmod(fn.col("high") * fn.col("place"), prime)).alias("order_high"),
-        fn.sum(fn.pmod(fn.col("low") * fn.col("place"), prime)).alias("order_low"),
+        fn.sum(fn.pmod(fn.col("high") * fn.col("index"), prime)).alias("order_high"),
+        fn.sum(fn.pmod(fn.col("low") * fn.col("index"), prime)).alias("order_low"),
         fn.min("offset").alias("first"),
         fn.max("offset").alias("last"),
     )
     parts: dict[int, list[Fingerprint]] = {}
     for row in found.collect():
         parts.setdefault(row["partition"], []).append(Fingerprint(*row[2:]))
-    return {partition: joined(stretches) for partition, stretches in parts.items()}
+    return {partition: join_fingerprints(stretches) for partition, stretches in parts.items()}
 
 
 def differing_buckets(expected: "DataFrame", actual: "DataFrame") -> list[int]:
-    """Those of the buckets of hashes that do not hold the same on both sides."""
+    """Returns the hash buckets whose contents differ."""
     sides = [_buckets(expected), _buckets(actual)]
     return sorted(
         bucket for bucket in sides[0].keys() | sides[1].keys() if sides[0].get(bucket) != sides[1].get(bucket)
@@ -137,19 +137,19 @@ def _buckets(frame: "DataFrame") -> dict[int, tuple[int, int]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differences:
-    """What is not alike: how much of it, and the first of each kind."""
+    """The number of differing messages of each kind, with examples."""
 
     missing: int = 0
     doubled: int = 0
     unknown: int = 0
     examples: Sequence[tuple[str, str, int, str]] = ()
-    """What it is, and the topic, partition and offset, and more about it."""
-    strays: "Sequence[Stray] | None" = ()
-    """All of them, one by one; None if they are too many."""
+    """Kind, topic-partition, offset and details."""
+    mismatches: "Sequence[Mismatch] | None" = ()
+    """All differing messages; None if there are more than MISMATCHES_MAX."""
 
 
-class Stray(NamedTuple):
-    """A message that one side has more often than the other, and where each has it first."""
+class Mismatch(NamedTuple):
+    """A message that one side has more often than the other, and its first location on each side."""
 
     id: int
     source: "Spot | None"
@@ -157,14 +157,14 @@ class Stray(NamedTuple):
 
 
 def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -> Differences:
-    """The messages that one side has more often than the other."""
+    """Finds the messages that one side has more often than the other."""
     from pyspark import StorageLevel
     from pyspark.sql import functions as fn
 
     buckets = differing_buckets(expected, actual)
     if not buckets:
         return Differences()
-    both = _side_by_side(expected, actual)
+    both = _union_sides(expected, actual)
     if len(buckets) < BUCKETS:
         both = both.where(fn.pmod("id", fn.lit(BUCKETS)).isin(*buckets))
     uneven = (
@@ -185,9 +185,11 @@ def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -
             fn.sum(fn.when((fn.col("found") > fn.col("wanted")) & (fn.col("wanted") > 0), fn.expr("found - wanted"))),
             fn.sum(fn.when(fn.col("wanted") == 0, fn.col("found"))),
         ).collect()[0]
-        place = fn.coalesce("source", "first")
-        rows = uneven.orderBy(place).limit(examples_max).collect()
-        strays = [Stray(*row) for row in uneven.select("id", "source", "first").limit(STRAYS_MAX + 1).collect()]
+        location = fn.coalesce("source", "first")
+        rows = uneven.orderBy(location).limit(examples_max).collect()
+        mismatches = [
+            Mismatch(*row) for row in uneven.select("id", "source", "first").limit(MISMATCHES_MAX + 1).collect()
+        ]
     finally:
         uneven.unpersist()
     return Differences(
@@ -195,7 +197,7 @@ def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -
         doubled=sums[1] or 0,
         unknown=sums[2] or 0,
         examples=[_example(row["wanted"], row["found"], row["source"], row["first"], row["last"]) for row in rows],
-        strays=strays if len(strays) <= STRAYS_MAX else None,
+        mismatches=mismatches if len(mismatches) <= MISMATCHES_MAX else None,
     )
 
 
@@ -203,28 +205,30 @@ Spot = tuple[str, int, int]
 """Topic, partition and offset."""
 
 
-def is_in_order(expected: "DataFrame", actual: "DataFrame", strays: Sequence[Stray]) -> bool:
-    """Whether all others, and of those that both sides have the first, are in the same partitions and order."""
-    kept = [stray for stray in strays if stray.source is not None and stray.found is not None]
-    wanted = _without(expected, strays, {stray.id: stray.source for stray in kept})
-    found = _without(actual, strays, {stray.id: stray.found for stray in kept})
-    return _sequences(wanted) == _sequences(found)
+def is_in_order(expected: "DataFrame", actual: "DataFrame", mismatches: Sequence[Mismatch]) -> bool:
+    """Whether all other messages are in the same partitions and order; of a mismatch on both sides, the first
+    counts."""
+    kept = [mismatch for mismatch in mismatches if mismatch.source is not None and mismatch.found is not None]
+    wanted = _exclude_mismatches(expected, mismatches, {mismatch.id: mismatch.source for mismatch in kept})
+    found = _exclude_mismatches(actual, mismatches, {mismatch.id: mismatch.found for mismatch in kept})
+    return _order_fingerprints(wanted) == _order_fingerprints(found)
 
 
-def _sequences(frame: "DataFrame") -> dict[int, tuple[int, ...]]:
+def _order_fingerprints(frame: "DataFrame") -> dict[int, tuple[int, ...]]:
     return {partition: each.sequence for partition, each in fingerprints(frame).items()}
 
 
-def _without(frame: "DataFrame", strays: Sequence[Stray], kept: "Mapping[int, Spot | None]") -> "DataFrame":
-    """All messages but the strays, of which some are kept at one place. Nothing is shuffled, so that rows stay where
-    they are, in their order."""
+def _exclude_mismatches(
+    frame: "DataFrame", mismatches: Sequence[Mismatch], kept: "Mapping[int, Spot | None]"
+) -> "DataFrame":
+    """Drops mismatches except at the locations in `kept`. Without a shuffle, so that rows stay in order."""
     from pyspark.sql import functions as fn
 
-    spots = [(stray.id, *((kept.get(stray.id) or (None, None, None))[1:])) for stray in strays]
-    known = frame.sparkSession.createDataFrame(spots, "stray bigint, kept_partition int, kept_offset bigint")
-    joined_to = frame.join(fn.broadcast(known), fn.col("id") == fn.col("stray"), "left")
+    rows = [(mismatch.id, *((kept.get(mismatch.id) or (None, None, None))[1:])) for mismatch in mismatches]
+    known = frame.sparkSession.createDataFrame(rows, "mismatch bigint, kept_partition int, kept_offset bigint")
+    joined_to = frame.join(fn.broadcast(known), fn.col("id") == fn.col("mismatch"), "left")
     is_kept = (fn.col("partition") == fn.col("kept_partition")) & (fn.col("offset") == fn.col("kept_offset"))
-    return joined_to.where(fn.col("stray").isNull() | fn.coalesce(is_kept, fn.lit(False))).select(*frame.columns)
+    return joined_to.where(fn.col("mismatch").isNull() | fn.coalesce(is_kept, fn.lit(False))).select(*frame.columns)
 
 
 def _example(
@@ -238,30 +242,30 @@ def _example(
     return "doubled" if wanted else "unknown", f"{first[0]}-{first[1]}", first[2], more
 
 
-def _side_by_side(expected: "DataFrame", actual: "DataFrame") -> "DataFrame":
+def _union_sides(expected: "DataFrame", actual: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as fn
 
     return expected.withColumn("is_expected", fn.lit(1)).unionByName(actual.withColumn("is_expected", fn.lit(0)))
 
 
-def disorder(
+def find_reordered(
     expected: "DataFrame", actual: "DataFrame", examples_max: int
 ) -> tuple[int, list[tuple[str, str, int, str]]]:
-    """Messages of one key that come in another order than they should; of what is doubled, the first counts."""
+    """Counts messages of one key in another order than expected, with examples; of duplicates, the first counts."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
-    spot = fn.struct("partition", "offset", "topic")
+    location = fn.struct("partition", "offset", "topic")
     pairs = (
-        _side_by_side(expected, actual)
+        _union_sides(expected, actual)
         .groupBy("id", "key_hash")
         .agg(
-            fn.min(fn.when(fn.col("is_expected") == 1, spot)).alias("source"),
-            fn.min(fn.when(fn.col("is_expected") == 0, spot)).alias("found"),
+            fn.min(fn.when(fn.col("is_expected") == 1, location)).alias("source"),
+            fn.min(fn.when(fn.col("is_expected") == 0, location)).alias("found"),
         )
         .where("source IS NOT NULL AND found IS NOT NULL")
     )
-    # Order is kept within a partition: what lay in several of them has none.
+    # Kafka orders messages only within a partition.
     window = Window.partitionBy("key_hash", "source.partition", "found.partition").orderBy("found.offset")
     wrong = (
         pairs.withColumn("before", fn.lag("source.offset").over(window))
@@ -281,8 +285,8 @@ def disorder(
     ]
 
 
-class Sequences(NamedTuple):
-    """What the numbers of producers say."""
+class SequenceReport(NamedTuple):
+    """The result of checking producer sequence numbers."""
 
     producers: int
     messages: int
@@ -294,8 +298,8 @@ class Sequences(NamedTuple):
     examples: list[tuple[str, str, int, str]]
 
 
-def sequences(frame: "DataFrame", producer: str, sequence: str, examples_max: int) -> Sequences:
-    """Numbers that producers count up by one: gaps and duplicates by producer, order by producer and partition."""
+def check_sequences(frame: "DataFrame", producer: str, sequence: str, examples_max: int) -> SequenceReport:
+    """Checks numbers that producers increment: gaps and duplicates by producer, order by producer and partition."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
@@ -307,14 +311,14 @@ def sequences(frame: "DataFrame", producer: str, sequence: str, examples_max: in
         fn.expr(sequence).cast("bigint").alias("number"),
     )
     by_number = Window.partitionBy("producer").orderBy("number", "partition", "offset")
-    by_place = Window.partitionBy("producer", "partition").orderBy("offset")
+    by_offset = Window.partitionBy("producer", "partition").orderBy("offset")
     marked = (
         numbered.where("number IS NOT NULL")
         .withColumn("before", fn.lag("number").over(by_number))
-        .withColumn("place_before", fn.lag("number").over(by_place))
+        .withColumn("offset_before", fn.lag("number").over(by_offset))
         .withColumn("is_gap", fn.coalesce(fn.expr("number > before + 1"), fn.lit(False)))
         .withColumn("is_double", fn.coalesce(fn.expr("number = before"), fn.lit(False)))
-        .withColumn("is_late", fn.coalesce(fn.expr("number < place_before"), fn.lit(False)))
+        .withColumn("is_late", fn.coalesce(fn.expr("number < offset_before"), fn.lit(False)))
     )
     sums = marked.agg(
         fn.approx_count_distinct("producer"),
@@ -329,13 +333,13 @@ def sequences(frame: "DataFrame", producer: str, sequence: str, examples_max: in
     examples: list[tuple[str, str, int, str]] = []
     if gaps or doubled or late:
         rows = marked.where("is_gap OR is_double OR is_late").orderBy("topic", "partition", "offset")
-        examples = [_numbered(row.asDict()) for row in rows.limit(examples_max).collect()]
-    return Sequences(producers, messages, unnumbered, gaps, missing, doubled, late, examples)
+        examples = [_sequence_example(row.asDict()) for row in rows.limit(examples_max).collect()]
+    return SequenceReport(producers, messages, unnumbered, gaps, missing, doubled, late, examples)
 
 
-def _numbered(row: Mapping[str, object]) -> tuple[str, str, int, str]:
+def _sequence_example(row: Mapping[str, object]) -> tuple[str, str, int, str]:
     kind = "gap" if row["is_gap"] else "doubled" if row["is_double"] else "out of order"
-    before = row["place_before"] if kind == "out of order" else row["before"]
+    before = row["offset_before"] if kind == "out of order" else row["before"]
     offset = row["offset"]
     assert isinstance(offset, int)
     return (

@@ -1,9 +1,8 @@
-"""Dead letters taken in hand by a driver, so that each is sent back once, whoever dies meanwhile.
+"""Claims dead letters for a redrive, so that each is sent back exactly once even if the driver dies.
 
-A round has a name of its own, which is two things: the holder of the letters that it has claimed, and the query that
-they are written back under. So whatever a driver that died has left behind says how to go on with it: its query
-is closed, then it is known for good whether its messages were sent; and either the letters are finished, or it is as
-if they had never been claimed. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
+Each round has a unique name, which is both the holder of the claimed messages and the query id of the write. So the
+claims of a dead driver show how to recover: closing its query decides whether its messages were sent; then the claims
+are either finished or undone. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
 """
 
 import uuid
@@ -12,29 +11,39 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from penstock.client.admin import Admin
-from penstock.client.claims import Claims, QueueFound, Range, State, Survey, find_queue, joined, prepare_group
+from penstock.client.claims import (
+    Claims,
+    QueueLocation,
+    Range,
+    State,
+    Survey,
+    find_queue,
+    merge_ranges,
+    prepare_group,
+)
 from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import close_query
 from penstock.client.errors import ServerError
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.spark.pipelines.clusters import ask
-from penstock.spark.pipelines.dead_letters import Spans
+from penstock.spark.pipelines.clusters import run_with_client
+from penstock.spark.pipelines.dead_letters import OpenRanges
 
-ROUND: Final = "redrive-"
-"""How the names of rounds begin, and so those of holders that are known to be one."""
+ROUND_PREFIX: Final = "redrive-"
+"""The prefix of round names, which identifies their claims."""
 ONLY_BATCH: Final = 0
-"""Of a round's query: it writes once."""
+"""The batch id of a round's query, which writes once."""
 NEVER: Final = 1 << 62
 
 
 class NoDeadLetters(PenstockError):
-    """There is no such queue."""
+    """The queue does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Box:
-    """Where dead letters lie: a queue, or a plain topic with a share group that keeps what is done of it."""
+class DeadLetters:
+    """The dead letters of a queue, or of a dead-letter topic with the share group that tracks which ones are
+    finished."""
 
     bootstrap: str
     group: str
@@ -46,29 +55,29 @@ class Box:
 
 
 class Recovered(NamedTuple):
-    """What was left behind by drivers that died, and is set right."""
+    """Counts of claims recovered from dead drivers."""
 
     finished: int = 0
-    """Letters that had been sent back, and are deleted now."""
+    """Dead letters that had been sent back, and are deleted now."""
     returned: int = 0
-    """Letters that had been claimed, and are not any more."""
+    """Dead letters that had been claimed but not sent, and are released."""
     lost: int = 0
-    """Letters that had been sent back, and were received by somebody else in this very moment."""
+    """Dead letters that had been sent back, but were received by another consumer before they could be deleted."""
 
 
 class Deleted(NamedTuple):
     done: int
     lost: int
-    """Letters that were sent back, and that somebody else has received after the claim was over."""
+    """Dead letters that were sent back, but were received by another consumer after the claim had expired."""
 
 
-def open_queue(bootstrap: str, name: str) -> Box:
-    """The box of a dead-letter queue."""
+def open_queue(bootstrap: str, name: str) -> DeadLetters:
+    """Opens a dead-letter queue. Raises NoDeadLetters if it does not exist."""
 
-    async def work(client: KafkaClient) -> Box:
+    async def work(client: KafkaClient) -> DeadLetters:
         found = await _queue(client, name)
         topic = await Admin(client).topic(found.topic)
-        return Box(
+        return DeadLetters(
             bootstrap=bootstrap,
             group=name,
             topic=found.topic,
@@ -78,17 +87,17 @@ def open_queue(bootstrap: str, name: str) -> Box:
             is_fifo=found.is_fifo,
         )
 
-    return ask(bootstrap, work)
+    return run_with_client(bootstrap, work)
 
 
-def open_topic(bootstrap: str, name: str, group: str, *, prepare: bool) -> Box:
-    """The box of a share group's dead-letter topic; what is done of it, the group knows, which is made if need be."""
+def open_topic(bootstrap: str, name: str, group: str, *, prepare: bool) -> DeadLetters:
+    """Opens a share group's dead-letter topic; with `prepare` creates the tracking group if needed."""
 
-    async def work(client: KafkaClient) -> Box:
+    async def work(client: KafkaClient) -> DeadLetters:
         topic = await Admin(client).topic(name)
         if prepare:
             await prepare_group(client, group=group, topic_id=topic.topic_id)
-        return Box(
+        return DeadLetters(
             bootstrap=bootstrap,
             group=group,
             topic=name,
@@ -97,20 +106,20 @@ def open_topic(bootstrap: str, name: str, group: str, *, prepare: bool) -> Box:
             of_queue=False,
         )
 
-    return ask(bootstrap, work)
+    return run_with_client(bootstrap, work)
 
 
-async def _queue(client: KafkaClient, name: str) -> QueueFound:
+async def _queue(client: KafkaClient, name: str) -> QueueLocation:
     try:
         return await find_queue(client, name)
     except ServerError as error:
         if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise
-        raise NoDeadLetters(f"there is no queue {name!r}; `penstock queue list` shows which there are") from error
+        raise NoDeadLetters(f"there is no queue {name!r}; see `penstock queue list`") from error
 
 
-def topics_of(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
-    """The topics that queues are on; those that are not there any more are left out."""
+def find_queue_topics(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
+    """Returns the topic of each queue; missing queues are left out."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         found = {}
@@ -122,34 +131,34 @@ def topics_of(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
                     raise
         return found
 
-    return ask(bootstrap, work)
+    return run_with_client(bootstrap, work)
 
 
-def existing(bootstrap: str, names: Iterable[str]) -> dict[str, str]:
-    """Those topics that are there."""
+def find_topics(bootstrap: str, names: Iterable[str]) -> dict[str, str]:
+    """Returns those of the topics that exist."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         known = {topic.name for topic in await Admin(client).topics()}
         return {name: name for name in names if name in known}
 
-    return ask(bootstrap, work)
+    return run_with_client(bootstrap, work)
 
 
-def _claims(client: KafkaClient, box: Box) -> Claims:
-    return Claims(client, group=box.group, topic=box.topic, topic_id=box.topic_id)
+def _claims(client: KafkaClient, dlq: DeadLetters) -> Claims:
+    return Claims(client, group=dlq.group, topic=dlq.topic, topic_id=dlq.topic_id)
 
 
-def recover(box: Box, rounds: str = ROUND) -> Recovered:
-    """Finish what rounds whose names begin so have left behind; all, if nothing is said.
+def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
+    """Finishes or undoes the claims of rounds whose name begins with `rounds`; by default of all rounds.
 
-    A driver that is still at work finds its round closed, has sent nothing, and fails.
+    A driver that is still running finds its round closed, has sent nothing, and fails.
     """
 
     async def work(client: KafkaClient) -> Recovered:
-        claims = _claims(client, box)
+        claims = _claims(client, dlq)
         was_sent: dict[str, bool] = {}
         finished = returned = lost = 0
-        for partition in box.partitions:
+        for partition in dlq.partitions:
             left: dict[str, list[Range]] = {}
             for delivery_range in (await claims.survey(partition)).delivery_ranges:
                 if delivery_range.holder.startswith(rounds) and delivery_range.state is not State.MOVING:
@@ -165,37 +174,37 @@ def recover(box: Box, rounds: str = ROUND) -> Recovered:
                     returned += (await claims.undo(partition, holder, ranges)).done
         return Recovered(finished, returned, lost)
 
-    return ask(box.bootstrap, work)
+    return run_with_client(dlq.bootstrap, work)
 
 
-def surveys(box: Box) -> dict[int, Survey]:
-    """What is not finished, by partition."""
+def surveys(dlq: DeadLetters) -> dict[int, Survey]:
+    """Returns the unfinished messages by partition."""
 
     async def work(client: KafkaClient) -> dict[int, Survey]:
-        claims = _claims(client, box)
-        return {partition: await claims.survey(partition) for partition in box.partitions}
+        claims = _claims(client, dlq)
+        return {partition: await claims.survey(partition) for partition in dlq.partitions}
 
-    return ask(box.bootstrap, work)
+    return run_with_client(dlq.bootstrap, work)
 
 
-def spans_of(survey: Survey) -> Spans:
-    """A survey as tasks know it."""
+def open_ranges(survey: Survey) -> OpenRanges:
+    """Converts a survey for use in tasks."""
     delivery_ranges = survey.delivery_ranges
-    return Spans(
+    return OpenRanges(
         firsts=[delivery_range.first for delivery_range in delivery_ranges],
         lasts=[delivery_range.last for delivery_range in delivery_ranges],
         counts=[delivery_range.count for delivery_range in delivery_ranges],
-        are_free=[delivery_range.state is State.AVAILABLE for delivery_range in delivery_ranges],
-        waits_from=survey.looked_to,
+        are_available=[delivery_range.state is State.AVAILABLE for delivery_range in delivery_ranges],
+        undelivered_from=survey.looked_to,
     )
 
 
 class Round:
-    """Some letters, claimed, sent back and deleted together."""
+    """Dead letters that are claimed, sent back and deleted together."""
 
-    def __init__(self, box: Box, hold_s: float) -> None:
-        self.name: Final = f"{ROUND}{uuid.uuid4()}"
-        self._box = box
+    def __init__(self, dlq: DeadLetters, hold_s: float) -> None:
+        self.name: Final = f"{ROUND_PREFIX}{uuid.uuid4()}"
+        self._box = dlq
         self._hold_ms = round(hold_s * 1000)
         self.taken: dict[int, list[Range]] = {}
         self._has_claimed = False
@@ -205,37 +214,36 @@ class Round:
         return sum(last - first + 1 for ranges in self.taken.values() for first, last in ranges)
 
     @property
-    def spans(self) -> dict[int, Spans]:
-        """What was taken, as tasks know it."""
+    def spans(self) -> dict[int, OpenRanges]:
         return {
-            partition: Spans(
+            partition: OpenRanges(
                 firsts=[first for first, _ in ranges],
                 lasts=[last for _, last in ranges],
                 counts=[0] * len(ranges),
-                are_free=[True] * len(ranges),
-                waits_from=NEVER,
+                are_available=[True] * len(ranges),
+                undelivered_from=NEVER,
             )
             for partition, ranges in self.taken.items()
         }
 
     def claim(self, wanted: Mapping[int, Iterable[int]]) -> None:
-        """Take letters in hand, as far as nobody else has them by now."""
+        """Claims the messages that are still available."""
 
         async def work(client: KafkaClient) -> None:
             claims = _claims(client, self._box)
             for partition, offsets in wanted.items():
-                ranges = joined((offset, offset) for offset in offsets)
+                ranges = merge_ranges((offset, offset) for offset in offsets)
                 taken = await claims.claim(partition, self.name, ranges, self._hold_ms)
                 if taken:
                     self.taken[partition] = taken
 
-        ask(self._box.bootstrap, work)
+        run_with_client(self._box.bootstrap, work)
         self._has_claimed = True
 
     def close(self) -> Deleted | None:
-        """Delete what was sent back. None: nothing was sent, nor will be; it is as if nothing had been claimed.
+        """Deletes the messages that were sent back. Returns None, with the claims undone, if none can have been sent.
 
-        A round stays closed, for tasks of it may be at work still.
+        A round stays closed, because tasks of it may still run.
         """
 
         async def work(client: KafkaClient) -> Deleted | None:
@@ -246,14 +254,14 @@ class Round:
             lost = sum(last - first + 1 for each in settled for first, last in each.lost)
             return Deleted(sum(each.done for each in settled), lost)
 
-        if self._is_done_with:
+        if self._claimed_nothing:
             return Deleted(0, 0)
-        deleted = ask(self._box.bootstrap, work)
+        deleted = run_with_client(self._box.bootstrap, work)
         if deleted is None:
             recover(self._box, self.name)
         return deleted
 
     @property
-    def _is_done_with(self) -> bool:
-        """Whether all was asked for, and there was nothing to be had."""
+    def _claimed_nothing(self) -> bool:
+        """Whether all claims were tried and none succeeded."""
         return self._has_claimed and not self.taken

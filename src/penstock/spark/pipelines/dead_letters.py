@@ -1,4 +1,4 @@
-"""Dead letters as a table: what SQL sees of them, and the messages that they become when they are sent back."""
+"""Dead letters as a DataFrame with SQL columns, and their conversion back into messages."""
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import StructType
 
-# Headers of records that are a queue's, as brokers write them.
+# Headers that brokers write on the records of queues.
 OWN_PREFIX: Final = "penstock-"
 MESSAGE_ID: Final = "penstock-message-id"
 SOURCE_ARN: Final = "penstock-source-arn"
@@ -21,13 +21,13 @@ SENT_AT: Final = "penstock-sent-at"
 DELAY_MS: Final = "penstock-delay-ms"
 
 DLQ_PREFIX: Final = "__dlq.errors."
-"""Of headers that dead letters of share groups have (KIP-1191)."""
+"""The prefix of headers on dead letters of share groups (KIP-1191)."""
 
 VALUE: Final = "value"
 KEY: Final = "key"
 ATTRIBUTES: Final = "attributes"
 FIXABLE: Final = (VALUE, KEY, ATTRIBUTES)
-"""What a fix may say anew."""
+"""Columns that a fix may replace."""
 COLUMNS: Final = (
     *FIXABLE,
     "source",
@@ -38,47 +38,47 @@ COLUMNS: Final = (
     "partition",
     "offset",
 )
-"""What SQL sees; and `json`, with a schema."""
+"""The columns for SQL; with a schema also `json`."""
 CAUSE: Final = (
     "coalesce(attributes['error'], attributes['exception'], attributes['reason'],"
     " concat('received ', receive_count, ' times'))"
 )
-"""What dead letters are grouped by unless it is said: what they say of themselves, if anything."""
+"""The default grouping of dead letters: the error in their attributes, or else their receive count."""
 
 _NO_HEADERS: Final = "cast(array() AS array<struct<key: string, value: binary>>)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spans:
-    """Offsets of one partition that count, as ranges in order."""
+class OpenRanges:
+    """The sorted offset ranges of one partition that are not finished (not deleted or acknowledged)."""
 
     firsts: Sequence[int]
     lasts: Sequence[int]
     counts: Sequence[int]
-    """Deliveries, of each range."""
-    are_free: Sequence[bool]
-    """Whether nobody has them in hand."""
-    waits_from: int
-    """From here on all count, and were never delivered."""
+    """Delivery count of each range."""
+    are_available: Sequence[bool]
+    """Whether each range is not in flight."""
+    undelivered_from: int
+    """From this offset on all are unfinished, and were never delivered."""
 
     def find(self, offset: int) -> tuple[int, bool] | None:
-        """Deliveries, and whether it is free; None: it does not count.
+        """Returns the delivery count and whether the offset is available; None if it is finished.
 
-        >>> Spans(firsts=[3], lasts=[5], counts=[2], are_free=[True], waits_from=9).find(4)
+        >>> OpenRanges(firsts=[3], lasts=[5], counts=[2], are_available=[True], undelivered_from=9).find(4)
         (2, True)
         """
-        if offset >= self.waits_from:
+        if offset >= self.undelivered_from:
             return 0, True
         at = bisect_right(self.firsts, offset) - 1
         if at < 0 or offset > self.lasts[at]:
             return None
-        return self.counts[at], self.are_free[at]
+        return self.counts[at], self.are_available[at]
 
 
-class Marking:
-    """Leaves out rows of offsets that do not count, and says of the others how they are. Runs in Spark's tasks."""
+class OpenFilter:
+    """Drops rows of finished offsets and adds the columns `_count` and `_free`. Runs in Spark tasks."""
 
-    def __init__(self, spans: Mapping[int, Spans]) -> None:
+    def __init__(self, spans: Mapping[int, OpenRanges]) -> None:
         self._spans: Final = dict(spans)
 
     def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -100,16 +100,16 @@ class Marking:
             yield pa.RecordBatch.from_arrays(columns, [*kept.schema.names, "_count", "_free"])
 
 
-def marked(raw: "DataFrame", spans: Mapping[int, Spans]) -> "DataFrame":
-    """The rows that count, with `_count` and `_free`. Order and tasks stay as they are."""
+def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame":
+    """Returns the unfinished rows with `_count` and `_free`. Keeps the order and the tasks."""
     from pyspark.sql.types import BooleanType, IntegerType, StructType
 
     schema = StructType([*raw.schema.fields]).add("_count", IntegerType()).add("_free", BooleanType())
-    return raw.mapInArrow(Marking(spans), schema)
+    return raw.mapInArrow(OpenFilter(spans), schema)
 
 
-def letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | None" = None) -> "DataFrame":
-    """Dead letters with the columns that SQL sees, beside the bytes that they are made of (`_key`, `_value`, …)."""
+def parse_letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | None" = None) -> "DataFrame":
+    """Returns dead letters with the SQL columns, beside their raw bytes (`_key`, `_value`, …)."""
     from pyspark.sql import functions as fn
 
     found = rows.selectExpr(
@@ -121,18 +121,18 @@ def letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | None" = 
         f"coalesce(headers, {_NO_HEADERS}) AS _headers",
         "_count",
         "_free",
-        # A text of its own, so that what is no text is not mended by chance.
+        # Validated, so that invalid UTF-8 becomes null instead of replacement characters.
         "try_validate_utf8(cast(key AS string)) AS key",
         "try_validate_utf8(cast(value AS string)) AS value",
     )
-    found = found.withColumns({ATTRIBUTES: _attributes()} | (_of_queue() if of_queue else _of_share_group()))
+    found = found.withColumns({ATTRIBUTES: _attributes()} | (_queue_columns() if of_queue else _share_columns()))
     if fields is not None:
         found = found.withColumn("json", from_json(fn.col(VALUE), fields, {"mode": "PERMISSIVE"}))
     return found
 
 
 def _attributes() -> "Column":
-    """Headers that are not ours as a map; of several of one name the last. What is no text is null."""
+    """Returns the user's headers as a map; the last of a repeated name wins, values that are not UTF-8 are null."""
     from pyspark.sql import functions as fn
 
     return fn.expr(
@@ -144,41 +144,41 @@ def _attributes() -> "Column":
     )
 
 
-def _text(name: str) -> str:
-    """SQL: the text of a header, null if it is not there."""
+def _header_text(name: str) -> str:
+    """Returns SQL for the text of a header; null if it is missing."""
     return f"cast(try_element_at(filter(_headers, h -> h.key = '{name}'), -1).value AS string)"
 
 
-def _of_queue() -> "dict[str, Column]":
+def _queue_columns() -> "dict[str, Column]":
     from pyspark.sql import functions as fn
 
     return {
-        "source": fn.expr(f"element_at(split({_text(SOURCE_ARN)}, ':'), -1)"),
-        "receive_count": fn.expr(f"coalesce(try_cast({_text(RECEIVE_COUNT)} AS int), 0) + _count"),
-        "sent_at": fn.expr(f"coalesce(timestamp_millis(try_cast({_text(SENT_AT)} AS bigint)), dead_at)"),
-        "message_id": fn.expr(_text(MESSAGE_ID)),
+        "source": fn.expr(f"element_at(split({_header_text(SOURCE_ARN)}, ':'), -1)"),
+        "receive_count": fn.expr(f"coalesce(try_cast({_header_text(RECEIVE_COUNT)} AS int), 0) + _count"),
+        "sent_at": fn.expr(f"coalesce(timestamp_millis(try_cast({_header_text(SENT_AT)} AS bigint)), dead_at)"),
+        "message_id": fn.expr(_header_text(MESSAGE_ID)),
     }
 
 
-def _of_share_group() -> "dict[str, Column]":
+def _share_columns() -> "dict[str, Column]":
     from pyspark.sql import functions as fn
 
     return {
-        "source": fn.expr(_text(f"{DLQ_PREFIX}topic")),
-        "receive_count": fn.expr(f"try_cast({_text(f'{DLQ_PREFIX}delivery.count')} AS int)"),
+        "source": fn.expr(_header_text(f"{DLQ_PREFIX}topic")),
+        "receive_count": fn.expr(f"try_cast({_header_text(f'{DLQ_PREFIX}delivery.count')} AS int)"),
         "sent_at": fn.expr("cast(NULL AS timestamp)"),
         "message_id": fn.concat_ws(
-            "-", *(fn.expr(_text(f"{DLQ_PREFIX}{part}")) for part in ("topic", "partition", "offset"))
+            "-", *(fn.expr(_header_text(f"{DLQ_PREFIX}{part}")) for part in ("topic", "partition", "offset"))
         ),
     }
 
 
-def sent_back(
+def to_messages(
     found: "DataFrame", topics: Mapping[str, str], to: str | None, fix: Mapping[str, str], *, keeps_partition: bool
 ) -> "DataFrame":
-    """The messages that letters become: topic, partition, key, value and headers.
+    """Returns dead letters as messages: topic, partition, key, value and headers.
 
-    `topics`: where each source's messages go, unless all go `to` one topic.
+    `topics`: the topic of each source, unless all messages are sent `to` one topic.
     """
     from pyspark.sql import functions as fn
 
@@ -187,41 +187,43 @@ def sent_back(
     else:
         pairs = [item for source, name in topics.items() for item in (fn.lit(source), fn.lit(name))]
         topic = fn.try_element_at(fn.create_map(*pairs), fn.col("source"))
-    partition = fn.expr(f"try_cast({_text(f'{DLQ_PREFIX}partition')} AS int)") if keeps_partition else fn.lit(None)
+    partition = (
+        fn.expr(f"try_cast({_header_text(f'{DLQ_PREFIX}partition')} AS int)") if keeps_partition else fn.lit(None)
+    )
     fixed = found.withColumns({f"_new_{name}": fn.expr(sql) for name, sql in fix.items()})
     return fixed.select(
         topic.alias("topic"),
         partition.cast("int").alias("partition"),
-        _bytes("key", fix).alias("key"),
-        _bytes("value", fix).alias("value"),
-        fn.expr(_headers(ATTRIBUTES in fix)).alias("headers"),
+        _new_or_old_bytes("key", fix).alias("key"),
+        _new_or_old_bytes("value", fix).alias("value"),
+        fn.expr(_message_headers(ATTRIBUTES in fix)).alias("headers"),
     )
 
 
-def _bytes(name: str, fix: Mapping[str, str]) -> "Column":
-    """What was not fixed stays as it is, to the byte; so does what the fix makes nothing of."""
+def _new_or_old_bytes(name: str, fix: Mapping[str, str]) -> "Column":
+    """Returns the fixed value; the original bytes if there is no fix or it yields null."""
     from pyspark.sql import functions as fn
 
     old = fn.col(f"_{name}")
     return fn.coalesce(fn.col(f"_new_{name}").cast("string").cast("binary"), old) if name in fix else old
 
 
-def _headers(are_fixed: bool) -> str:
-    """SQL: the headers of a message that begins anew, as brokers write them when they move one back themselves.
+def _message_headers(are_fixed: bool) -> str:
+    """Returns SQL for the headers of a redriven message, as brokers write them in a redrive.
 
-    It keeps its id and the time at which it was sent; how often it was received where it died counts no more.
+    The message keeps its id and sent time; its receive count is reset.
     """
     gone = ", ".join(f"'{name}'" for name in (SOURCE_ARN, RECEIVE_COUNT, DELAY_MS))
     kept = f"filter(_headers, h -> h.key NOT IN ({gone}) AND NOT startswith(h.key, '{DLQ_PREFIX}'))"
     if are_fixed:
-        kept = _with_attributes(kept)
+        kept = _replace_attributes(kept)
     at = f"struct('{SENT_AT}' AS key, cast(cast(unix_millis(sent_at) AS string) AS binary) AS value)"
     is_dated = f"exists(_headers, h -> h.key = '{SENT_AT}') OR sent_at IS NULL"
     return f"concat({kept}, if({is_dated}, {_NO_HEADERS}, array({at})))"
 
 
-def _with_attributes(kept: str) -> str:
-    """SQL: headers with other attributes. One that was not changed stays as it is, to the byte."""
+def _replace_attributes(kept: str) -> str:
+    """Returns SQL for headers with new attributes. Unchanged ones keep their bytes."""
     new = f"coalesce(_new_{ATTRIBUTES}, {ATTRIBUTES})"
     is_own = f"startswith(h.key, '{OWN_PREFIX}')"
     is_same = f"try_element_at({new}, h.key) <=> try_element_at({ATTRIBUTES}, h.key)"

@@ -1,4 +1,4 @@
-"""Pipeline files as they are written: values that know the line they stand in."""
+"""Parses pipeline files (YAML) into values that know their line."""
 
 import difflib
 from collections.abc import Iterable, Mapping
@@ -11,16 +11,16 @@ import yaml
 from penstock.foundation.errors import InvalidConfig
 
 BYTES_MAX: Final = 1024 * 1024
-"""A pipeline is read by people: a file that is larger is another one."""
+"""Larger files are rejected before they are parsed."""
 _PREFIX: Final = "tag:yaml.org,2002:"
 
 
-class Place(NamedTuple):
-    """Where a value was written."""
+class Location(NamedTuple):
+    """The location of a value in a file or on the command line."""
 
     file: str
     line: int = 0
-    """0 where there are no lines: an option of the command."""
+    """0 for an option of the command line."""
     column: int = 0
 
     def __str__(self) -> str:
@@ -28,59 +28,59 @@ class Place(NamedTuple):
 
 
 class Problem(NamedTuple):
-    place: Place
+    location: Location
     message: str
     is_certain: bool = True
-    """Whether it cannot be run like that; else it is doubtful."""
+    """Whether it is an error; otherwise it is a warning."""
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}"
+        return f"{self.location}: {self.message}"
 
 
 class PipelineInvalid(InvalidConfig):
-    """A pipeline that cannot be run as it is written: everything that is wrong with it, in the order of its lines."""
+    """A pipeline with invalid options: all problems, sorted by line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems: Final = tuple(sorted(problems, key=lambda problem: problem.place[1:]))
+        self.problems: Final = tuple(sorted(problems, key=lambda problem: problem.location[1:]))
         super().__init__("; ".join(map(str, self.problems)))
 
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    place: Place
+    location: Location
     text: str
     kind: str
-    """`str`, `int`, `float`, `bool`, `null`, as YAML understands what is not quoted."""
+    """`str`, `int`, `float`, `bool` or `null`, as YAML resolves plain scalars."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    place: Place
+    location: Location
     items: tuple["Value", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    place: Place
+    location: Location
     entries: Mapping[str, "Value"]
-    keys: Mapping[str, Place]
-    """Where each key stands."""
+    keys: Mapping[str, Location]
+    """The location of each key."""
 
 
 Value = Scalar | Sequence | Table
 
 
 def read_file(path: Path) -> Table:
-    """The document of a file. PipelineInvalid says what is wrong, and in which line."""
-    place = Place(str(path))
+    """Parses a file. Raises PipelineInvalid with the line."""
+    location = Location(str(path))
     try:
         size = path.stat().st_size
         if size > BYTES_MAX:
-            raise PipelineInvalid([Problem(place, f"is {size} bytes large; a pipeline has at most {BYTES_MAX}")])
+            raise PipelineInvalid([Problem(location, f"has {size} bytes; the maximum is {BYTES_MAX}")])
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise PipelineInvalid([Problem(place, f"cannot be read: {reason}")]) from error
+        raise PipelineInvalid([Problem(location, f"cannot be read: {reason}")]) from error
     return read_text(text, str(path))
 
 
@@ -93,57 +93,55 @@ def read_text(text: str, file: str) -> Table:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
-        raise PipelineInvalid([Problem(place, f"is not YAML: {error.problem or error.context}")]) from error
+        location = Location(file, mark.line + 1, mark.column + 1) if mark else Location(file)
+        raise PipelineInvalid([Problem(location, f"is not YAML: {error.problem or error.context}")]) from error
     except yaml.YAMLError as error:
-        raise PipelineInvalid([Problem(Place(file), f"is not YAML: {' '.join(str(error).split())}")]) from error
+        raise PipelineInvalid([Problem(Location(file), f"is not YAML: {' '.join(str(error).split())}")]) from error
     except RecursionError as error:
-        raise PipelineInvalid([Problem(Place(file), "is nested too deeply")]) from error
+        raise PipelineInvalid([Problem(Location(file), "is nested too deeply")]) from error
     if node is None:
-        return Table(Place(file, 1, 1), {}, {})
+        return Table(Location(file, 1, 1), {}, {})
     value = _convert(node, file)
     if not isinstance(value, Table):
-        raise PipelineInvalid([Problem(value.place, "a pipeline is a mapping: `key: value` on each line")])
+        raise PipelineInvalid([Problem(value.location, "a pipeline must be a mapping: `key: value` on each line")])
     return value
 
 
 def _convert(node: yaml.Node, file: str) -> Value:
-    place = Place(file, node.start_mark.line + 1, node.start_mark.column + 1)
+    location = Location(file, node.start_mark.line + 1, node.start_mark.column + 1)
     if isinstance(node, yaml.ScalarNode):
-        return Scalar(place, node.value, node.tag.removeprefix(_PREFIX))
+        return Scalar(location, node.value, node.tag.removeprefix(_PREFIX))
     if isinstance(node, yaml.SequenceNode):
-        return Sequence(place, tuple(_convert(item, file) for item in node.value))
+        return Sequence(location, tuple(_convert(item, file) for item in node.value))
     entries: dict[str, Value] = {}
-    keys: dict[str, Place] = {}
+    keys: dict[str, Location] = {}
     for key, value in node.value:
-        where = Place(file, key.start_mark.line + 1, key.start_mark.column + 1)
+        where = Location(file, key.start_mark.line + 1, key.start_mark.column + 1)
         if not isinstance(key, yaml.ScalarNode):
-            raise PipelineInvalid([Problem(where, "a key is a plain word")])
+            raise PipelineInvalid([Problem(where, "a key must be a plain scalar")])
         if key.value in entries:
-            raise PipelineInvalid(
-                [Problem(where, f"{key.value!r} is there twice; first in line {keys[key.value][1]}")]
-            )
+            raise PipelineInvalid([Problem(where, f"{key.value!r} is set twice; first in line {keys[key.value][1]}")])
         entries[key.value] = _convert(value, file)
         keys[key.value] = where
-    return Table(place, entries, keys)
+    return Table(location, entries, keys)
 
 
 def with_option(table: Table, path: str, text: str) -> Table:
-    """The document with one value set from outside: `sink.topic=totals`.
+    """Returns the document with one value set: `sink.topic=totals`.
 
-    A text that begins with `[` or `{` is read as YAML, any other stands for itself.
+    A text that begins with `[` or `{` is parsed as YAML.
     """
-    place = Place(f"-o {path}")
+    location = Location(f"-o {path}")
     value: Value
     if text[:1] in "[{" and text:
         try:
-            value = _convert(yaml.compose(text, Loader=yaml.SafeLoader), place.file)
+            value = _convert(yaml.compose(text, Loader=yaml.SafeLoader), location.file)
         except (yaml.YAMLError, RecursionError) as error:
-            raise PipelineInvalid([Problem(place, f"{text[:80]!r} is not YAML")]) from error
-        value = _moved(value, place)
+            raise PipelineInvalid([Problem(location, f"{text[:80]!r} is not YAML")]) from error
+        value = _moved(value, location)
     else:
         tag = yaml.SafeLoader("").resolve(yaml.ScalarNode, text, (True, False))
-        value = Scalar(place, text, tag.removeprefix(_PREFIX))
+        value = Scalar(location, text, tag.removeprefix(_PREFIX))
     return _set(table, path.split("."), value)
 
 
@@ -151,27 +149,27 @@ def _set(table: Table, names: list[str], value: Value) -> Table:
     first, *rest = names
     if rest:
         below = table.entries.get(first)
-        value = _set(below if isinstance(below, Table) else Table(value.place, {}, {}), rest, value)
-    keys = table.keys if first in table.keys else {**table.keys, first: value.place}
-    return Table(table.place, {**table.entries, first: value}, keys)
+        value = _set(below if isinstance(below, Table) else Table(value.location, {}, {}), rest, value)
+    keys = table.keys if first in table.keys else {**table.keys, first: value.location}
+    return Table(table.location, {**table.entries, first: value}, keys)
 
 
-def _moved(value: Value, place: Place) -> Value:
-    """The value as if all of it stood at one place."""
+def _moved(value: Value, location: Location) -> Value:
+    """Returns the value with all locations replaced."""
     match value:
         case Scalar():
-            return Scalar(place, value.text, value.kind)
+            return Scalar(location, value.text, value.kind)
         case Sequence():
-            return Sequence(place, tuple(_moved(item, place) for item in value.items))
+            return Sequence(location, tuple(_moved(item, location) for item in value.items))
         case Table():
-            entries = {key: _moved(entry, place) for key, entry in value.entries.items()}
-            return Table(place, entries, dict.fromkeys(entries, place))
+            entries = {key: _moved(entry, location) for key, entry in value.entries.items()}
+            return Table(location, entries, dict.fromkeys(entries, location))
 
 
-def possible(word: str, words: Iterable[str]) -> str:
-    """What may have been meant, and what there is.
+def suggest(word: str, words: Iterable[str]) -> str:
+    """Returns the closest match and all choices, for error messages.
 
-    >>> possible("topik", ["topic", "path"])
+    >>> suggest("topik", ["topic", "path"])
     "did you mean 'topic'? possible are path, topic"
     """
     known = sorted(words)

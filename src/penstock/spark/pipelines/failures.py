@@ -1,4 +1,4 @@
-"""What Spark fails with, as cause and cure. A person who runs a pipeline sees one sentence, not a stack trace."""
+"""Explains failures of Spark in one sentence with cause and remedy, instead of a stack trace."""
 
 import re
 from pathlib import Path
@@ -9,23 +9,22 @@ from penstock.spark.query_start import WORKER_LATE
 
 
 class PipelineFailed(PenstockError):
-    """A pipeline that was running, or about to, and cannot go on."""
+    """A pipeline failed in Spark."""
 
 
-class _Known(NamedTuple):
+class _KnownFailure(NamedTuple):
     pattern: re.Pattern[str]
-    cause: str
-    """May use the groups of the pattern."""
+    cause: str  # may use the groups of the pattern
     cure: str
 
 
-def _known(pattern: str, cause: str, cure: str) -> _Known:
-    return _Known(re.compile(pattern, re.DOTALL), cause, cure)
+def _known(pattern: str, cause: str, cure: str) -> _KnownFailure:
+    return _KnownFailure(re.compile(pattern, re.DOTALL), cause, cure)
 
 
 _MEMORY: Final = "give it more with `-o 'spark={spark.driver.memory: 4g}'`, or read less at a time with max_rows"
-_CHECKPOINT: Final = "go on with the pipeline as it was, or start anew with `-o checkpoint=ANOTHER_FOLDER`"
-_KNOWN: Final = (
+_CHECKPOINT: Final = "restore the pipeline as it was, or start over with `-o checkpoint=ANOTHER_FOLDER`"
+_KNOWN_FAILURES: Final = (
     _known(r"OutOfMemoryError|Java heap space|GC overhead limit", "Spark ran out of memory", _MEMORY),
     _known(
         r"Python worker exited unexpectedly|Python worker process terminated",
@@ -34,18 +33,18 @@ _KNOWN: Final = (
     ),
     _known(
         r"Answer from Java side is empty|Error while sending or receiving|Connect(?:ion)?Refused|Connection refused",
-        "the Java that Spark runs in is gone, most often for lack of memory",
+        "Spark's Java process has ended, most often for lack of memory",
         _MEMORY,
     ),
     _known(
         WORKER_LATE,
         "a Python worker of Spark did not start in time",
-        "run it again when the machine is less busy: it goes on where it was",
+        "run it again when the machine is less busy: it continues where it stopped",
     ),
-    _known(r"No space left on device", "the disk is full", "make room, or move spark.local.dir and the checkpoint"),
+    _known(r"No space left on device", "the disk is full", "free space, or move spark.local.dir and the checkpoint"),
     _known(
         r"\[UNRESOLVED_COLUMN[^\]]*\][^`]*`(.+?)` cannot be resolved\. Did you mean one of the following\? \[(.+?)\]",
-        "there is no column {0}; most like it are {1}",
+        "there is no column {0}; similar names are {1}",
         "correct the SQL or the schema",
     ),
     _known(
@@ -77,13 +76,13 @@ _KNOWN: Final = (
     _known(
         r"ExecutorLostFailure|Remote RPC client disassociated",
         "executors of Spark were lost",
-        "run it again: it goes on where it was",
+        "run it again: it continues where it stopped",
     ),
 )
 _OURS: Final = re.compile(r"(?:^|\n|\s)penstock(?:\.\w+)+: (.+?)(?=\n|$)")
 _RAISED: Final = re.compile(r"\[USER_RAISED_EXCEPTION\] (.+?)(?= SQLSTATE|\n|$)")
 _PYTHON: Final = re.compile(r"\n(\w+(?:\.\w+)*(?:Error|Exception)): (.+?)(?=\n|$)")
-_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (?=(.+?)(?: SQLSTATE|\n|$))")  # one may stand in another
+_CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_.]+)\] (?=(.+?)(?: SQLSTATE|\n|$))")  # conditions may be nested
 _WRAPPERS: Final = (
     "STREAM_FAILED",
     "PYTHON_DATA_SOURCE_ERROR",
@@ -93,23 +92,23 @@ _WRAPPERS: Final = (
 
 
 def explain(error: BaseException, log: Path | None = None) -> PipelineFailed:
-    """The one sentence; `log` has the rest."""
+    """Returns an error with a one-sentence summary and the path of the log."""
     where = f"; {log} has the details" if log else ""
-    return PipelineFailed(sentence(_text(error)) + where)
+    return PipelineFailed(summarize_failure(_error_text(error)) + where)
 
 
-def sentence(said: str) -> str:
+def summarize_failure(said: str) -> str:
     """
-    >>> sentence("[TABLE_OR_VIEW_NOT_FOUND] The table or view `order` cannot be found. Verify ...")
+    >>> summarize_failure("[TABLE_OR_VIEW_NOT_FOUND] The table or view `order` cannot be found. Verify ...")
     'the SQL names a table order that is none of the sources; add it to sources, or use one of their names'
     """
     ours = _OURS.findall(said)
     if ours:
-        return str(ours[-1]).strip()  # our own errors name the cure already
+        return str(ours[-1]).strip()  # our own errors include a remedy
     raised = _RAISED.search(said)
     if raised:
         return raised[1].strip()
-    for known in _KNOWN:
+    for known in _KNOWN_FAILURES:
         found = known.pattern.search(said)
         if found:
             groups = [group.replace("`", "").rstrip(".") for group in found.groups()]
@@ -122,11 +121,11 @@ def sentence(said: str) -> str:
         if not condition.startswith(_WRAPPERS):
             return str(message).strip()
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    return lines[0] if lines else "Spark failed without a word"
+    return lines[0] if lines else "Spark failed without a message"
 
 
-def _text(error: BaseException) -> str:
-    """What an error and those that caused it say, without Java's stack."""
+def _error_text(error: BaseException) -> str:
+    """Returns the messages of an error and its causes, without Java stack traces."""
     parts = []
     seen: BaseException | None = error
     while seen is not None:
@@ -139,6 +138,6 @@ def _text(error: BaseException) -> str:
 
 
 def _heading(error: BaseException) -> str:
-    """Python's own errors are told by their kind; Spark's say all there is."""
+    """Returns the type name of a Python error; Spark's messages are complete without it."""
     module = type(error).__module__
     return "" if module.startswith(("pyspark", "py4j")) else f"\n{type(error).__name__}: "

@@ -1,4 +1,4 @@
-"""`insights`: what goes through topics, as tables and as a page: throughput, sizes, keys, latency, lag of groups."""
+"""The `insights` pipeline: throughput, sizes, hot keys, latency and group lag, as tables and an HTML page."""
 
 import math
 import time
@@ -10,42 +10,42 @@ from penstock.client.cluster import KafkaClient
 from penstock.client.groups import Groups
 from penstock.client.offsets import When, list_offsets
 from penstock.foundation.errors import PenstockError
-from penstock.spark.pipelines.clusters import ask
+from penstock.spark.pipelines.clusters import run_with_client
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.options import duration, moment, names, number, option, text, topics
 from penstock.spark.pipelines.page import Section, page, table
-from penstock.spark.pipelines.pipeline import Common, Need, Pipeline, Report, Run, Sheet
+from penstock.spark.pipelines.pipeline import CommonOptions, Need, Pipeline, Report, ReportTable, Run
 from penstock.spark.pipelines.plots import Series, bars, clock, lines, short
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 STEPS_MS: Final = (100, 1000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000)
-"""How much of the time one point of a plot stands for: the first that gives few enough points, or whole days."""
+"""Time steps of plots: the first that yields few enough points is used, or whole days."""
 QUANTILES: Final = (0.5, 0.95, 0.99)
 KEYS_SHOWN: Final = 10
 SAMPLE_S: Final = 1.0
 
 
-class NothingThere(PenstockError):
-    """The topics hold no message of those that were asked for."""
+class NoMessages(PenstockError):
+    """The topics have no matching messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InsightsOptions(Common):
-    topics: tuple[str, ...] = option(topics, "The topics to look at")
-    since: int | None = option(moment, "Only messages from this time on", default=None)
+class InsightsOptions(CommonOptions):
+    topics: tuple[str, ...] = option(topics, "The topics to analyse")
+    since: int | None = option(moment, "Only messages since this time", default=None)
     until: int | None = option(moment, "Only messages before this time", default=None)
     sent: str | None = option(
         text,
-        "When a message was made, as a timestamp or in ms: latency is counted from there",
+        "When a message was sent, as a timestamp or in ms: the start of its latency",
         default=None,
         metavar="SQL",
     )
-    received: str = option(text, "When it had arrived; the timestamp that it has in the topic", default="timestamp")
+    received: str = option(text, "When it arrived; by default its timestamp in the topic", default="timestamp")
     groups: tuple[str, ...] = option(names, "Consumer groups whose lag is shown", default=())
-    watch: float = option(duration, "How long the lag of groups is watched, once a second", default=0.0)
-    points: int = option(number(10, 500), "How many points a plot has at most", default=120)
+    watch: float = option(duration, "How long to sample the lag of groups, once a second", default=0.0)
+    points: int = option(number(10, 500), "The most points of a plot", default=120)
     page: str | None = option(text, "The HTML file to write", default=None, metavar="FILE.html")
 
 
@@ -55,8 +55,6 @@ class LagSample(NamedTuple):
 
 
 class Findings(NamedTuple):
-    """All that was counted."""
-
     partitions: Sequence[Mapping[str, object]]
     step_ms: int
     times: Sequence[Mapping[str, object]]
@@ -68,16 +66,16 @@ class Findings(NamedTuple):
 
 def _check(options: InsightsOptions) -> Iterator[Problem]:
     if options.since is not None and options.until is not None and options.since >= options.until:
-        yield Problem(options.written.place("until"), "until: it is not after since")
+        yield Problem(options.locations.of("until"), "until: it must be later than since")
     if options.watch and not options.groups:
-        yield Problem(options.written.place("watch"), "watch: it goes with groups, and there are none")
+        yield Problem(options.locations.of("watch"), "watch: it requires groups")
 
 
 def _needs(options: InsightsOptions) -> Iterator[Need]:
-    place = options.written.place("topics")
-    at = options.written.place("bootstrap")
-    groups = dict.fromkeys(options.groups, options.written.place("groups"))
-    yield Need(bootstrap=options.bootstrap, at=at, topics=dict.fromkeys(options.topics, place), groups=groups)
+    at = options.locations
+    topics = dict.fromkeys(options.topics, at.of("topics"))
+    groups = dict.fromkeys(options.groups, at.of("groups"))
+    yield Need(bootstrap=options.bootstrap, location=at.of("bootstrap"), topics=topics, groups=groups)
 
 
 def _messages(options: InsightsOptions, run: Run) -> "DataFrame":
@@ -105,7 +103,7 @@ def _messages(options: InsightsOptions, run: Run) -> "DataFrame":
 
 
 def _millis(frame: "DataFrame", expression: str) -> "Column":
-    """An expression as ms since 1970, whether it gives a timestamp or a number."""
+    """Returns an expression as ms since 1970, whether it is a timestamp or a number."""
     from pyspark.sql import functions as fn
 
     kind = frame.select(fn.expr(expression)).dtypes[0][1]
@@ -132,7 +130,7 @@ def step_for(span_ms: int, points: int) -> int:
     return day * math.ceil(span_ms / points / day)
 
 
-def _count(options: InsightsOptions, run: Run) -> Findings:
+def _measure(options: InsightsOptions, run: Run) -> Findings:
     from pyspark.sql import functions as fn
 
     frame = _messages(options, run)
@@ -152,7 +150,7 @@ def _count(options: InsightsOptions, run: Run) -> Findings:
         .collect()
     ]
     if not partitions:
-        raise NothingThere(f"there is no message of those that were asked for in {', '.join(options.topics)}")
+        raise NoMessages(f"there are no matching messages in {', '.join(options.topics)}")
     first = min(row["first_ms"] for row in partitions)
     step_ms = step_for(max(row["last_ms"] for row in partitions) - first, options.points)
     run.on_step("counting messages over time")
@@ -164,7 +162,7 @@ def _count(options: InsightsOptions, run: Run) -> Findings:
     )
     times = [row.asDict() for row in by_time.orderBy("at_ms").collect()]
     run.on_step("counting keys")
-    keys, distinct = _keys(frame)
+    keys, distinct = _count_keys(frame)
     latency: dict[str, Sequence[float]] = {}
     if options.sent is not None:
         run.on_step("measuring latency")
@@ -174,8 +172,8 @@ def _count(options: InsightsOptions, run: Run) -> Findings:
     return Findings(partitions, step_ms, times, keys, distinct, latency, lags)
 
 
-def _keys(frame: "DataFrame") -> tuple[list[tuple[str, str, int]], dict[str, int]]:
-    """The keys that are there most often, and how many there are of each topic."""
+def _count_keys(frame: "DataFrame") -> tuple[list[tuple[str, str, int]], dict[str, int]]:
+    """Returns the most frequent keys, and the number of distinct keys of each topic."""
     from pyspark.sql import functions as fn
 
     keyed = frame.where("key IS NOT NULL")
@@ -187,69 +185,70 @@ def _keys(frame: "DataFrame") -> tuple[list[tuple[str, str, int]], dict[str, int
 
 
 def _sample_lags(options: InsightsOptions, run: Run) -> list[LagSample]:
-    run.on_step("looking at groups")
+    run.on_step("measuring the lag of groups")
     samples = []
     until_s = time.monotonic() + options.watch
     while True:
-        samples.append(ask(options.bootstrap, lambda client: _lags(client, options)))
+        samples.append(run_with_client(options.bootstrap, lambda client: _measure_lags(client, options)))
         if time.monotonic() + SAMPLE_S > until_s:
             return samples
         time.sleep(SAMPLE_S)
 
 
-async def _lags(client: KafkaClient, options: InsightsOptions) -> LagSample:
-    """How many messages of these topics each group has yet to read."""
-    partitions = [part for name in options.topics for part in (await client.topic(name)).names]
+async def _measure_lags(client: KafkaClient, options: InsightsOptions) -> LagSample:
+    """Returns how many messages of these topics each group has not read yet."""
+    partitions = [part for name in options.topics for part in (await client.topic(name)).tps]
     ends = await list_offsets(client, partitions, When.LATEST)
     begins = await list_offsets(client, partitions, When.EARLIEST)
     lags = {}
     for group in options.groups:
         committed = await Groups(client).offsets(group)
-        places = {part: committed[part].offset if part in committed else begins[part].offset for part in partitions}
-        lags[group] = sum(max(0, ends[part].offset - place) for part, place in places.items())
+        offsets = {part: committed[part].offset if part in committed else begins[part].offset for part in partitions}
+        lags[group] = sum(max(0, ends[part].offset - offset) for part, offset in offsets.items())
     return LagSample(round(time.time() * 1000), lags)
 
 
-# -- telling
+# -- report
 
 
 def _run(options: InsightsOptions, run: Run) -> Report:
-    found = _count(options, run)
-    sheets = _sheets(found)
+    found = _measure(options, run)
+    tables = _report_tables(found)
     total = sum(int(str(row["messages"])) for row in found.partitions)
     verdict = f"{total} messages in {', '.join(options.topics)}"
     if options.page is not None:
         path = run.path(options.page)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(_page(options, found, sheets, total))
+        path.write_text(_page(options, found, tables, total))
         verdict += f"; the page is {path}"
-    return Report(verdict=verdict, facts={"messages": total, "step_ms": found.step_ms}, sheets=sheets)
+    return Report(verdict=verdict, facts={"messages": total, "step_ms": found.step_ms}, tables=tables)
 
 
-def _sheets(found: Findings) -> list[Sheet]:
+def _report_tables(found: Findings) -> list[ReportTable]:
     rows: list[Sequence[object]] = []
     for row in found.partitions:
         sizes = row["sizes"]
         assert isinstance(sizes, list)
         rows.append((row["topic"], row["partition"], row["messages"], row["bytes"], *sizes, row["largest"]))
     columns = ["TOPIC", "#PARTITION", "#MESSAGES", "#BYTES", "#SIZE P50", "#P95", "#P99", "#LARGEST"]
-    sheets = [Sheet(title="partitions", columns=columns, rows=rows)]
+    tables = [ReportTable(title="partitions", columns=columns, rows=rows)]
     if found.keys:
         totals = _messages_by_topic(found)
         hot = [(name, key, count, f"{count / totals[name]:.1%}") for name, key, count in found.keys]
-        sheets.append(Sheet(title="hot keys", columns=["TOPIC", "KEY", "#MESSAGES", "#SHARE"], rows=hot))
+        tables.append(ReportTable(title="hot keys", columns=["TOPIC", "KEY", "#MESSAGES", "#SHARE"], rows=hot))
         spread = [
             (name, keys, round(totals[name] / keys, 1)) for name, keys in sorted(found.distinct.items()) if keys
         ]
-        sheets.append(Sheet(title="keys", columns=["TOPIC", "#KEYS (ABOUT)", "#MESSAGES A KEY"], rows=spread))
+        tables.append(ReportTable(title="keys", columns=["TOPIC", "#KEYS (ABOUT)", "#MESSAGES A KEY"], rows=spread))
     if found.latency:
         latency = [(name, *(round(value, 1) for value in values)) for name, values in sorted(found.latency.items())]
-        sheets.append(Sheet(title="latency ms", columns=["TOPIC", "#P50", "#P95", "#P99", "#MOST"], rows=latency))
+        columns = ["TOPIC", "#P50", "#P95", "#P99", "#MOST"]
+        tables.append(ReportTable(title="latency ms", columns=columns, rows=latency))
     if found.lags:
         last = found.lags[-1].lags
         lags = [(group, lag, max(sample.lags[group] for sample in found.lags)) for group, lag in sorted(last.items())]
-        sheets.append(Sheet(title="groups", columns=["GROUP", "#LAG", "#MOST"], rows=lags))
-    return sheets
+        tables.append(ReportTable(title="groups", columns=["GROUP", "#LAG", "#MOST"], rows=lags))
+    return tables
 
 
 def _messages_by_topic(found: Findings) -> dict[str, int]:
@@ -260,7 +259,7 @@ def _messages_by_topic(found: Findings) -> dict[str, int]:
     return totals
 
 
-def _page(options: InsightsOptions, found: Findings, sheets: Sequence[Sheet], total: int) -> str:
+def _page(options: InsightsOptions, found: Findings, tables: Sequence[ReportTable], total: int) -> str:
     size = sum(int(str(row["bytes"])) for row in found.partitions)
     first = min(int(str(row["first_ms"])) for row in found.partitions)
     last = max(int(str(row["last_ms"])) for row in found.partitions)
@@ -273,8 +272,8 @@ def _page(options: InsightsOptions, found: Findings, sheets: Sequence[Sheet], to
         ("keys, about", short(sum(found.distinct.values()))),
     ]
     cards += [(f"latency p99, {name}", f"{short(values[2])} ms") for name, values in sorted(found.latency.items())]
-    by_title = {sheet.title: table(sheet.columns, sheet.rows) for sheet in sheets}
-    sections = [Section("Throughput", _over_time(options, found, "messages", "messages a second"))]
+    by_title = {each.title: table(each.columns, each.rows) for each in tables}
+    sections = [Section("Throughput", _throughput_plot(options, found, "messages", "messages a second"))]
     if found.latency:
         sections.append(Section("Latency, end to end", _latency_plot(options, found) + by_title["latency ms"]))
     if found.keys:
@@ -295,14 +294,14 @@ def _page(options: InsightsOptions, found: Findings, sheets: Sequence[Sheet], to
     return page(f"Insights: {', '.join(options.topics)}", f"{stretch}, {options.bootstrap}", cards, sections)
 
 
-def _grid(found: Findings) -> list[int]:
-    """All times of a plot, those without messages too."""
+def _time_grid(found: Findings) -> list[int]:
+    """Returns all points in time of a plot, including those without messages."""
     times = [int(str(row["at_ms"])) for row in found.times]
     return list(range(min(times), max(times) + found.step_ms, found.step_ms))
 
 
-def _over_time(options: InsightsOptions, found: Findings, column: str, unit: str) -> str:
-    grid = _grid(found)
+def _throughput_plot(options: InsightsOptions, found: Findings, column: str, unit: str) -> str:
+    grid = _time_grid(found)
     series = []
     for name in options.topics:
         counted = {int(str(row["at_ms"])): float(str(row[column])) for row in found.times if row["topic"] == name}
@@ -311,15 +310,15 @@ def _over_time(options: InsightsOptions, found: Findings, column: str, unit: str
 
 
 def _latency_plot(options: InsightsOptions, found: Findings) -> str:
-    grid = _grid(found)
+    grid = _time_grid(found)
     series = []
     for name in found.latency:
         by_time = {int(str(row["at_ms"])): row["latency"] for row in found.times if row["topic"] == name}
-        for place, quantile in enumerate(QUANTILES):
+        for index, quantile in enumerate(QUANTILES):
             values: list[float | None] = []
             for at_ms in grid:
                 held = by_time.get(at_ms)
-                values.append(float(held[place]) if isinstance(held, list) and held else None)
+                values.append(float(held[index]) if isinstance(held, list) and held else None)
             label = f"p{quantile * 100:g}"
             series.append(Series(label if len(found.latency) == 1 else f"{name} {label}", values))
     return lines(grid, series, "ms")
@@ -327,11 +326,11 @@ def _latency_plot(options: InsightsOptions, found: Findings) -> str:
 
 PIPELINE: Final = Pipeline(
     name="insights",
-    summary="What goes through topics: throughput, sizes, hot keys, latency, lag of groups; tables and a page",
+    summary="Shows throughput, sizes, hot keys, latency and group lag of topics, as tables and an HTML page",
     about="""\
-Reads what the topics hold now. Latency is counted from the time that a message carries (`sent`) to the time at
-which the topic had it. With groups, their lag is shown, and watched for a while if asked to. The page is one file
-that needs nothing else.""",
+Reads all messages that the topics hold now. Latency is measured from the time in a message (`sent`) to its timestamp
+in the topic. With groups, their lag is shown, and sampled for the duration of `watch`. The page is one
+self-contained file.""",
     example="penstock pipeline run insights -o topics=orders -o groups=billing -o page=orders.html\n",
     options=InsightsOptions,
     needs=_needs,

@@ -1,4 +1,4 @@
-"""JSON values as columns: what Spark makes of them, but for times in milliseconds."""
+"""Parses JSON values into columns like Spark's from_json, and corrects timestamps given in milliseconds."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -9,18 +9,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SECONDS_MAX: Final = 100_000_000_000
-"""Of a number in the place of a time: the year 5138. What is larger are milliseconds, of 1973 and later."""
+"""The largest number read as seconds (the year 5138); larger ones are milliseconds."""
 
 
 def from_json(value: "Column", fields: "StructType", options: "Mapping[str, str]") -> "Column":
-    """As Spark's from_json. A number for a TIMESTAMP is in seconds since 1970, or in milliseconds, which is what most
-    programs write: Spark takes both for seconds, and would put today into the year 55000."""
+    """Parses JSON as Spark's from_json does. A number for a TIMESTAMP is seconds or milliseconds since 1970: Spark
+    reads both as seconds, which would put current times into the year 55000."""
     from pyspark.sql import functions as fn
 
-    return _corrected(fn.from_json(value, fields, dict(options)), fields)
+    return _fix_timestamps(fn.from_json(value, fields, dict(options)), fields)
 
 
-def _corrected(column: "Column", kind: "DataType") -> "Column":
+def _fix_timestamps(column: "Column", kind: "DataType") -> "Column":
     from pyspark.sql import functions as fn
     from pyspark.sql.types import ArrayType, MapType, StructType, TimestampType
 
@@ -31,12 +31,12 @@ def _corrected(column: "Column", kind: "DataType") -> "Column":
         return fn.when(seconds > SECONDS_MAX, fn.timestamp_millis(seconds)).otherwise(column)
     if isinstance(kind, ArrayType):
         element = kind.elementType
-        return fn.transform(column, lambda item: _corrected(item, element))
+        return fn.transform(column, lambda item: _fix_timestamps(item, element))
     if isinstance(kind, MapType):
         entry = kind.valueType
-        return fn.transform_values(column, lambda _, item: _corrected(item, entry))
+        return fn.transform_values(column, lambda _, item: _fix_timestamps(item, entry))
     assert isinstance(kind, StructType)
-    parts = [_corrected(column[field.name], field.dataType).alias(field.name) for field in kind.fields]
+    parts = [_fix_timestamps(column[field.name], field.dataType).alias(field.name) for field in kind.fields]
     return fn.when(column.isNotNull(), fn.struct(*parts))
 
 

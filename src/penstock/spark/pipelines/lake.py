@@ -1,8 +1,8 @@
-"""Tables of Parquet files that batches are added to exactly once: what both kinds of them share.
+"""Exactly-once tables of Parquet files (lakes): common parts of the Parquet and Delta formats.
 
-Spark writes a batch into a staging folder of its own; the table's commit makes all of its files count at once,
-together with marks: names with numbers that say how far the table has come. A batch whose marks are there already is
-not written again, whatever became of the process, the checkpoint or the query that wrote it first.
+Spark writes a batch into a staging folder; a commit of the table makes all its files visible at once, together with
+marks: named numbers that record progress. A batch whose marks are committed is not written again, even if the
+process, the checkpoint or the query is a new one.
 """
 
 import json
@@ -21,35 +21,35 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-OURS: Final = "_penstock"
-"""The folder of a table that holds what is not data; readers leave out what begins with an underscore."""
+PRIVATE_FOLDER: Final = "_penstock"
+"""The folder of a table for metadata; readers ignore names that begin with an underscore."""
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 FORMATS: Final = ("delta", "parquet")
 SMALL_SHARE: Final = 2
-"""A file smaller than the target size by this factor is worth compacting."""
+"""A file smaller than the target size divided by this is compacted."""
 
 
 class LakeMismatch(PenstockError):
-    """What is to be written does not fit the table that is there."""
+    """The data does not fit the existing table, or another writer has changed it."""
 
 
 class LakeMissing(PenstockError):
-    """There is no table, or nothing to read it with."""
+    """There is no table, or the library to read it is missing."""
 
 
 class DataFile(NamedTuple):
-    """A Parquet file of a batch, staged."""
+    """A staged Parquet file of a batch."""
 
     staged: Path
     name: str
-    """Where it goes, from the table's folder on."""
+    """Its path in the table's folder."""
     partition: Mapping[str, str | None]
     rows: int
     size_bytes: int
 
 
 class Added(NamedTuple):
-    """What a commit brought in."""
+    """The totals of a commit."""
 
     files: int
     rows: int
@@ -57,51 +57,51 @@ class Added(NamedTuple):
 
 
 class Lake(ABC):
-    """A table in a folder that the driver and all executors see."""
+    """A table in a folder that the driver and all executors can access."""
 
     def __init__(self, folder: Path) -> None:
         self.folder: Final = folder
 
     @abstractmethod
     def prepare(self, schema: "StructType", partition_by: Sequence[str]) -> None:
-        """Make the table, or see that the schema fits it: new columns are added, LakeMismatch for other changes."""
+        """Creates the table, or adds new columns to it. Raises LakeMismatch for other schema changes."""
 
     @abstractmethod
     def marks(self, names: Sequence[str]) -> dict[str, int]:
-        """Those of the marks that are there."""
+        """Returns those of the marks that exist."""
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], marks: Mapping[str, int], before: Mapping[str, int]) -> None:
-        """Make the files count, and set the marks, all at once.
+        """Adds the files and sets the marks atomically.
 
-        `before`: these marks as the writer knew them. LakeMismatch if another writer has moved them meanwhile.
+        `before`: the marks as the writer read them. Raises LakeMismatch if another writer has changed them.
         """
 
     @abstractmethod
     def compact(self, target_bytes: int) -> int:
-        """Put small files together; how many have gone."""
+        """Merges small files; returns by how many the number of files has dropped."""
 
     @abstractmethod
     def read(self, spark: "SparkSession") -> "DataFrame":
-        """The table as it is now."""
+        """Returns the current content of the table."""
 
     def write(self, batch: "DataFrame", partition_by: Sequence[str]) -> list[DataFile]:
-        """Have Spark write a batch to the side; `commit` makes it count."""
-        # Others read these files, and put them together: times as Parquet has them, not as Impala once had.
+        """Writes a batch to the staging folder; `commit` makes it visible."""
+        # Standard Parquet timestamps, not INT96: other readers and `compact` use these files too.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
-        staging = self.folder / OURS / "staging" / uuid.uuid4().hex
+        staging = self.folder / PRIVATE_FOLDER / "staging" / uuid.uuid4().hex
         writer = batch.write.option("compression", "zstd")
         if partition_by:
             writer = writer.partitionBy(*partition_by)
         writer.parquet(str(staging))
-        return list(_staged(staging))
+        return list(_find_staged(staging))
 
     def clean(self) -> None:
-        """Throw away what batches that never counted have left."""
-        shutil.rmtree(self.folder / OURS / "staging", ignore_errors=True)
+        """Deletes staged files of batches that were never committed."""
+        shutil.rmtree(self.folder / PRIVATE_FOLDER / "staging", ignore_errors=True)
 
 
-def _staged(staging: Path) -> Iterator[DataFile]:
+def _find_staged(staging: Path) -> Iterator[DataFile]:
     import pyarrow.parquet as pq
 
     for number, path in enumerate(sorted(staging.rglob("*.parquet"))):
@@ -129,14 +129,14 @@ def partition_values(parts: Sequence[str]) -> dict[str, str | None]:
     return found
 
 
-def added(files: Sequence[DataFile]) -> Added:
+def count_added(files: Sequence[DataFile]) -> Added:
     return Added(len(files), sum(file.rows for file in files), sum(file.size_bytes for file in files))
 
 
-def ends_of(file: DataFile) -> dict[int, int]:
-    """The offset after the last one of each Kafka partition that a file holds rows of.
+def end_offsets(file: DataFile) -> dict[int, int]:
+    """Returns the end offset of each Kafka partition that has rows in a file.
 
-    Most often the footer knows: a task reads one partition. Else the two columns are read.
+    Usually from the Parquet footer, as a task reads one partition; otherwise from the two columns.
     """
     import pyarrow.parquet as pq
 
@@ -163,64 +163,44 @@ def _ends_by_rows(path: Path) -> dict[int, int]:
     }
 
 
-def merged(there: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> list[dict[str, Any]]:
-    """The columns (Spark's JSON) that a table lacks. LakeMismatch where one has another type now."""
+def missing_columns(there: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> list[dict[str, Any]]:
+    """Returns the columns (Spark's JSON) that a table lacks. Raises LakeMismatch if a column's type has changed."""
     known = {column["name"]: column for column in there["fields"]}
     lacking = []
     for column in new["fields"]:
         before = known.get(column["name"])
         if before is None:
             lacking.append({**column, "nullable": True})
-        elif _loose(before["type"]) != _loose(column["type"]):
+        elif _comparable(before["type"]) != _comparable(column["type"]):
             raise LakeMismatch(
-                f"column {column['name']!r} is {_short(before['type'])} in {where}, and {_short(column['type'])} "
-                "now; give a schema that fits, or write to another path"
+                f"column {column['name']!r} is {_short(before['type'])} in {where}, but {_short(column['type'])} "
+                "now; set a schema that fits, or write to another path"
             )
     return lacking
 
 
-def _loose(kind: Any) -> Any:
-    """A type without what may differ: whether it may be null, and notes."""
+def _comparable(kind: Any) -> Any:
+    """Returns a type without nullability and metadata."""
     if isinstance(kind, dict):
-        return {key: _loose(value) for key, value in kind.items() if key not in _LOOSE}
-    return [_loose(item) for item in kind] if isinstance(kind, list) else kind
+        return {key: _comparable(value) for key, value in kind.items() if key not in _IGNORED_KEYS}
+    return [_comparable(item) for item in kind] if isinstance(kind, list) else kind
 
 
-_LOOSE: Final = frozenset({"nullable", "containsNull", "valueContainsNull", "metadata"})
+_IGNORED_KEYS: Final = frozenset({"nullable", "containsNull", "valueContainsNull", "metadata"})
 
 
 def _short(kind: Any) -> str:
-    return kind if isinstance(kind, str) else json.dumps(_loose(kind))
-
-
-def open_lake(folder: Path, kind: str) -> Lake:
-    """A table of a kind (`FORMATS`); it need not be there yet."""
-    if kind == "delta":
-        from penstock.spark.pipelines.lake_delta import DeltaLake
-
-        return DeltaLake(folder)
-    from penstock.spark.pipelines.lake_parquet import ParquetLake
-
-    return ParquetLake(folder)
-
-
-def find_lake(folder: Path) -> Lake:
-    """The table that is in a folder, whichever kind it is."""
-    if (folder / "_delta_log").is_dir():
-        return open_lake(folder, "delta")
-    if (folder / OURS / "state.json").is_file():
-        return open_lake(folder, "parquet")
-    raise LakeMissing(f"there is no table in {folder}: it has neither _delta_log nor {OURS}/state.json")
+    return kind if isinstance(kind, str) else json.dumps(_comparable(kind))
 
 
 def check_marks(there: Mapping[str, int], before: Mapping[str, int], moved: Mapping[str, int], folder: Path) -> None:
-    """LakeMismatch unless the marks that are about to be moved are where the writer believes them to be."""
+    """Raises LakeMismatch if another writer has changed the marks since they were read."""
     if any(there.get(name) != before.get(name) for name in moved):
-        raise LakeMismatch(f"something else writes to {folder}; stop one of the two")
+        raise LakeMismatch(f"another writer is writing to {folder}; stop one of the two")
 
 
 def replace_synced(path: Path, text: str) -> None:
-    """Write a file anew, all or nothing, on the disk before it counts."""
+    """Replaces a file atomically and durably (fsync)."""
     fresh = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     with fresh.open("w") as file:
         file.write(text)

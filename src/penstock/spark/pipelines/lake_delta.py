@@ -1,4 +1,4 @@
-"""A Delta table: its own log makes a batch count, and its application transactions are the marks."""
+"""A Delta table as lake: commits through the Delta log, marks as application transactions."""
 
 import json
 import os
@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import pyarrow.parquet as pq
 
-from penstock.spark.pipelines.lake import DataFile, Lake, LakeMismatch, LakeMissing, check_marks, merged
+from penstock.spark.pipelines.lake import DataFile, Lake, LakeMismatch, LakeMissing, check_marks, missing_columns
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DeltaLake(Lake):
-    """Written by Spark's own Parquet writer, committed by deltalake: nothing from Maven is needed."""
+    """Spark writes the Parquet files, deltalake commits them: no Maven packages are needed."""
 
     def __init__(self, folder: Path) -> None:
         if find_spec("deltalake") is None:
@@ -46,7 +46,7 @@ class DeltaLake(Lake):
                 f"{self.folder} is partitioned by {', '.join(there) or 'nothing'}, not by "
                 f"{', '.join(partition_by) or 'nothing'}; write to another path"
             )
-        lacking = merged(json.loads(table.schema().to_json()), wanted, self.folder)
+        lacking = missing_columns(json.loads(table.schema().to_json()), wanted, self.folder)
         if lacking:
             more = Schema.from_json(json.dumps({"type": "struct", "fields": lacking}))
             table.alter.add_columns(more.fields)
@@ -62,12 +62,12 @@ class DeltaLake(Lake):
         from deltalake import CommitProperties, DeltaTable, Transaction
         from deltalake.transaction import AddAction
 
-        # Checked on the version that the commit builds on; what comes after it is a conflict that Delta itself finds.
+        # Checked on the version that the commit builds on; Delta detects conflicts with later versions.
         table = DeltaTable(str(self.folder))
         check_marks(_marks(table, list(marks)), before, marks, self.folder)
         actions = []
         for file in files:
-            # Before the commit: a file that the log does not name does not count.
+            # Moved before the commit: readers ignore files that are not in the log.
             target = self.folder / file.name
             target.parent.mkdir(parents=True, exist_ok=True)
             os.replace(file.staged, target)
@@ -96,7 +96,7 @@ class DeltaLake(Lake):
 
         table = DeltaTable(str(self.folder))
         metrics: dict[str, Any] = table.optimize.compact(target_size=target_bytes)
-        table.vacuum(dry_run=False)  # what has been out of the table for a week
+        table.vacuum(dry_run=False)  # deletes files removed from the table a week ago
         return int(metrics["numFilesRemoved"]) - int(metrics["numFilesAdded"])
 
     def read(self, spark: "SparkSession") -> "DataFrame":
@@ -117,7 +117,7 @@ def _marks(table: "DeltaTable", names: Sequence[str]) -> dict[str, int]:
 
 
 def _stats(path: Path) -> dict[str, Any]:
-    """What lets readers leave out a file: how many rows, and the range of its whole numbers."""
+    """Returns file statistics for data skipping: row count, and ranges of integer columns."""
     metadata = pq.read_metadata(path)
     least: dict[str, int] = {}
     most: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""A folder of Parquet files that any reader can use, with a small log of its own beside them.
+"""A lake of plain Parquet files that any reader can use, with a small commit log.
 
-A commit is a file that says which staged files go where, which ones go away, and what the marks are then. Writing it
-is the decision; carrying it out is done again until it is done. A reader that comes in between may miss files for a
-moment, or see small ones beside the large one that they became; it never sees a batch that did not count.
+A commit is a file that lists staged files to move, files to remove, and the new marks. Creating it is the commit;
+applying it is repeated until it succeeds. A concurrent reader may miss files for a moment, or see small files beside
+their merged one; it never sees an uncommitted batch.
 """
 
 import json
@@ -17,14 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.spark.pipelines.lake import (
-    OURS,
+    PRIVATE_FOLDER,
     SMALL_SHARE,
     DataFile,
     Lake,
     LakeMismatch,
     LakeMissing,
     check_marks,
-    merged,
+    missing_columns,
     replace_synced,
 )
 
@@ -32,17 +32,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-_KEPT: Final = 100
-"""Commits that are kept for people to look at after they were carried out."""
+_COMMITS_KEPT: Final = 100
+"""Applied commits that are kept for inspection."""
 
 
 class ParquetLake(Lake):
-    """Its state is what the last commit left: `_penstock/state.json`."""
+    """The state after the last commit is in `_penstock/state.json`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._commits: Final = folder / OURS / "commits"
-        self._file: Final = folder / OURS / "state.json"
+        self._commits: Final = folder / PRIVATE_FOLDER / "commits"
+        self._file: Final = folder / PRIVATE_FOLDER / "state.json"
 
     def prepare(self, schema: "StructType", partition_by: Sequence[str]) -> None:
         wanted = json.loads(schema.json())
@@ -52,13 +52,13 @@ class ParquetLake(Lake):
             self._commits.mkdir(parents=True, exist_ok=True)
             self._save({"applied": 0, "marks": {}, "schema": wanted, "partition_by": list(partition_by)})
             return
-        state = self._state()
+        state = self._recover_state()
         if state["partition_by"] != list(partition_by):
             raise LakeMismatch(
                 f"{self.folder} is partitioned by {', '.join(state['partition_by']) or 'nothing'}, not by "
                 f"{', '.join(partition_by) or 'nothing'}; write to another path"
             )
-        lacking = merged(state["schema"], wanted, self.folder)
+        lacking = missing_columns(state["schema"], wanted, self.folder)
         if lacking:
             state["schema"]["fields"] += lacking
             self._save(state)
@@ -66,65 +66,65 @@ class ParquetLake(Lake):
     def marks(self, names: Sequence[str]) -> dict[str, int]:
         if not self._file.is_file():
             return {}
-        known = self._state()["marks"]
+        known = self._recover_state()["marks"]
         return {name: known[name] for name in names if name in known}
 
     def commit(self, files: Sequence[DataFile], marks: Mapping[str, int], before: Mapping[str, int]) -> None:
         moves = [[str(file.staged.relative_to(self.folder)), file.name] for file in files]
-        self._decide({"moves": moves, "removes": [], "marks": dict(marks)}, before)
+        self._write_commit({"moves": moves, "removes": [], "marks": dict(marks)}, before)
 
     def compact(self, target_bytes: int) -> int:
-        self._state()
+        self._recover_state()
         folders: dict[Path, list[Path]] = {}
         for path in sorted(self.folder.rglob("*.parquet")):
             parts = path.relative_to(self.folder).parts
-            if parts[0] != OURS and path.stat().st_size * SMALL_SHARE < target_bytes:
+            if parts[0] != PRIVATE_FOLDER and path.stat().st_size * SMALL_SHARE < target_bytes:
                 folders.setdefault(path.parent, []).append(path)
         gone = 0
         for folder, small in folders.items():
-            for group in _groups(small, target_bytes):
+            for group in _group_files(small, target_bytes):
                 name = f"{uuid.uuid4().hex}-compact.parquet"
-                staged = self.folder / OURS / "staging" / name
+                staged = self.folder / PRIVATE_FOLDER / "staging" / name
                 staged.parent.mkdir(parents=True, exist_ok=True)
                 _merge(group, staged)
                 move = [str(staged.relative_to(self.folder)), str((folder / name).relative_to(self.folder))]
                 removes = [str(path.relative_to(self.folder)) for path in group]
-                self._decide({"moves": [move], "removes": removes, "marks": {}}, {})
+                self._write_commit({"moves": [move], "removes": removes, "marks": {}}, {})
                 gone += len(group) - 1
         return gone
 
     def read(self, spark: "SparkSession") -> "DataFrame":
         from pyspark.sql.types import StructType
 
-        schema = StructType.fromJson(self._peek()["schema"])
+        schema = StructType.fromJson(self._load_state()["schema"])
         return spark.read.schema(schema).parquet(str(self.folder))
 
-    # -- decisions
+    # -- commits
 
-    def _decide(self, commit: Mapping[str, Any], before: Mapping[str, int]) -> None:
-        state = self._state()
+    def _write_commit(self, commit: Mapping[str, Any], before: Mapping[str, int]) -> None:
+        state = self._recover_state()
         check_marks(state["marks"], before, commit["marks"], self.folder)
         number = state["applied"] + 1
         draft = self._commits / f".{uuid.uuid4().hex}"
         replace_synced(draft, json.dumps(commit))
         try:
-            # A link is never half there, and never replaces: of two writers one has decided, and the other has not.
+            # Creating a hard link is atomic and never replaces a file: only one of two writers succeeds.
             os.link(draft, self._commits / f"{number:020}.json")
         except FileExistsError:
-            raise LakeMismatch(f"something else writes to {self.folder}; stop one of the two") from None
+            raise LakeMismatch(f"another writer is writing to {self.folder}; stop one of the two") from None
         finally:
             draft.unlink()
         self._apply(state, number, commit)
 
-    def _state(self) -> dict[str, Any]:
-        """The state after every commit that was decided: one that was interrupted is carried out first."""
-        state = self._peek()
+    def _recover_state(self) -> dict[str, Any]:
+        """Returns the state after every commit; applies an interrupted commit first."""
+        state = self._load_state()
         while (path := self._commits / f"{state['applied'] + 1:020}.json").is_file():
             self._apply(state, state["applied"] + 1, json.loads(path.read_text()))
         return state
 
-    def _peek(self) -> dict[str, Any]:
-        """The state as it is written: readers carry nothing out."""
+    def _load_state(self) -> dict[str, Any]:
+        """Returns the state on disk, without applying commits: for readers."""
         if not self._file.is_file():
             raise LakeMissing(f"there is no table in {self.folder}")
         state: dict[str, Any] = json.loads(self._file.read_text())
@@ -140,14 +140,14 @@ class ParquetLake(Lake):
         state["applied"] = number
         state["marks"] |= commit["marks"]
         self._save(state)
-        (self._commits / f"{number - _KEPT:020}.json").unlink(missing_ok=True)
+        (self._commits / f"{number - _COMMITS_KEPT:020}.json").unlink(missing_ok=True)
 
     def _save(self, state: Mapping[str, Any]) -> None:
         replace_synced(self._file, json.dumps(state))
 
 
-def _groups(paths: Sequence[Path], target_bytes: int) -> list[list[Path]]:
-    """Files of one folder to be put together: at least two, and about the target size in all."""
+def _group_files(paths: Sequence[Path], target_bytes: int) -> list[list[Path]]:
+    """Groups files of one folder to merge: at least two, of about the target size in total."""
     groups: list[list[Path]] = [[]]
     filled = 0
     for path in paths:
@@ -161,7 +161,7 @@ def _groups(paths: Sequence[Path], target_bytes: int) -> list[list[Path]]:
 
 
 def _merge(paths: Sequence[Path], target: Path) -> None:
-    """One file of several, row group by row group: memory for one of them."""
+    """Merges files row group by row group, with one in memory."""
     files = [pq.ParquetFile(path) for path in paths]
     try:
         schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
@@ -169,14 +169,14 @@ def _merge(paths: Sequence[Path], target: Path) -> None:
             for file in files:
                 for group in range(file.num_row_groups):
                     table = file.read_row_group(group).replace_schema_metadata()
-                    writer.write_table(_widened(table, schema))
+                    writer.write_table(_add_missing_columns(table, schema))
     finally:
         for file in files:
             file.close()
 
 
-def _widened(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """With the columns that other files have, and this one was written before."""
+def _add_missing_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Adds null columns that only other files have."""
     columns = [
         table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema

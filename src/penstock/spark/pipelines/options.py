@@ -1,10 +1,10 @@
-"""Options of pipelines as annotated classes, and the reader that makes them from a document.
+"""Pipeline options as annotated dataclasses, and the readers that parse and check their values.
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class Sink:
         topic: str | None = option(text, "The topic to write to", default=None)
 
-Everything that is wrong is found in one go, with the line it stands in.
+All problems are reported together, each with its line.
 """
 
 import re
@@ -15,19 +15,19 @@ from typing import Any, Final, TypeVar
 
 from penstock.client.address import parse_bootstrap
 from penstock.spark.pipelines.document import (
+    Location,
     PipelineInvalid,
-    Place,
     Problem,
     Scalar,
     Sequence,
     Table,
     Value,
-    possible,
+    suggest,
 )
 
 T = TypeVar("T")
 Reader = Callable[[Value, str, list[Problem]], Any]
-"""Makes something of a value; the second argument is its path, the third takes what is wrong."""
+"""Parses a value. The second argument is the value's path; problems are appended to the third."""
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?|d|days?)")
 _SECONDS: Final = {"ms": 0.001, "mi": 0.001, "s": 1, "se": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -38,18 +38,18 @@ _COLUMN: Final = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+[A-Za-z]")
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a class of options was made from: where its keys stand, for checks that come later."""
+class Locations:
+    """The locations of the keys of an options table, for later checks."""
 
-    places: Mapping[str, Place]
-    at: Place
+    keys: Mapping[str, Location]
+    table: Location
 
-    def place(self, key: str) -> Place:
-        return self.places.get(key, self.at)
+    def of(self, key: str) -> Location:
+        return self.keys.get(key, self.table)
 
 
 def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | None = None) -> Any:
-    """A field of a class of options. Without a default it is required."""
+    """Declares a field of an options class. It is required if it has no default."""
     metadata = {"reader": reader, "doc": doc, "metavar": metavar or getattr(reader, "metavar", "TEXT")}
     if default is MISSING:
         return field(metadata=metadata)
@@ -58,18 +58,18 @@ def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | N
     return field(default=default, metadata=metadata)
 
 
-def written() -> Any:
-    """The field that keeps where everything stands."""
-    return field(default=Written({}, Place("")), repr=False, compare=False)
+def locations() -> Any:
+    """Declares the field that holds the locations of the keys."""
+    return field(default=Locations({}, Location("")), repr=False, compare=False)
 
 
 def options_of(kind: type[Any]) -> list[Field[Any]]:
-    """The fields of a class that can be set."""
+    """Returns the fields of an options class that can be set."""
     return [each for each in fields(kind) if "reader" in each.metadata]
 
 
 def read(kind: type[T], table: Table, extra: tuple[str, ...] = ()) -> T:
-    """Make options from a document; PipelineInvalid has all that is wrong. `extra` keys are for others to read."""
+    """Creates options from a document; `extra` keys are ignored. Raises PipelineInvalid with all problems."""
     problems: list[Problem] = []
     made = _read_into(kind, table, "", problems, extra)
     if problems or made is None:
@@ -80,23 +80,23 @@ def read(kind: type[T], table: Table, extra: tuple[str, ...] = ()) -> T:
 def _read_into(kind: type[T], table: Table, path: str, problems: list[Problem], extra: tuple[str, ...]) -> T | None:
     known = {each.name: each for each in options_of(kind)}
     before = len(problems)
-    for key, place in table.keys.items():
+    for key, location in table.keys.items():
         if key not in known and key not in extra:
             where = f" in {path}" if path else ""
-            problems.append(Problem(place, f"there is no {key!r}{where}; {possible(key, known)}"))
+            problems.append(Problem(location, f"there is no {key!r}{where}; {suggest(key, known)}"))
     values: dict[str, Any] = {}
     for name, each in known.items():
         value = table.entries.get(name)
         if value is None or (isinstance(value, Scalar) and value.kind == "null"):
             if each.default is MISSING and each.default_factory is MISSING:
                 label = f"{path}.{name}" if path else name
-                problems.append(Problem(table.place, f"{label!r} is missing: {each.metadata['doc']}"))
+                problems.append(Problem(table.location, f"{label!r} is missing: {each.metadata['doc']}"))
             continue
         values[name] = each.metadata["reader"](value, f"{path}.{name}" if path else name, problems)
     if len(problems) > before:
         return None
-    if any(each.name == "written" for each in fields(kind)):  # type: ignore[arg-type]
-        values["written"] = Written(table.keys, table.place)
+    if any(each.name == "locations" for each in fields(kind)):  # type: ignore[arg-type]
+        values["locations"] = Locations(table.keys, table.location)
     return kind(**values)
 
 
@@ -104,14 +104,14 @@ def _read_into(kind: type[T], table: Table, path: str, problems: list[Problem], 
 
 
 def _reader(metavar: str) -> Callable[[Callable[[Value], Any]], Reader]:
-    """A reader of one value that says by ValueError what is wrong with it."""
+    """Decorates a parser of one value; its ValueError becomes a Problem."""
 
     def wrap(parse: Callable[[Value], Any]) -> Reader:
         def read_one(value: Value, path: str, problems: list[Problem]) -> Any:
             try:
                 return parse(value)
             except ValueError as error:
-                problems.append(Problem(value.place, f"{path}: {error}"))
+                problems.append(Problem(value.location, f"{path}: {error}"))
                 return None
 
         read_one.metavar = metavar  # type: ignore[attr-defined]
@@ -129,7 +129,7 @@ def _scalar(value: Value, wanted: str) -> Scalar:
 
 @_reader("TEXT")
 def text(value: Value) -> str:
-    found = _scalar(value, "a text").text.strip()
+    found = _scalar(value, "a string").text.strip()
     if not found:
         raise ValueError("is empty")
     return found
@@ -163,7 +163,7 @@ def choice(*words: str) -> Reader:
     def parse(value: Value) -> str:
         found = _scalar(value, "one of " + ", ".join(words)).text
         if found not in words:
-            raise ValueError(f"{found!r} is not known; {possible(found, words)}")
+            raise ValueError(f"{found!r} is not known; {suggest(found, words)}")
         return found
 
     return parse
@@ -171,11 +171,11 @@ def choice(*words: str) -> Reader:
 
 @_reader("DURATION")
 def duration(value: Value) -> float:
-    """`500 ms`, `10 seconds`, `2 h`: in seconds."""
+    """Parses `500 ms`, `10 seconds` or `2 h` into seconds."""
     found = _scalar(value, "a duration").text.strip()
     match = _DURATION.fullmatch(found)
     if match is None:
-        raise ValueError(f"{found!r} is no duration; write for example 500 ms, 10 seconds, 5 min, 2 h")
+        raise ValueError(f"{found!r} is not a duration; write for example 500 ms, 10 seconds, 5 min, 2 h")
     unit = match[2]
     factor = _SECONDS.get(unit) or _SECONDS.get(unit[:3]) or _SECONDS.get(unit[:2]) or _SECONDS[unit[0]]
     return float(match[1]) * factor
@@ -183,17 +183,17 @@ def duration(value: Value) -> float:
 
 @_reader("SIZE")
 def size(value: Value) -> int:
-    """`128 MiB`: in bytes."""
+    """Parses `128 MiB` into bytes."""
     found = _scalar(value, "a size").text.strip()
     match = _SIZE.fullmatch(found)
     if match is None:
-        raise ValueError(f"{found!r} is no size; write for example 64 KiB, 128 MiB")
+        raise ValueError(f"{found!r} is not a size; write for example 64 KiB, 128 MiB")
     return int(float(match[1]) * _BYTES[match[2] or "B"])
 
 
 @_reader("TIME")
 def moment(value: Value) -> int:
-    """`2026-01-31T12:00:00Z` or `@1767225600000`: in ms since 1970."""
+    """Parses `2026-01-31T12:00:00Z` or `@1767225600000` into ms since 1970."""
     found = _scalar(value, "a time").text.strip()
     forms = "write 2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
     if found.startswith("@") and found[1:].isdecimal():
@@ -201,33 +201,33 @@ def moment(value: Value) -> int:
     try:
         when = datetime.fromisoformat(found)
     except ValueError:
-        raise ValueError(f"{found!r} is no time; {forms}") from None
+        raise ValueError(f"{found!r} is not a time; {forms}") from None
     if when.tzinfo is None:
         raise ValueError(f"{found!r} has no time zone; {forms}")
     return round((when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 1000)
 
 
-def _words(value: Value, what: str) -> list[str]:
+def _split_names(value: Value, what: str) -> list[str]:
     if isinstance(value, Sequence):
         found = [_scalar(item, what).text.strip() for item in value.items]
     else:
         found = [part.strip() for part in _scalar(value, f"{what}, or a list of them").text.split(",")]
     if not found or not all(found):
-        raise ValueError("has an empty name in it")
+        raise ValueError("contains an empty name")
     return list(dict.fromkeys(found))
 
 
 @_reader("NAME[,…]")
 def names(value: Value) -> tuple[str, ...]:
-    return tuple(_words(value, "a name"))
+    return tuple(_split_names(value, "a name"))
 
 
 @_reader("TOPIC[,…]")
 def topics(value: Value) -> tuple[str, ...]:
-    found = _words(value, "a topic")
+    found = _split_names(value, "a topic")
     for topic in found:
         if not _TOPIC.fullmatch(topic) or topic in (".", ".."):
-            raise ValueError(f"{topic!r} is no name of a topic; use letters, digits, '.', '_' and '-'")
+            raise ValueError(f"{topic!r} is not a topic name; use letters, digits, '.', '_' and '-'")
     return tuple(found)
 
 
@@ -235,7 +235,7 @@ def topics(value: Value) -> tuple[str, ...]:
 def topic(value: Value) -> str:
     found = _scalar(value, "a topic").text.strip()
     if not _TOPIC.fullmatch(found) or found in (".", ".."):
-        raise ValueError(f"{found!r} is no name of a topic; use letters, digits, '.', '_' and '-'")
+        raise ValueError(f"{found!r} is not a topic name; use letters, digits, '.', '_' and '-'")
     return found
 
 
@@ -248,15 +248,15 @@ def bootstrap(value: Value) -> str:
 
 @_reader("NAME: TEXT, …")
 def pairs(value: Value) -> dict[str, str]:
-    """Names with texts, for what is handed on as it is."""
+    """Parses a mapping of names to strings."""
     if not isinstance(value, Table):
         raise ValueError("a mapping is expected: `name: value` on each line")
-    return {key: _scalar(entry, f"{key}: a text").text for key, entry in value.entries.items()}
+    return {key: _scalar(entry, f"{key}: a string").text for key, entry in value.entries.items()}
 
 
 @_reader("COLUMN TYPE, …")
 def schema(value: Value) -> str:
-    """Columns as Spark's DDL has them, or `infer`."""
+    """Parses columns in Spark's DDL syntax, or `infer`."""
     found = _scalar(value, "columns with their types").text.strip()
     if found != "infer":
         columns_of(found)
@@ -291,12 +291,12 @@ def columns_of(ddl: str) -> list[str]:
 
 
 def nested(kind: type[Any]) -> Reader:
-    """A mapping with options of its own."""
+    """Returns a reader of a mapping with the options of `kind`."""
 
     def parse(value: Value, path: str, problems: list[Problem]) -> Any:
         if not isinstance(value, Table):
             expected = ", ".join(each.name for each in options_of(kind))
-            problems.append(Problem(value.place, f"{path}: a mapping is expected, with {expected}"))
+            problems.append(Problem(value.location, f"{path}: a mapping is expected, with {expected}"))
             return None
         return _read_into(kind, value, path, problems, ())
 
@@ -306,12 +306,14 @@ def nested(kind: type[Any]) -> Reader:
 
 
 def named(kind: type[Any]) -> Reader:
-    """Names, each with options of its own."""
+    """Returns a reader of names, each with the options of `kind`."""
     one = nested(kind)
 
     def parse(value: Value, path: str, problems: list[Problem]) -> Any:
         if not isinstance(value, Table) or not value.entries:
-            problems.append(Problem(value.place, f"{path}: names are expected, each with its own options below it"))
+            problems.append(
+                Problem(value.location, f"{path}: names are expected, each with its own options below it")
+            )
             return None
         found = {}
         for name, entry in value.entries.items():

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing but itself: no scripts, no fonts, nothing that is fetched."""
+"""Renders a self-contained HTML page: no scripts, no fonts, no external resources."""
 
 from collections.abc import Sequence
 from html import escape
@@ -37,11 +37,11 @@ tr:last-child td{border-bottom:0}footer{color:var(--soft);font-size:13px}
 class Section(NamedTuple):
     title: str
     body: str
-    """HTML, with everything escaped that came from elsewhere."""
+    """HTML; external text in it must be escaped."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table; columns whose name begins with `#` hold numbers."""
+    """Returns an HTML table; columns whose name begins with `#` hold numbers."""
     kinds = [' class="n"' if column.startswith("#") else "" for column in columns]
     head = "".join(
         f"<th{kind}>{escape(column.removeprefix('#').capitalize())}</th>"
@@ -63,7 +63,7 @@ def _cell(value: object) -> str:
 
 
 def page(title: str, subtitle: str, cards: Sequence[tuple[str, str]], sections: Sequence[Section]) -> str:
-    shown = "".join(
+    card_html = "".join(
         f'<div class="card"><b>{escape(value)}</b><span>{escape(name)}</span></div>' for name, value in cards
     )
     parts = "".join(f"<section><h2>{escape(each.title)}</h2>{each.body}</section>" for each in sections)
@@ -71,6 +71,6 @@ def page(title: str, subtitle: str, cards: Sequence[tuple[str, str]], sections: 
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head><body><main>"
-        f'<h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p><div class="cards">{shown}</div>{parts}'
+        f'<h1>{escape(title)}</h1><p class="sub">{escape(subtitle)}</p><div class="cards">{card_html}</div>{parts}'
         "<footer>Made by penstock pipeline run insights. All times are UTC.</footer></main></body></html>\n"
     )

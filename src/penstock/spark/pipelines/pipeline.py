@@ -1,4 +1,4 @@
-"""What a pipeline is: options that are checked before Spark starts, and a function that Spark runs."""
+"""The pipeline interface: options, required topics and groups, run context and report."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,16 +7,16 @@ from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from penstock.client.address import BOOTSTRAP_DEFAULT
-from penstock.spark.pipelines.document import Place, Problem
+from penstock.spark.pipelines.document import Location, Problem
 from penstock.spark.pipelines.options import (
-    Written,
+    Locations,
     bootstrap,
     choice,
     duration,
+    locations,
     option,
     pairs,
     text,
-    written,
 )
 
 if TYPE_CHECKING:
@@ -24,52 +24,52 @@ if TYPE_CHECKING:
 
     from penstock.spark.pipelines.query_progress import Batch
 
-O = TypeVar("O", bound="Common")  # noqa: E741 - the options of one pipeline
+O = TypeVar("O", bound="CommonOptions")  # noqa: E741 - the options of one pipeline
 
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 HOME: Final = "penstock-pipelines"
-"""Where checkpoints are kept unless the pipeline says where: a folder beside whoever runs it."""
+"""The default folder for checkpoints, in the current directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Common:
-    """What every pipeline can be told."""
+class CommonOptions:
+    """The options of every pipeline."""
 
-    name: str = option(text, "What the pipeline is called; its file's name if it is left out", default="")
-    bootstrap: str = option(bootstrap, "Brokers to begin with; one that answers is enough", default=BOOTSTRAP_DEFAULT)
-    spark: Mapping[str, str] = option(pairs, "Settings of Spark, by Spark's names", default={})
-    written: Written = written()
+    name: str = option(text, "The name of the pipeline; by default that of its file", default="")
+    bootstrap: str = option(bootstrap, "Bootstrap brokers; one that answers is enough", default=BOOTSTRAP_DEFAULT)
+    spark: Mapping[str, str] = option(pairs, "Spark settings, by their names", default={})
+    locations: Locations = locations()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Streaming(Common):
-    """What pipelines can be told that run on."""
+class StreamOptions(CommonOptions):
+    """The options of pipelines that run streaming queries."""
 
-    trigger: float = option(duration, "How often a batch begins, when there is something", default=1.0)
+    trigger: float = option(duration, "The trigger interval of micro-batches", default=1.0)
     checkpoint: str | None = option(
-        text, f"Where its progress is kept; {HOME}/NAME/checkpoint if it is left out", default=None, metavar="FOLDER"
+        text, f"The checkpoint folder; {HOME}/NAME/checkpoint by default", default=None, metavar="FOLDER"
     )
     delivery: str = option(
-        choice(EXACTLY_ONCE, AT_LEAST_ONCE), "What is promised of each message that is written", default=EXACTLY_ONCE
+        choice(EXACTLY_ONCE, AT_LEAST_ONCE), "The delivery guarantee for written messages", default=EXACTLY_ONCE
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Topics and groups that must be there before Spark starts."""
+    """Topics and groups that must exist before Spark starts."""
 
     bootstrap: str
-    at: Place
-    """Where the brokers are named."""
-    topics: Mapping[str, Place] = field(default_factory=dict)
+    location: Location
+    """Where the brokers are given."""
+    topics: Mapping[str, Location] = field(default_factory=dict)
     pattern: str | None = None
-    """A regular expression of which at least one topic must be found."""
-    groups: Mapping[str, Place] = field(default_factory=dict)
+    """A regular expression that must match at least one topic."""
+    groups: Mapping[str, Location] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class ReportTable:
     """A table of a report; columns whose name begins with `#` hold numbers."""
 
     title: str
@@ -79,43 +79,43 @@ class Sheet:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """How it went."""
+    """The result of a pipeline run."""
 
     verdict: str
-    is_well: bool = True
+    is_ok: bool = True
     facts: Mapping[str, object] = field(default_factory=dict)
-    sheets: Sequence[Sheet] = ()
+    tables: Sequence[ReportTable] = ()
 
     def as_json(self) -> dict[str, object]:
-        sheets = {
-            sheet.title: [
-                {column.removeprefix("#").lower(): cell for column, cell in zip(sheet.columns, row, strict=True)}
-                for row in sheet.rows
+        tables = {
+            each.title: [
+                {column.removeprefix("#").lower(): cell for column, cell in zip(each.columns, row, strict=True)}
+                for row in each.rows
             ]
-            for sheet in self.sheets
+            for each in self.tables
         }
-        return {"event": "report", "ok": self.is_well, "verdict": self.verdict, **self.facts, "tables": sheets}
+        return {"event": "report", "ok": self.is_ok, "verdict": self.verdict, **self.facts, "tables": tables}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What a pipeline is run with."""
+    """The context of a pipeline run."""
 
     spark: "SparkSession"
     once: bool
-    """Whether to end when everything is read that was there at the start."""
+    """Whether to end when all records available at the start are processed."""
     on_batch: Callable[["Batch"], None]
     on_step: Callable[[str], None]
-    """Told what is being done, by whoever has no batches."""
+    """Receives a description of the current step, from pipelines without micro-batches."""
     base: Path
-    """The folder that relative paths begin in."""
+    """The folder of relative paths."""
     stopping: Event = field(default_factory=Event)
-    """Set when it is to end before it is done."""
+    """Set to end the run early."""
 
     def path(self, written_as: str) -> Path:
         return (self.base / written_as).resolve()
 
-    def checkpoint(self, options: Streaming) -> Path:
+    def checkpoint(self, options: StreamOptions) -> Path:
         if options.checkpoint is not None:
             return self.path(options.checkpoint)
         return self.path(f"{HOME}/{options.name}/checkpoint")
@@ -127,7 +127,7 @@ def _nothing(_: Any) -> Iterable[Problem]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(Generic[O]):
-    """A ready pipeline."""
+    """A ready-made pipeline."""
 
     name: str
     summary: str
@@ -137,8 +137,8 @@ class Pipeline(Generic[O]):
     needs: Callable[[O], Iterable[Need]]
     run: Callable[[O, Run], Report]
     check: Callable[[O], Iterable[Problem]] = _nothing
-    """What is wrong with options that are each right alone."""
+    """Finds invalid combinations of options."""
     examine: Callable[[O], Iterable[Problem]] = _nothing
-    """What else Spark would find wrong: found by `validate`, which does not start it."""
+    """Finds errors that Spark would report, for `validate`, without starting Spark."""
     streams: bool = False
-    """Whether it can run on and on."""
+    """Whether it can run continuously."""

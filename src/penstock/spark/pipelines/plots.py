@@ -1,4 +1,4 @@
-"""Plots as SVG, drawn without a library: lines over time, and bars. They take their colours from the page."""
+"""Draws SVG plots without a library: lines over time and bars, coloured by the page's style sheet."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ _BAR: Final = 24
 
 
 class Series(NamedTuple):
-    """A line: its name, and a value (or none) at each of the times that all lines share."""
+    """A line: its name, and a value or None for each point in time."""
 
     name: str
     values: Sequence[float | None]
@@ -31,7 +31,7 @@ def short(number: float) -> str:
 
 
 def ticks(most: float, count: int = 4) -> list[float]:
-    """Round numbers from 0 to at least `most`.
+    """Returns round numbers from 0 to at least `most`.
 
     >>> ticks(87)
     [0.0, 25.0, 50.0, 75.0, 100.0]
@@ -45,7 +45,7 @@ def ticks(most: float, count: int = 4) -> list[float]:
 
 
 def clock(at_ms: int, span_ms: int) -> str:
-    """A time as an axis shows it: as exact as the whole stretch asks for."""
+    """Formats a time for an axis, as precise as the time span requires."""
     when = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
     if span_ms > 3 * 86_400_000:
         return when.strftime("%d %b")
@@ -55,7 +55,7 @@ def clock(at_ms: int, span_ms: int) -> str:
 
 
 def lines(times_ms: Sequence[int], series: Sequence[Series], unit: str) -> str:
-    """Lines over time, with a legend."""
+    """Returns an SVG plot of lines over time, with a legend."""
     values = [value for each in series for value in each.values if value is not None]
     if not times_ms or not values:
         return '<p class="none">There is nothing to show.</p>'
@@ -108,7 +108,7 @@ def _line(each: Series, number: int, xs: Sequence[float], y: Callable[[float], f
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Bars from the left: a name, a value, and what is written behind it."""
+    """Returns an SVG plot of horizontal bars: name, value and label."""
     if not rows:
         return '<p class="none">There is nothing to show.</p>'
     most = max(value for _, value, _ in rows) or 1.0

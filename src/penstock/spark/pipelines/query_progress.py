@@ -1,4 +1,4 @@
-"""Streaming queries while they run: what each batch has done, and what all of them come to."""
+"""Follows streaming queries while they run: progress of each micro-batch, and totals."""
 
 import json
 import time
@@ -17,18 +17,18 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One micro-batch, or a trigger that found nothing (rows 0)."""
+    """One micro-batch, or a trigger without new records (rows 0)."""
 
     number: int
     rows: int
     seconds: float
     rows_per_s: float
     lag: int | None
-    """Messages that were there and not read yet when the batch was done; None where that is not known."""
+    """Messages not read yet at the end of the micro-batch; None if unknown."""
     late_s: float | None
-    """How far the watermark is behind the clock; None without one."""
+    """How far the watermark is behind the clock; None without a watermark."""
     dropped: int
-    """Rows that came after the watermark had passed them."""
+    """Late rows that the watermark dropped."""
     at_ms: int
 
     def as_json(self) -> dict[str, object]:
@@ -46,8 +46,6 @@ class Batch:
 
 @dataclass(slots=True, kw_only=True)
 class Totals:
-    """All batches of a run together."""
-
     batches: int = 0
     rows: int = 0
     dropped: int = 0
@@ -83,13 +81,13 @@ class Totals:
 
 
 def batch_of(progress: Mapping[str, Any]) -> Batch:
-    """A batch from the JSON of Spark's StreamingQueryProgress."""
+    """Parses the JSON of Spark's StreamingQueryProgress."""
     at = _time(progress["timestamp"])
     seconds = progress.get("durationMs", {}).get("triggerExecution", progress.get("batchDuration", 0)) / 1000
     rows = int(progress.get("numInputRows", 0))
     watermark = progress.get("eventTime", {}).get("watermark")
     late_s = None
-    if watermark is not None and (reached := _time(watermark)).year > 1970:  # 1970: nothing has come yet
+    if watermark is not None and (reached := _time(watermark)).year > 1970:  # 1970: no rows yet
         late_s = (at - reached).total_seconds()
     lags = [lag_of(source) for source in progress.get("sources", [])]
     known = [lag for lag in lags if lag is not None]
@@ -110,7 +108,7 @@ def _time(text: str) -> datetime:
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """How far a source's end is from its latest offsets: `{"topic": {"0": 17}}` each.
+    """Returns how far a source's end offsets are behind its latest offsets: `{"topic": {"0": 17}}` each.
 
     >>> lag_of({"endOffset": {"orders": {"0": 5}}, "latestOffset": {"orders": {"0": 8, "1": 2}}})
     5
@@ -139,25 +137,25 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 def watch(query: "StreamingQuery", on_batch: Callable[[Batch], None], stopping: Event) -> Totals:
-    """Follow a query until it ends, or someone says stop: then it is stopped, and that is no error.
+    """Follows a query until it ends; stops it if `stopping` is set, which is not an error.
 
-    What it fails with is raised as Spark raises it; failures.py explains it.
+    Raises the query's error as Spark raises it; failures.py explains it.
     """
-    watcher = _Watcher(query, on_batch)
+    watcher = _ProgressReporter(query, on_batch)
     began_s = time.monotonic()
-    # Waiting in Spark for long could not be ended by a signal: the reply of Java must be read before the next call.
-    while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type] # it takes parts of seconds, and says so
-        watcher.tell_new()
+    # Short polls: a signal cannot interrupt a long wait, as Java's reply must be read before the next call.
+    while not query.awaitTermination(_POLL_S):  # type: ignore[arg-type] # annotated int, takes float
+        watcher.report_new()
         if stopping.is_set():
             query.stop()
             break
-    watcher.tell_new()
+    watcher.report_new()
     watcher.totals.elapsed_s = time.monotonic() - began_s
     return watcher.totals
 
 
-class _Watcher:
-    """Tells of each progress once, and adds it up."""
+class _ProgressReporter:
+    """Reports each progress once, and adds up the totals."""
 
     def __init__(self, query: "StreamingQuery", on_batch: Callable[[Batch], None]) -> None:
         self.totals = Totals()
@@ -165,17 +163,17 @@ class _Watcher:
         self._on_batch = on_batch
         self._seen: tuple[int, str] = (-1, "")
 
-    def tell_new(self) -> None:
+    def report_new(self) -> None:
         last = self._query.lastProgress
-        if last is None or self._mark(last) <= self._seen:
-            return  # asking for all of them takes Java a hundred answers
+        if last is None or self._position(last) <= self._seen:
+            return  # avoids fetching recentProgress, which takes a hundred calls into Java
         for progress in self._query.recentProgress:
-            if self._mark(progress) > self._seen:
-                self._seen = self._mark(progress)
+            if self._position(progress) > self._seen:
+                self._seen = self._position(progress)
                 batch = batch_of(json.loads(progress.json))
                 self.totals.add(batch)
                 self._on_batch(batch)
 
     @staticmethod
-    def _mark(progress: "StreamingQueryProgress") -> tuple[int, str]:
+    def _position(progress: "StreamingQueryProgress") -> tuple[int, str]:
         return progress.batchId, progress.timestamp

@@ -1,7 +1,7 @@
-"""`redrive`: dead letters examined, filtered, fixed by SQL and sent back to where they came from, each once.
+"""The `redrive` pipeline: filters dead letters, fixes them with SQL and sends them back, exactly once.
 
-Spark reads the topic of a dead-letter queue, and takes nothing by that. What is to go back is claimed by its offsets,
-written by one decision, and deleted; claims.py says why that is once. What does not match stays as it is.
+Spark reads the topic of a dead-letter queue without receiving messages. Matching dead letters are claimed by offset,
+written in one transaction, and deleted; claims.py explains why each is sent once. All others stay unchanged.
 """
 
 import json
@@ -15,133 +15,135 @@ from penstock.client.transactional import QUERY_CLOSED
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.claims import (
     ONLY_BATCH,
-    Box,
+    DeadLetters,
     Round,
-    existing,
+    find_queue_topics,
+    find_topics,
     open_queue,
+    open_ranges,
     open_topic,
     recover,
-    spans_of,
     surveys,
-    topics_of,
 )
-from penstock.spark.pipelines.dead_letters import CAUSE, FIXABLE, Spans, letters, marked, sent_back
-from penstock.spark.pipelines.document import Problem, possible
+from penstock.spark.pipelines.dead_letters import CAUSE, FIXABLE, OpenRanges, filter_open, parse_letters, to_messages
+from penstock.spark.pipelines.document import Problem, suggest
 from penstock.spark.pipelines.options import duration, flag, number, option, pairs, schema, text, topic
-from penstock.spark.pipelines.pipeline import Common, Need, Pipeline, Report, Run
+from penstock.spark.pipelines.pipeline import CommonOptions, Need, Pipeline, Report, Run
 from penstock.spark.pipelines.query_progress import Batch
 from penstock.spark.pipelines.redrive_report import Cause, Example, Outcome
-from penstock.spark.pipelines.tables import Source, infer, parsed
+from penstock.spark.pipelines.tables import Source, infer_schema, parse_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 ROUND_ROWS: Final = 10_000
-"""Letters that are claimed and sent back at a time: well below what may be in flight of a queue."""
+"""Dead letters per round: well below the in-flight limit of a queue."""
 HOLD_S: Final = 12 * 3600.0
-"""As long as SQS lets anybody have a message."""
+"""The maximum visibility timeout of SQS."""
 GROUP: Final = "redrive"
 EXAMPLES: Final = 5
 
 
 class CannotRedrive(PenstockError):
-    """The dead letters cannot be sent back; those that are claimed are given back."""
+    """The redrive was interrupted by another one; its claims were released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveOptions(Common):
+class RedriveOptions(CommonOptions):
     queue: str | None = option(text, "The dead-letter queue", default=None, metavar="QUEUE")
-    topic: str | None = option(topic, "Instead of it, the dead-letter topic of share groups", default=None)
+    topic: str | None = option(topic, "Instead of a queue: a dead-letter topic of share groups", default=None)
     to: str | None = option(
-        text, "The queue (or topic) that all go to; else each goes to where it came from", default=None
+        text, "The queue (or topic) for all dead letters; by default each returns to its source", default=None
     )
-    where: str | None = option(text, "Only letters for which this is true", default=None, metavar="SQL")
+    where: str | None = option(text, "A condition: only matching dead letters", default=None, metavar="SQL")
     fix: Mapping[str, str] = option(
         pairs,
-        "What letters become: value, key or attributes, each by an expression",
+        "New value, key or attributes, each as an expression",
         default={},
         metavar="NAME: SQL, …",
     )
     schema: str | None = option(
-        schema, "Fields of JSON values, to have them as json.…; infer looks at the last messages", default=None
+        schema, "The fields of JSON values, as columns json.…; infer samples the latest messages", default=None
     )
-    cause: str = option(text, "What letters are grouped by in the report", default=CAUSE, metavar="SQL")
-    dry_run: bool = option(flag, "Only show what would be done", default=False)
+    cause: str = option(text, "An expression that groups dead letters in the report", default=CAUSE, metavar="SQL")
+    dry_run: bool = option(flag, "Only show what would be sent back", default=False)
     limit: int | None = option(
-        number(1), "Letters that are sent back at most, the oldest of each partition", default=None
+        number(1), "The most dead letters to send back, the oldest of each partition first", default=None
     )
-    max_rows: int = option(number(1, 100_000), "Letters that are sent back at a time", default=ROUND_ROWS)
+    max_rows: int = option(number(1, 100_000), "The most dead letters per transaction", default=ROUND_ROWS)
     hold: float = option(
-        duration, "How long letters stay claimed if this process dies and none comes after it", default=HOLD_S
+        duration, "How long dead letters stay claimed if this process dies and is not run again", default=HOLD_S
     )
-    group: str = option(text, "With a topic: the share group that keeps which letters are done", default=GROUP)
-    examples: int = option(number(0, 100), "Letters that are shown before and after the fix", default=EXAMPLES)
+    group: str = option(text, "With a topic: the share group that tracks finished dead letters", default=GROUP)
+    examples: int = option(number(0, 100), "Examples to show, before and after the fix", default=EXAMPLES)
 
 
 def _check(options: RedriveOptions) -> Iterator[Problem]:
     if (options.queue is None) == (options.topic is None):
-        yield Problem(options.written.at, "give a queue, or the topic that a share group's dead letters are in")
-    if options.queue is not None and "group" in options.written.places:
-        yield Problem(options.written.place("group"), "group: it goes with a topic; a queue knows what is done of it")
+        yield Problem(options.locations.table, "set either queue or topic (a dead-letter topic of share groups)")
+    if options.queue is not None and "group" in options.locations.keys:
+        yield Problem(options.locations.of("group"), "group: it requires topic; a queue needs no group")
     if options.to is not None and options.to == (options.queue or options.topic):
-        yield Problem(options.written.place("to"), "to: letters would go to where they are")
+        yield Problem(options.locations.of("to"), "to: it is the dead-letter queue itself")
     for name in options.fix:
         if name not in FIXABLE:
-            yield Problem(
-                options.written.place("fix"), f"fix: there is no {name!r} to fix; {possible(name, FIXABLE)}"
-            )
+            yield Problem(options.locations.of("fix"), f"fix: there is no {name!r} to fix; {suggest(name, FIXABLE)}")
 
 
 def _needs(options: RedriveOptions) -> Iterator[Need]:
     wanted = {}
     if options.topic is not None:
-        wanted[options.topic] = options.written.place("topic")
+        wanted[options.topic] = options.locations.of("topic")
         if options.to is not None:
-            wanted[options.to] = options.written.place("to")
-    yield Need(bootstrap=options.bootstrap, at=options.written.place("bootstrap"), topics=wanted)
+            wanted[options.to] = options.locations.of("to")
+    yield Need(bootstrap=options.bootstrap, location=options.locations.of("bootstrap"), topics=wanted)
 
 
-# -- examining
+# -- examine
 
 
 def _read(
-    options: RedriveOptions, run: Run, box: Box, spans: Mapping[int, Spans], ends: Mapping[int, tuple[int, int]]
+    options: RedriveOptions,
+    run: Run,
+    dlq: DeadLetters,
+    spans: Mapping[int, OpenRanges],
+    ends: Mapping[int, tuple[int, int]],
 ) -> "DataFrame":
-    """The letters of some offsets, from the first to the one behind the last of each partition."""
+    """Reads the dead letters of the offsets in `ends`, from the first to the last (exclusive) of each partition."""
     chosen = sorted(ends)
     given = {
-        "kafka.bootstrap.servers": box.bootstrap,
-        "assign": json.dumps({box.topic: chosen}),
-        "startingOffsets": json.dumps({box.topic: {str(number): ends[number][0] for number in chosen}}),
-        "endingOffsets": json.dumps({box.topic: {str(number): ends[number][1] for number in chosen}}),
+        "kafka.bootstrap.servers": dlq.bootstrap,
+        "assign": json.dumps({dlq.topic: chosen}),
+        "startingOffsets": json.dumps({dlq.topic: {str(number): ends[number][0] for number in chosen}}),
+        "endingOffsets": json.dumps({dlq.topic: {str(number): ends[number][1] for number in chosen}}),
         "includeHeaders": "true",
-        "failOnDataLoss": "false",  # what workers have finished meanwhile may be gone
+        "failOnDataLoss": "false",  # messages finished meanwhile may have been deleted
     }
-    # A frame of its own for each use: Spark plans what a Python source reads only once.
+    # A new DataFrame for each use: Spark plans the read of a Python data source only once.
     raw = run.spark.read.format("penstock").options(**given).load()
-    return letters(marked(raw, spans), of_queue=box.of_queue, fields=_fields(options, run, box))
+    return parse_letters(filter_open(raw, spans), of_queue=dlq.of_queue, fields=_fields(options, run, dlq))
 
 
-def _fields(options: RedriveOptions, run: Run, box: Box) -> "StructType | None":
+def _fields(options: RedriveOptions, run: Run, dlq: DeadLetters) -> "StructType | None":
     if options.schema is None:
         return None
     if options.schema != "infer":
-        return parsed(options.schema)
-    return infer(run, Source(topic=(box.topic,)), box.bootstrap)
+        return parse_schema(options.schema)
+    return infer_schema(run, Source(topic=(dlq.topic,)), dlq.bootstrap)
 
 
-def _examined(options: RedriveOptions, run: Run, box: Box, known: Mapping[int, Survey]) -> "DataFrame":
-    """All letters that are not finished, with `_match`."""
+def _examine(options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping[int, Survey]) -> "DataFrame":
+    """Returns all unfinished dead letters with the column `_match`."""
     from pyspark.sql import functions as fn
 
     ends = {number: (survey.start, survey.end) for number, survey in known.items() if survey.start < survey.end}
-    frame = _read(options, run, box, {number: spans_of(known[number]) for number in ends}, ends)
+    frame = _read(options, run, dlq, {number: open_ranges(known[number]) for number in ends}, ends)
     return frame.withColumn("_match", fn.expr(f"coalesce(({options.where or 'true'}), false)"))
 
 
-def _judged(options: RedriveOptions, frame: "DataFrame") -> "DataFrame":
-    """What there is to say about each letter, without the letter: that is read once, and kept while it is needed."""
+def _classify(options: RedriveOptions, frame: "DataFrame") -> "DataFrame":
+    """Returns one small row for each dead letter, without its content; cached while it is used."""
     from pyspark.sql import functions as fn
 
     oldest = "sent_at" if options.queue is not None else "dead_at"
@@ -151,11 +153,11 @@ def _judged(options: RedriveOptions, frame: "DataFrame") -> "DataFrame":
     ).persist()
 
 
-def _causes(judged: "DataFrame") -> list[Cause]:
+def _group_causes(classified: "DataFrame") -> list[Cause]:
     from pyspark.sql import functions as fn
 
     rows = (
-        judged.groupBy("_cause", "source")
+        classified.groupBy("_cause", "source")
         .agg(
             fn.count("*").alias("letters"),
             fn.count_if("_match").alias("matched"),
@@ -168,11 +170,11 @@ def _causes(judged: "DataFrame") -> list[Cause]:
     return sorted(found, key=lambda each: (-each.matched, -each.letters, each.source or "", each.cause or ""))
 
 
-def _wanted(judged: "DataFrame", sources: Iterable[str] | None) -> dict[int, list[int]]:
-    """Offsets of the letters that can be sent back, in order. `sources`: where letters must have come from."""
+def _sendable_offsets(classified: "DataFrame", sources: Iterable[str] | None) -> dict[int, list[int]]:
+    """Returns the sorted offsets of matching, available dead letters. `sources`: the allowed sources."""
     from pyspark.sql import functions as fn
 
-    chosen = judged.where(fn.col("_match") & fn.col("_free"))
+    chosen = classified.where(fn.col("_match") & fn.col("_free"))
     if sources is not None:
         chosen = chosen.where(fn.col("source").isin(*sources))
     table = chosen.select("partition", "offset").toArrow()
@@ -182,10 +184,10 @@ def _wanted(judged: "DataFrame", sources: Iterable[str] | None) -> dict[int, lis
     return {partition: sorted(offsets) for partition, offsets in sorted(found.items())}
 
 
-def rounds_of(wanted: Mapping[int, Sequence[int]], each: int, limit: int | None) -> Iterator[dict[int, list[int]]]:
-    """Letters in rounds of about so many: of every partition in the order of its offsets, so that groups keep theirs.
+def split_rounds(wanted: Mapping[int, Sequence[int]], each: int, limit: int | None) -> Iterator[dict[int, list[int]]]:
+    """Splits offsets into rounds of about `each`, in offset order by partition, so that message groups stay in order.
 
-    >>> list(rounds_of({0: [1, 2, 5], 1: [4]}, each=2, limit=None))
+    >>> list(split_rounds({0: [1, 2, 5], 1: [4]}, each=2, limit=None))
     [{0: [1], 1: [4]}, {0: [2, 5]}]
     """
     left = {partition: list(offsets) for partition, offsets in wanted.items() if offsets}
@@ -205,59 +207,59 @@ def rounds_of(wanted: Mapping[int, Sequence[int]], each: int, limit: int | None)
         yield some
 
 
-# -- sending back
+# -- send back
 
 
-def _send(
-    options: RedriveOptions, run: Run, box: Box, turn: Round, topics: Mapping[str, str], to: str | None
+def _send_round(
+    options: RedriveOptions, run: Run, dlq: DeadLetters, round_: Round, topics: Mapping[str, str], to: str | None
 ) -> None:
-    """Write what a round has claimed: all of it, or nothing."""
-    ends = {number: (ranges[0][0], ranges[-1][1] + 1) for number, ranges in turn.taken.items()}
-    frame = _read(options, run, box, turn.spans, ends)
-    rows = sent_back(frame, topics, to, options.fix, keeps_partition=not box.of_queue and to is None)
-    given = {"kafka.bootstrap.servers": box.bootstrap, "txnAppId": turn.name, "txnVersion": str(ONLY_BATCH)}
+    """Writes the claimed messages of a round in one transaction."""
+    ends = {number: (ranges[0][0], ranges[-1][1] + 1) for number, ranges in round_.taken.items()}
+    frame = _read(options, run, dlq, round_.spans, ends)
+    rows = to_messages(frame, topics, to, options.fix, keeps_partition=not dlq.of_queue and to is None)
+    given = {"kafka.bootstrap.servers": dlq.bootstrap, "txnAppId": round_.name, "txnVersion": str(ONLY_BATCH)}
     rows.write.format("penstock").options(**given).mode("append").save()
 
 
 def _redrive(
     options: RedriveOptions,
     run: Run,
-    box: Box,
+    dlq: DeadLetters,
     wanted: Mapping[int, Sequence[int]],
     topics: Mapping[str, str],
     to: str | None,
     outcome: Outcome,
 ) -> None:
-    """Round by round: claimed, sent back, deleted."""
+    """Claims, sends and deletes dead letters, round by round."""
     from pyspark.errors import PySparkException
 
     left = sum(map(len, wanted.values()))
-    for count, some in enumerate(rounds_of(wanted, options.max_rows, options.limit)):
+    for count, some in enumerate(split_rounds(wanted, options.max_rows, options.limit)):
         if run.stopping.is_set():
             return
         began_s = time.monotonic()
         size = sum(map(len, some.values()))
         run.on_step(f"claiming {size} dead letters")
-        turn = Round(box, options.hold)
+        round_ = Round(dlq, options.hold)
         try:
-            turn.claim(some)
-            if turn.taken:
-                run.on_step(f"sending {turn.count} messages back")
-                _send(options, run, box, turn, topics, to)
-                run.on_step(f"deleting {turn.count} dead letters")
+            round_.claim(some)
+            if round_.taken:
+                run.on_step(f"sending {round_.count} messages back")
+                _send_round(options, run, dlq, round_, topics, to)
+                run.on_step(f"deleting {round_.count} dead letters")
         except PySparkException as error:
             if QUERY_CLOSED not in str(error):
                 raise
-        finally:  # whatever went wrong: what was sent is deleted, and what was not is as it was
-            deleted = turn.close()
+        finally:  # on any error: messages that were sent are deleted, all others are released
+            deleted = round_.close()
         if deleted is None:
             raise CannotRedrive(
-                f"another redrive of {outcome.name!r} has taken over: {turn.count} dead letters were given back, and "
-                "none of them was sent; run one at a time"
+                f"another redrive of {outcome.name!r} has taken over: the {round_.count} claimed dead letters "
+                "were released and none of them was sent; run only one redrive at a time"
             )
-        outcome.add(turn.count, deleted)
+        outcome.add(round_.count, deleted)
         left -= size
-        run.on_batch(_batch(count, turn.count, time.monotonic() - began_s, left))
+        run.on_batch(_batch(count, round_.count, time.monotonic() - began_s, left))
 
 
 def _batch(count: int, rows: int, seconds: float, left: int) -> Batch:
@@ -273,54 +275,58 @@ def _batch(count: int, rows: int, seconds: float, left: int) -> Batch:
     )
 
 
-# -- all of it
+# -- run
 
 
-def _targets(options: RedriveOptions, box: Box, sources: Iterable[str]) -> tuple[dict[str, str], str | None]:
-    """The topics that letters go to, by their source; and the one that all go to, if it is said."""
+def _find_targets(
+    options: RedriveOptions, dlq: DeadLetters, sources: Iterable[str]
+) -> tuple[dict[str, str], str | None]:
+    """Returns the target topic of each source, and the one for all if the option `to` is set."""
     if options.to is None:
-        found = topics_of(box.bootstrap, sources) if box.of_queue else existing(box.bootstrap, sources)
+        found = find_queue_topics(dlq.bootstrap, sources) if dlq.of_queue else find_topics(dlq.bootstrap, sources)
         return found, None
-    return {}, open_queue(box.bootstrap, options.to).topic if box.of_queue else options.to
+    return {}, open_queue(dlq.bootstrap, options.to).topic if dlq.of_queue else options.to
 
 
 def _run(options: RedriveOptions, run: Run) -> Report:
     began_s = time.monotonic()
     if options.queue is not None:
-        box = open_queue(options.bootstrap, options.queue)
+        dlq = open_queue(options.bootstrap, options.queue)
     else:
-        box = open_topic(options.bootstrap, options.topic or "", options.group, prepare=not options.dry_run)
+        dlq = open_topic(options.bootstrap, options.topic or "", options.group, prepare=not options.dry_run)
     outcome = Outcome(name=options.queue or options.topic or "", is_dry=options.dry_run, limit=options.limit)
     if not options.dry_run:
-        outcome.recovered = recover(box)
-    run.on_step(f"examining the dead letters of {box.topic}")
-    known = surveys(box)
+        outcome.recovered = recover(dlq)
+    run.on_step(f"examining the dead letters of {dlq.topic}")
+    known = surveys(dlq)
     if any(survey.start < survey.end for survey in known.values()):
-        _go(options, run, box, known, outcome)
+        _examine_and_send(options, run, dlq, known, outcome)
     return outcome.report(time.monotonic() - began_s)
 
 
-def _go(options: RedriveOptions, run: Run, box: Box, known: Mapping[int, Survey], outcome: Outcome) -> None:
-    """What is to be done about letters that are there, and doing it."""
-    examined = _examined(options, run, box, known)
-    sent_back(examined, {"": ""}, None, options.fix, keeps_partition=False)  # a fix that cannot be says so now
-    judged = _judged(options, examined)
-    outcome.causes = _causes(judged)
+def _examine_and_send(
+    options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping[int, Survey], outcome: Outcome
+) -> None:
+    """Examines the dead letters and redrives the matching ones, unless it is a dry run."""
+    examined = _examine(options, run, dlq, known)
+    to_messages(examined, {"": ""}, None, options.fix, keeps_partition=False)  # raises now if a fix is invalid
+    classified = _classify(options, examined)
+    outcome.causes = _group_causes(classified)
     sources = {each.source for each in outcome.causes if each.source and each.matched}
-    topics, to = _targets(options, box, sources)
+    topics, to = _find_targets(options, dlq, sources)
     outcome.targets = {each.source: to or topics.get(each.source or "") for each in outcome.causes}
     wanted: dict[int, list[int]] = {}
     if outcome.sendable and not options.dry_run:
-        wanted = _wanted(judged, None if to is not None else sorted(topics))
-    judged.unpersist()
+        wanted = _sendable_offsets(classified, None if to is not None else sorted(topics))
+    classified.unpersist()
     if options.dry_run and options.examples:
-        outcome.examples = _examples(options, _examined(options, run, box, known), outcome)
+        outcome.examples = _collect_examples(options, _examine(options, run, dlq, known), outcome)
     if wanted:
-        _redrive(options, run, box, wanted, topics, to, outcome)
+        _redrive(options, run, dlq, wanted, topics, to, outcome)
 
 
-def _examples(options: RedriveOptions, frame: "DataFrame", outcome: Outcome) -> list[Example]:
-    """The first letters that match, before and after the fix."""
+def _collect_examples(options: RedriveOptions, frame: "DataFrame", outcome: Outcome) -> list[Example]:
+    """Returns the first matching dead letters, before and after the fix."""
     from pyspark.sql import functions as fn
 
     chosen = frame.where("_match").orderBy("partition", "offset").limit(options.examples)
@@ -331,13 +337,13 @@ def _examples(options: RedriveOptions, frame: "DataFrame", outcome: Outcome) -> 
 
 PIPELINE: Final = Pipeline(
     name="redrive",
-    summary="Dead letters examined, filtered, fixed by SQL and sent back, each once",
+    summary="Filters dead letters, fixes them with SQL and sends them back, exactly once",
     about="""\
-Reads a dead-letter queue without receiving from it. Letters that match are claimed, fixed, written to the queues
-that they came from, and deleted: each once, also if this process is killed. All others stay as they are, with their
-receive counts. SQL sees value, key, attributes (a map), source, receive_count, sent_at, dead_at, message_id,
-partition, offset, and with a schema json. A dry run only shows what would be done. With `topic` the dead letters of
-share groups are sent back; a share group keeps which of them are done.""",
+Reads a dead-letter queue without receiving from it. Matching dead letters are claimed, fixed, written to the queues
+that they came from, and deleted: exactly once, even if this process is killed. All others stay unchanged, with their
+receive counts. The SQL columns are value, key, attributes (a map), source, receive_count, sent_at, dead_at,
+message_id, partition, offset, and with a schema json. A dry run only shows what would be sent back. With `topic` the
+dead letters of share groups are sent back; a share group tracks which of them are finished.""",
     example="""\
 penstock pipeline run redrive -o queue=jobs-dead --dry-run
 penstock pipeline run redrive -o queue=jobs-dead --where "attributes['tenant'] = 'eu' AND receive_count < 10" \\

@@ -1,11 +1,11 @@
-"""What a redrive has found and done, and the report of it."""
+"""The outcome of a redrive, and its report."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from penstock.spark.pipelines.claims import Deleted, Recovered
-from penstock.spark.pipelines.pipeline import Report, Sheet
+from penstock.spark.pipelines.pipeline import Report, ReportTable
 
 CAUSES_SHOWN: Final = 50
 EXAMPLE_CHARS: Final = 120
@@ -14,19 +14,19 @@ NOTHING: Final = Recovered()
 
 
 class Cause(NamedTuple):
-    """Letters that died alike."""
+    """Dead letters with the same cause and source."""
 
     cause: str | None
     source: str | None
     letters: int
     matched: int
     free: int
-    """Of those that match, how many nobody has in hand."""
+    """Matching dead letters that are not in flight."""
     oldest: object
 
 
 class Example(NamedTuple):
-    """A letter before the fix and after it."""
+    """A dead letter before and after the fix."""
 
     partition: int
     offset: int
@@ -37,39 +37,38 @@ class Example(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """Filled while the pipeline runs."""
+    """The counts of a redrive, updated while it runs."""
 
     name: str
-    """Of the dead-letter queue, or topic."""
+    """The dead-letter queue or topic."""
     is_dry: bool
     limit: int | None
     recovered: Recovered = NOTHING
     causes: Sequence[Cause] = ()
     targets: Mapping[str | None, str | None] = field(default_factory=dict)
-    """By source, the topic that letters go to; None where that is not there."""
+    """The target topic of each source; None if it does not exist."""
     examples: Sequence[Example] = ()
     sent_back: int = 0
     deleted: int = 0
     lost: int = 0
 
     def add(self, count: int, deleted: Deleted) -> None:
-        """A round is done."""
         self.sent_back += count
         self.deleted += deleted.done
         self.lost += deleted.lost
 
     @property
     def sendable(self) -> int:
-        """Letters that match, are in nobody's hands, and have somewhere to go."""
+        """Matching dead letters that are not in flight and have a target."""
         found = sum(each.free for each in self.causes if self.targets.get(each.source) is not None)
         return found if self.limit is None else min(found, self.limit)
 
     def report(self, seconds: float) -> Report:
         return Report(
             verdict=self._verdict(),
-            is_well=not (self.lost or self.recovered.lost),
+            is_ok=not (self.lost or self.recovered.lost),
             facts=self._facts(seconds),
-            sheets=self._sheets(),
+            tables=self._report_tables(),
         )
 
     @property
@@ -80,14 +79,13 @@ class Outcome:
         of = f"of {self._examined} dead letters of {self.name}"
         if self.is_dry:
             return f"{self.sendable} {of} would be sent back; nothing was changed"
-        said = f"{self.sent_back} {of} were sent back"
+        verdict = f"{self.sent_back} {of} were sent back"
         if self.recovered.finished:
-            said += f"; {self.recovered.finished} that a run before this one had sent back were deleted"
+            verdict += f"; {self.recovered.finished} that an earlier run had sent back were deleted"
         if self.lost or self.recovered.lost:
-            said += (
-                f"; {self.lost + self.recovered.lost} were received by somebody else too, once their claim was over"
-            )
-        return said
+            lost = self.lost + self.recovered.lost
+            verdict += f"; {lost} were also received by another consumer after their claim had expired"
+        return verdict
 
     def _facts(self, seconds: float) -> dict[str, object]:
         known = self.causes
@@ -106,7 +104,7 @@ class Outcome:
         }
         return {**facts, "would_be_sent_back": self.sendable} if self.is_dry else facts
 
-    def _sheets(self) -> list[Sheet]:
+    def _report_tables(self) -> list[ReportTable]:
         rows = [
             (
                 one.cause,
@@ -119,18 +117,18 @@ class Outcome:
             for one in self.causes[:CAUSES_SHOWN]
         ]
         columns = ["CAUSE", "SOURCE", "TO", "#LETTERS", "#MATCH", "OLDEST"]
-        sheets = [Sheet(title="dead letters", columns=columns, rows=rows)]
+        tables = [ReportTable(title="dead letters", columns=columns, rows=rows)]
         if self.examples:
-            shown = [
-                (one.partition, one.offset, one.to or NOWHERE, _cut(one.before), _cut(one.after))
+            example_rows = [
+                (one.partition, one.offset, one.to or NOWHERE, _shorten(one.before), _shorten(one.after))
                 for one in self.examples
             ]
             titles = ["#PARTITION", "#OFFSET", "TO", "VALUE", "VALUE SENT BACK"]
-            sheets.append(Sheet(title="examples", columns=titles, rows=shown))
-        return sheets
+            tables.append(ReportTable(title="examples", columns=titles, rows=example_rows))
+        return tables
 
 
-def _cut(said: str | None) -> str:
-    if said is None:
+def _shorten(verdict: str | None) -> str:
+    if verdict is None:
         return "(no text)"
-    return said if len(said) <= EXAMPLE_CHARS else f"{said[: EXAMPLE_CHARS - 1]}…"
+    return verdict if len(verdict) <= EXAMPLE_CHARS else f"{verdict[: EXAMPLE_CHARS - 1]}…"

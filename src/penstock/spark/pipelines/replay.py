@@ -1,4 +1,4 @@
-"""`replay`: messages from an archive back into a topic, in their order, as fast as they should come."""
+"""The `replay` pipeline: writes messages of an archive back into a topic, in order, optionally at a fixed rate."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,48 +8,48 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.clusters import describe_topics
 from penstock.spark.pipelines.document import Problem
-from penstock.spark.pipelines.lake import find_lake
+from penstock.spark.pipelines.lake_formats import find_lake
 from penstock.spark.pipelines.options import choice, moment, names, number, option, text, topic, topics
-from penstock.spark.pipelines.pipeline import Common, Need, Pipeline, Report, Run, Sheet
+from penstock.spark.pipelines.pipeline import CommonOptions, Need, Pipeline, Report, ReportTable, Run
 from penstock.spark.pipelines.query_progress import Batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OFFSETS_EACH: Final = 1000
-"""Offsets of one partition that stay together in a plan: it must fit into memory, and the rate should be even."""
+"""Offsets of one partition per chunk: the plan must fit into memory, and the rate should be even."""
 SLICE_S: Final = 2.0
-"""How much is written at once where there is a rate: what should come in so many seconds."""
+"""The length of a slice when a rate is set."""
 
 
 class NothingToReplay(PenstockError):
-    """The archive holds no message of those that were asked for."""
+    """The archive has no matching messages, or they do not fit the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReplayOptions(Common):
+class ReplayOptions(CommonOptions):
     path: str = option(text, "The folder of the archive", metavar="FOLDER")
     to: str = option(topic, "The topic to write to")
     topics: tuple[str, ...] | None = option(topics, "Only messages of these topics", default=None)
-    since: int | None = option(moment, "Only messages from this time on", default=None)
+    since: int | None = option(moment, "Only messages since this time", default=None)
     until: int | None = option(moment, "Only messages before this time", default=None)
     keys: tuple[str, ...] | None = option(names, "Only messages with these keys", default=None, metavar="KEY[,…]")
-    where: str | None = option(text, "Only messages for which this is true", default=None, metavar="SQL")
-    rate: int | None = option(number(1), "Messages a second; as fast as can be if it is left out", default=None)
+    where: str | None = option(text, "A condition: only matching messages", default=None, metavar="SQL")
+    rate: int | None = option(number(1), "Messages per second; by default as fast as possible", default=None)
     partitions: str = option(
-        choice("keep", "by-key"), "Whether messages keep their partition, or find it by their key", default="keep"
+        choice("keep", "by-key"), "Whether messages keep their partition or are partitioned by key", default="keep"
     )
 
 
 class Slice(NamedTuple):
-    """What is written at once: of each partition the messages between two offsets."""
+    """The messages of one write: an offset range for each partition."""
 
     parts: Mapping[tuple[str, int], tuple[int, int]]
     rows: int
 
 
 class Chunk(NamedTuple):
-    """A stretch of one partition, as it is counted."""
+    """An offset range of one partition with its message count."""
 
     topic: str
     partition: int
@@ -60,7 +60,7 @@ class Chunk(NamedTuple):
 
 
 def plan(chunks: Sequence[Chunk], rows_each: int) -> list[Slice]:
-    """Slices of about so many rows, in the order of time; within a partition in the order of offsets.
+    """Groups chunks into slices of about `rows_each` rows, in time order, and in offset order within a partition.
 
     >>> [slice.rows for slice in plan([Chunk("a", 0, 0, 9, 10, 5), Chunk("a", 1, 0, 9, 10, 4)], rows_each=10)]
     [10, 10]
@@ -68,7 +68,7 @@ def plan(chunks: Sequence[Chunk], rows_each: int) -> list[Slice]:
     slices: list[Slice] = []
     parts: dict[tuple[str, int], tuple[int, int]] = {}
     rows = 0
-    for chunk in _in_order(chunks):
+    for chunk in _order_chunks(chunks):
         name = chunk.topic, chunk.partition
         first = parts[name][0] if name in parts else chunk.first
         parts[name] = first, chunk.last
@@ -79,8 +79,8 @@ def plan(chunks: Sequence[Chunk], rows_each: int) -> list[Slice]:
     return [*slices, Slice(parts, rows)] if rows else slices
 
 
-def _in_order(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """By time, but never against the offsets of a partition: clocks of producers go wrong."""
+def _order_chunks(chunks: Sequence[Chunk]) -> list[Chunk]:
+    """Sorts by time, but keeps the offset order of each partition: producers' clocks may be wrong."""
     latest: dict[tuple[str, int], int] = {}
     timed = []
     for chunk in sorted(chunks, key=lambda each: (each.topic, each.partition, each.first)):
@@ -90,32 +90,32 @@ def _in_order(chunks: Sequence[Chunk]) -> list[Chunk]:
     return [chunk for _, chunk in sorted(timed, key=lambda each: (each[0], each[1]))]
 
 
-def _wanted(options: ReplayOptions, frame: "DataFrame") -> "DataFrame":
+def _filter(options: ReplayOptions, frame: "DataFrame") -> "DataFrame":
     from pyspark.sql import functions as fn
 
     if options.topics is not None:
         frame = frame.where(fn.col("topic").isin(*options.topics))
-    # By day too, so that whole folders need not be opened.
+    # Filter by date too, so that Spark skips whole folders.
     if options.since is not None:
-        bound, day = _moment(options.since)
+        bound, day = _time_columns(options.since)
         frame = frame.where((fn.col("timestamp") >= bound) & (fn.col("date") >= day))
     if options.until is not None:
-        bound, day = _moment(options.until)
+        bound, day = _time_columns(options.until)
         frame = frame.where((fn.col("timestamp") < bound) & (fn.col("date") <= day))
     if options.keys is not None:
         frame = frame.where(fn.col("key").cast("string").isin(*options.keys))
     return frame.where(options.where) if options.where is not None else frame
 
 
-def _moment(at_ms: int) -> "tuple[Column, Column]":
-    """A time, and the day that it falls on."""
+def _time_columns(at_ms: int) -> "tuple[Column, Column]":
+    """Returns a time and its date as columns."""
     from pyspark.sql import functions as fn
 
     bound = fn.timestamp_millis(fn.lit(at_ms))
     return bound, fn.date_format(bound, "yyyy-MM-dd")
 
 
-def _chunks(frame: "DataFrame") -> list[Chunk]:
+def _count_chunks(frame: "DataFrame") -> list[Chunk]:
     from pyspark.sql import functions as fn
 
     counted = frame.groupBy("topic", "partition", fn.floor(fn.col("offset") / OFFSETS_EACH).alias("chunk")).agg(
@@ -142,25 +142,25 @@ def _rows_of(frame: "DataFrame", part: Slice) -> "DataFrame":
 
 def _check(options: ReplayOptions) -> Iterator[Problem]:
     if options.since is not None and options.until is not None and options.since >= options.until:
-        yield Problem(options.written.place("until"), "until: it is not after since")
+        yield Problem(options.locations.of("until"), "until: it must be later than since")
 
 
 def _needs(options: ReplayOptions) -> Iterator[Need]:
-    place = options.written.place("to")
-    yield Need(bootstrap=options.bootstrap, at=options.written.place("bootstrap"), topics={options.to: place})
+    at = options.locations
+    yield Need(bootstrap=options.bootstrap, location=at.of("bootstrap"), topics={options.to: at.of("to")})
 
 
 def _run(options: ReplayOptions, run: Run) -> Report:
-    run.on_step("looking through the archive")
-    frame = _wanted(options, find_lake(run.path(options.path)).read(run.spark))
-    chunks = _chunks(frame)
+    run.on_step("scanning the archive")
+    frame = _filter(options, find_lake(run.path(options.path)).read(run.spark))
+    chunks = _count_chunks(frame)
     total = sum(chunk.rows for chunk in chunks)
     if not total:
-        raise NothingToReplay(f"{run.path(options.path)} holds no message of those that were asked for")
+        raise NothingToReplay(f"{run.path(options.path)} has no matching messages")
     target = describe_topics(options.bootstrap, [options.to])[options.to]
-    keeps = options.partitions == "keep"
+    keeps_partition = options.partitions == "keep"
     _check_partitions(options, chunks, len(target.partitions))
-    # Without a rate everything is one write: all or nothing.
+    # Without a rate all messages are one atomic write.
     slices = plan(chunks, total if options.rate is None else max(1, round(options.rate * SLICE_S)))
     began_s = time.monotonic()
     done = 0
@@ -168,16 +168,16 @@ def _run(options: ReplayOptions, run: Run) -> Report:
         if options.rate is not None and run.stopping.wait(max(0.0, began_s + done / options.rate - time.monotonic())):
             break
         slice_s = time.monotonic()
-        _write(_rows_of(frame, part) if len(slices) > 1 else frame, options, keeps)
+        _write(_rows_of(frame, part) if len(slices) > 1 else frame, options, keeps_partition)
         done += part.rows
         run.on_batch(_batch(count, part.rows, time.monotonic() - slice_s, total - done))
     elapsed_s = time.monotonic() - began_s
     rows = [(name, number, held) for (name, number), held in sorted(_by_partition(chunks).items())]
     return Report(
         verdict=f"{done} messages were replayed into {options.to}" + (f" of {total}" if done < total else ""),
-        is_well=done == total,
+        is_ok=done == total,
         facts={"messages": done, "seconds": round(elapsed_s, 1), "messages_per_second": round(done / elapsed_s)},
-        sheets=[Sheet(title="replayed", columns=["TOPIC", "#PARTITION", "#MESSAGES"], rows=rows)],
+        tables=[ReportTable(title="replayed", columns=["TOPIC", "#PARTITION", "#MESSAGES"], rows=rows)],
     )
 
 
@@ -193,22 +193,22 @@ def _check_partitions(options: ReplayOptions, chunks: Sequence[Chunk], count: in
     highest = max(chunk.partition for chunk in chunks)
     if options.partitions == "keep" and highest >= count:
         raise NothingToReplay(
-            f"the archive has messages of partition {highest}, and {options.to!r} has {count} partitions; "
-            f"give it {highest + 1}, or let messages find theirs with `-o partitions=by-key`"
+            f"the archive has messages of partition {highest}, but {options.to!r} has only {count} partitions; "
+            f"give it {highest + 1}, or partition messages by key with `-o partitions=by-key`"
         )
 
 
-def _write(frame: "DataFrame", options: ReplayOptions, keeps: bool) -> None:
+def _write(frame: "DataFrame", options: ReplayOptions, keeps_partition: bool) -> None:
     from pyspark.sql import functions as fn
 
-    # One task has all of a partition, or all of a key, in order. Messages without a key go by their partition.
+    # One task writes all messages of a partition, or of a key, in order; those without a key by partition.
     by = (
         fn.col("partition")
-        if keeps
+        if keeps_partition
         else fn.coalesce(fn.col("key"), fn.col("partition").cast("string").cast("binary"))
     )
     ordered = frame.repartition(by).sortWithinPartitions("topic", "partition", "offset")
-    columns = ["key", "value", "headers", *(["partition"] if keeps else [])]
+    columns = ["key", "value", "headers", *(["partition"] if keeps_partition else [])]
     writer = ordered.select(*columns).write.format("penstock").mode("append")
     writer.options(**{"kafka.bootstrap.servers": options.bootstrap, "topic": options.to}).save()
 
@@ -228,11 +228,11 @@ def _batch(number: int, rows: int, seconds: float, left: int) -> Batch:
 
 PIPELINE: Final = Pipeline(
     name="replay",
-    summary="Messages from an archive back into a topic, by time, key or filter, at a set rate",
+    summary="Writes messages of an archive back into a topic, by time, key or filter, at a set rate",
     about="""\
-Messages keep their key, value and headers, and come in the order that they had in their partition. Without a rate
-all of them appear at once, or none; with a rate they come in slices of two seconds, each all or nothing, and what
-is interrupted has replayed a beginning: the report says how much.""",
+Messages keep their key, value and headers, and their order within the partition. Without a rate all messages are
+written atomically; with a rate they are written in atomic slices of two seconds. After an interruption the report
+shows how many messages were replayed.""",
     example="""\
 penstock pipeline run replay -o path=lake/orders -o to=orders-again -o since=2026-01-31T12:00:00Z -o rate=500
 """,

@@ -1,4 +1,4 @@
-"""A loaded pipeline put to work: Spark started, the pipeline run, and what it fails with explained."""
+"""Runs a loaded pipeline: starts Spark, handles signals, and explains failures."""
 
 import signal
 import threading
@@ -8,7 +8,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from penstock.spark.pipelines.catalogue import Loaded
+from penstock.spark.pipelines.catalogue import LoadedPipeline
 from penstock.spark.pipelines.failures import explain
 from penstock.spark.pipelines.pipeline import Report, Run
 from penstock.spark.pipelines.query_progress import Batch
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def run_loaded(
-    loaded: Loaded,
+    loaded: LoadedPipeline,
     *,
     master: str,
     once: bool,
@@ -28,39 +28,39 @@ def run_loaded(
     on_batch: Callable[[Batch], None],
     on_step: Callable[[str], None],
 ) -> Report:
-    """Run it to its end in a Spark of its own; PenstockError says what went wrong, as cause and cure."""
+    """Runs a pipeline in a new Spark session. Raises PenstockError with cause and remedy."""
     on_step(f"starting Spark on {master}")
     spark = open_session(loaded.options.name, master=master, ui=ui, conf=loaded.options.spark, log=log)
-    from py4j.protocol import Py4JError  # only now: the session says so if there is no PySpark
+    from py4j.protocol import Py4JError  # after open_session, which reports a missing PySpark
 
     try:
         return run_in(spark, loaded, once=once, log=log, on_batch=on_batch, on_step=on_step)
     finally:
-        with suppress(ConnectionError, Py4JError):  # its Java may have died, and that was told
+        with suppress(ConnectionError, Py4JError):  # the JVM may have died, which is already reported
             spark.stop()
 
 
 def run_in(
     spark: "SparkSession",
-    loaded: Loaded,
+    loaded: LoadedPipeline,
     *,
     once: bool,
     log: Path | None = None,
     on_batch: Callable[[Batch], None] = lambda batch: None,
     on_step: Callable[[str], None] = lambda step: None,
 ) -> Report:
-    """Run it in a Spark that is there already."""
+    """Runs a pipeline in an existing Spark session."""
     run = Run(spark=spark, once=once, on_batch=on_batch, on_step=on_step, base=loaded.base)
     return run_prepared(loaded, run, log=log)
 
 
-def run_prepared(loaded: Loaded, run: Run, *, log: Path | None = None) -> Report:
-    """Run it with what it is to be run with. `run.stopping` may be set by whoever holds it."""
+def run_prepared(loaded: LoadedPipeline, run: Run, *, log: Path | None = None) -> Report:
+    """Runs a pipeline with a given context. The caller may set `run.stopping`."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     try:
-        with _told_to_stop(run, cancels=not loaded.pipeline.streams):
+        with _stop_on_signals(run, cancels=not loaded.pipeline.streams):
             return loaded.pipeline.run(loaded.options, run)
     except (PySparkException, Py4JError, ConnectionError) as error:
         if run.stopping.is_set():
@@ -69,11 +69,11 @@ def run_prepared(loaded: Loaded, run: Run, *, log: Path | None = None) -> Report
 
 
 @contextmanager
-def _told_to_stop(run: Run, *, cancels: bool) -> Iterator[None]:
-    """While it lasts, Ctrl-C and SIGTERM stop the query in order, and the report is written.
+def _stop_on_signals(run: Run, *, cancels: bool) -> Iterator[None]:
+    """Makes Ctrl-C and SIGTERM stop the pipeline cleanly, so that the report is still written.
 
-    An exception in the middle of a call into Java would leave its reply to the next call. So the pipeline is
-    told, and what has no batches to stop between has its jobs cancelled, on a thread with a connection of its own.
+    An exception during a call into Java would leave its reply to the next call. So the handler only sets a flag, and
+    for a pipeline without micro-batches cancels the jobs from another thread, which has its own connection.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Where results go: a topic, a lake, or the screen."""
+"""Sinks of pipelines: write results to a topic, a lake or the terminal, and own the checkpoint of a query."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -9,20 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.clusters import create_topic
 from penstock.spark.pipelines.document import Problem
-from penstock.spark.pipelines.lake import FORMATS, OURS, Lake, added, open_lake, replace_synced
+from penstock.spark.pipelines.lake import FORMATS, PRIVATE_FOLDER, Lake, count_added, replace_synced
+from penstock.spark.pipelines.lake_formats import open_lake
 from penstock.spark.pipelines.options import (
-    Written,
+    Locations,
     bootstrap,
     choice,
+    locations,
     names,
     number,
     option,
     pairs,
     text,
     topic,
-    written,
 )
-from penstock.spark.pipelines.pipeline import EXACTLY_ONCE, Need, Run, Streaming
+from penstock.spark.pipelines.pipeline import EXACTLY_ONCE, Need, Run, StreamOptions
 from penstock.spark.pipelines.query_progress import Totals, watch
 from penstock.spark.query_start import start_query
 
@@ -32,75 +33,75 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN: Final = 20
 COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
-"""What the columns of messages are called that are on their way into a topic."""
+"""The columns of messages for a topic."""
 
 
 class WrongColumns(PenstockError):
-    """A result that cannot be written where it should go."""
+    """The result lacks a column that the sink needs."""
 
 
 class OtherCheckpoint(PenstockError):
-    """A checkpoint that was made by another pipeline."""
+    """The checkpoint belongs to another pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sink:
     topic: str | None = option(topic, "The topic to write to", default=None)
-    create: int | None = option(number(1), "Make the topic with so many partitions if it is not there", default=None)
+    create: int | None = option(number(1), "Create a missing topic with this many partitions", default=None)
     path: str | None = option(text, "The folder of the lake to write to", default=None, metavar="FOLDER")
-    format: str = option(choice(*FORMATS), "What the lake is", default="parquet")
-    partition_by: tuple[str, ...] = option(names, "Columns that the lake is divided by", default=())
-    bootstrap: str | None = option(bootstrap, "Brokers, if they are not the pipeline's", default=None)
-    key: str | None = option(text, "The column that becomes the key", default=None, metavar="COLUMN")
+    format: str = option(choice(*FORMATS), "The format of the lake", default="parquet")
+    partition_by: tuple[str, ...] = option(names, "The partition columns of the lake", default=())
+    bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
+    key: str | None = option(text, "The column for the message key", default=None, metavar="COLUMN")
     value: str = option(
         choice("json", "columns"),
-        "json puts all columns but the key into the value; columns takes the columns key, value, headers, partition",
+        "json: all columns but the key become a JSON value; columns: uses the columns key, value, headers, partition",
         default="json",
     )
     mode: str = option(
-        choice("append", "update", "complete"), "Which rows of an aggregation go out in each batch", default="append"
+        choice("append", "update", "complete"), "Which rows of an aggregation each batch writes", default="append"
     )
-    options: Mapping[str, str] = option(pairs, "More options of Spark's sink, by their names", default={})
-    written: Written = written()
+    options: Mapping[str, str] = option(pairs, "More options of the data source, by their names", default={})
+    locations: Locations = locations()
 
 
 def check_sink(sink: Sink) -> Iterator[Problem]:
     if sink.topic is not None and sink.path is not None:
-        yield Problem(sink.written.at, "sink: it is either a topic or a path, and has both")
+        yield Problem(sink.locations.table, "sink: topic and path are both set; set only one")
     for key in ("key", "create", "bootstrap"):
         if getattr(sink, key) is not None and sink.topic is None:
-            yield Problem(sink.written.place(key), f"sink: {key} goes with a topic, and there is none")
+            yield Problem(sink.locations.of(key), f"sink: {key} requires a topic")
     if sink.partition_by and sink.path is None:
-        yield Problem(sink.written.place("partition_by"), "sink: partition_by goes with a path, and there is none")
+        yield Problem(sink.locations.of("partition_by"), "sink: partition_by requires a path")
     if sink.key is not None and sink.value == "columns":
-        yield Problem(sink.written.place("key"), "sink: with value: columns the key is the column of that name")
+        yield Problem(sink.locations.of("key"), "sink: with value: columns the key is the column 'key'")
     if sink.path is not None and sink.mode != "append":
-        message = f"sink: a lake takes each row once, and {sink.mode} sends rows again; use append with a watermark"
-        yield Problem(sink.written.place("mode"), message)
+        message = f"sink: mode {sink.mode} repeats rows, which a lake cannot update; use append with a watermark"
+        yield Problem(sink.locations.of("mode"), message)
 
 
 def sink_need(sink: Sink, default: str) -> Need | None:
     if sink.topic is None:
         return None
-    place = sink.written.place("topic")
-    wanted = {} if sink.create is not None else {sink.topic: place}
-    return Need(bootstrap=sink.bootstrap or default, at=place, topics=wanted)
+    location = sink.locations.of("topic")
+    wanted = {} if sink.create is not None else {sink.topic: location}
+    return Need(bootstrap=sink.bootstrap or default, location=location, topics=wanted)
 
 
 def messages(frame: "DataFrame", sink: Sink) -> "DataFrame":
-    """Rows as messages: key and value, and headers and a partition if there are such columns."""
+    """Converts rows to messages: key and value, with headers and partition if there are such columns."""
     from pyspark.sql import functions as fn
 
     there = frame.columns
     if sink.value == "columns":
         if "value" not in there:
-            raise WrongColumns(f"there is no column 'value' to write; there are {', '.join(there)}")
+            raise WrongColumns(f"there is no column 'value' to write; the columns are {', '.join(there)}")
         return frame.select(*(name for name in COLUMNS if name in there and name != "topic"))
     if sink.key is not None and sink.key not in there:
-        raise WrongColumns(f"there is no column {sink.key!r} to be the key; there are {', '.join(there)}")
+        raise WrongColumns(f"there is no column {sink.key!r} for the key; the columns are {', '.join(there)}")
     fields = [name for name in there if name != sink.key]
     if not fields:
-        raise WrongColumns("all columns are in the key; add one for the value")
+        raise WrongColumns("the key is the only column; add one for the value")
     value = fn.to_json(fn.struct(*(fn.col(f"`{name}`") for name in fields))).alias("value")
     if sink.key is None:
         return frame.select(value)
@@ -116,8 +117,8 @@ def topic_writer_options(sink: Sink, default: str, delivery: str) -> dict[str, s
     }
 
 
-def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: Streaming) -> Totals:
-    """Stream rows into a topic until all is done, or someone stops it."""
+def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> Totals:
+    """Streams rows into a topic until the query ends or is stopped."""
     if sink.create is not None and sink.topic is not None:
         create_topic(sink.bootstrap or options.bootstrap, sink.topic, sink.create)
     given = topic_writer_options(sink, options.bootstrap, options.delivery)
@@ -127,8 +128,8 @@ def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: Streaming) ->
     return start(run, rows.writeStream.format("penstock").outputMode(sink.mode).options(**given), options)
 
 
-def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], options: Streaming) -> Totals:
-    """Spark refuses update mode to sinks in Python: each batch is a write of its own, decided by query and number."""
+def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], options: StreamOptions) -> Totals:
+    """Writes each micro-batch as an idempotent batch write, because Spark allows Python sinks no update mode."""
     state: dict[str, str] = {}
 
     def add(batch: "DataFrame", number: int) -> None:
@@ -138,24 +139,24 @@ def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], option
     def remember(query_id: str) -> None:
         state["id"] = query_id
 
-    return start(run, rows.writeStream.foreachBatch(add).outputMode("update"), options, before=remember)
+    return start(run, rows.writeStream.foreachBatch(add).outputMode("update"), options, on_query_id=remember)
 
 
-def write_topic(frame: "DataFrame", sink: Sink, options: Streaming) -> None:
-    """Write rows into a topic at once: all of them, or none."""
+def write_topic(frame: "DataFrame", sink: Sink, options: StreamOptions) -> None:
+    """Writes rows into a topic: all of them, or none."""
     if sink.create is not None and sink.topic is not None:
         create_topic(sink.bootstrap or options.bootstrap, sink.topic, sink.create)
     writer = messages(frame, sink).write.format("penstock").mode("append")
     writer.options(**topic_writer_options(sink, options.bootstrap, options.delivery)).save()
 
 
-def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: Streaming) -> tuple[Totals, Lake]:
-    """Stream rows into a lake, each batch once."""
-    lake = _prepared(run, frame, sink)
+def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> tuple[Totals, Lake]:
+    """Streams rows into a lake, each micro-batch once."""
+    lake = _prepare_lake(run, frame, sink)
     state: dict[str, str] = {}
 
     def add(batch: "DataFrame", number: int) -> None:
-        # The query's own id: a checkpoint that is made anew is another query, and counts from 0 again.
+        # Marks use the query id: a new checkpoint is a new query, whose batch ids start at 0 again.
         mark = f"penstock/query/{state['id']}"
         before = lake.marks([mark])
         if before.get(mark, -1) < number:
@@ -165,24 +166,22 @@ def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: Streaming) -> 
         state["id"] = query_id
 
     writer = frame.writeStream.foreachBatch(add).outputMode(sink.mode)
-    return start(run, writer, options, before=remember), lake
+    return start(run, writer, options, on_query_id=remember), lake
 
 
 def write_lake(run: Run, frame: "DataFrame", sink: Sink) -> int:
-    """Add rows to a lake at once; how many."""
-    lake = _prepared(run, frame, sink)
+    """Adds rows to a lake; returns how many."""
+    lake = _prepare_lake(run, frame, sink)
     files = lake.write(frame, sink.partition_by)
     lake.commit(files, {}, {})
-    return added(files).rows
+    return count_added(files).rows
 
 
-def _prepared(run: Run, frame: "DataFrame", sink: Sink) -> Lake:
+def _prepare_lake(run: Run, frame: "DataFrame", sink: Sink) -> Lake:
     lacking = [name for name in sink.partition_by if name not in frame.columns]
     if lacking:
         there = ", ".join(frame.columns)
-        raise WrongColumns(
-            f"the lake is to be divided by {lacking[0]!r}, and there is no such column; there are {there}"
-        )
+        raise WrongColumns(f"there is no column {lacking[0]!r} to partition the lake by; the columns are {there}")
     lake = open_lake(run.path(sink.path or ""), sink.format)
     lake.prepare(frame.schema, sink.partition_by)
     lake.clean()
@@ -192,16 +191,16 @@ def _prepared(run: Run, frame: "DataFrame", sink: Sink) -> Lake:
 def start(
     run: Run,
     writer: "DataStreamWriter",
-    options: Streaming,
+    options: StreamOptions,
     *,
-    before: Callable[[str], None] | None = None,
-    describes: Mapping[str, Any] | None = None,
+    on_query_id: Callable[[str], None] | None = None,
+    owner: Mapping[str, Any] | None = None,
 ) -> Totals:
-    """Start a query and follow it. `before` learns the query's id before its first batch needs it."""
+    """Starts a query and follows it. `on_query_id` receives the query id before the first micro-batch."""
     checkpoint = run.checkpoint(options)
-    _claim(checkpoint, {"pipeline": options.name, **(describes or {})})
-    if before is not None:
-        before(query_id(checkpoint))
+    _check_owner(checkpoint, {"pipeline": options.name, **(owner or {})})
+    if on_query_id is not None:
+        on_query_id(query_id(checkpoint))
     writer = writer.option("checkpointLocation", str(checkpoint)).queryName(options.name.replace("`", ""))
     if run.once:
         writer = writer.trigger(availableNow=True)
@@ -211,7 +210,7 @@ def start(
 
 
 def query_id(checkpoint: Path) -> str:
-    """The id of a checkpoint's query. Spark takes the one that is there, and makes one where none is; so do we."""
+    """Returns the id of a checkpoint's query; creates it if missing, as Spark does."""
     file = checkpoint / "metadata"
     if not file.is_file():
         import uuid
@@ -222,9 +221,9 @@ def query_id(checkpoint: Path) -> str:
     return found
 
 
-def _claim(checkpoint: Path, owner: Mapping[str, Any]) -> None:
-    """A checkpoint belongs to the pipeline that made it: another one would skip what that has read."""
-    file = checkpoint / f"{OURS}.json"
+def _check_owner(checkpoint: Path, owner: Mapping[str, Any]) -> None:
+    """Raises OtherCheckpoint if another pipeline created the checkpoint: this one would skip records."""
+    file = checkpoint / f"{PRIVATE_FOLDER}.json"
     if file.is_file():
         before = json.loads(file.read_text())
         differs = [key for key in owner if before.get(key) != owner[key]]
@@ -232,15 +231,15 @@ def _claim(checkpoint: Path, owner: Mapping[str, Any]) -> None:
             key = differs[0]
             raise OtherCheckpoint(
                 f"the checkpoint {checkpoint} belongs to {key} {before.get(key)!r}, not {owner[key]!r}; "
-                "give this pipeline one of its own with checkpoint, or delete it to begin anew"
+                "set another checkpoint folder, or delete this one to start over"
             )
         return
     checkpoint.mkdir(parents=True, exist_ok=True)
     replace_synced(file, json.dumps(owner))
 
 
-def shown(frame: "DataFrame", rows: int = ROWS_SHOWN) -> tuple[Sequence[str], list[list[object]]]:
-    """The first rows of a result, for the screen."""
+def first_rows(frame: "DataFrame", rows: int = ROWS_SHOWN) -> tuple[Sequence[str], list[list[object]]]:
+    """Returns the first rows of a result, for the terminal."""
     found = frame.limit(rows).collect()
     numbers = {"tinyint", "smallint", "int", "bigint", "float", "double"}
     columns = [f"#{name}" if kind in numbers else name for name, kind in frame.dtypes]

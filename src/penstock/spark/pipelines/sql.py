@@ -1,4 +1,4 @@
-"""`sql`: any Spark SQL over topics and files as tables, into a topic, a lake, or onto the screen."""
+"""The `sql` pipeline: runs Spark SQL over topics and files as tables, into a topic, a lake or the terminal."""
 
 import importlib
 import importlib.util
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.options import named, nested, option, text
-from penstock.spark.pipelines.pipeline import Need, Pipeline, Report, Run, Sheet, Streaming
+from penstock.spark.pipelines.pipeline import Need, Pipeline, Report, ReportTable, Run, StreamOptions
 from penstock.spark.pipelines.sinks import (
     Sink,
     check_sink,
-    shown,
+    first_rows,
     sink_need,
     start_lake,
     start_topic,
     write_lake,
     write_topic,
 )
-from penstock.spark.pipelines.tables import Source, check_source, need_of, open_source
+from penstock.spark.pipelines.tables import Source, check_source, open_source, source_need
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -30,17 +30,17 @@ Transform = Callable[..., "DataFrame"]
 
 
 class NoFunction(PenstockError):
-    """The Python function of a pipeline cannot be had, or does not give a table."""
+    """The Python function of a pipeline cannot be loaded, or does not return a DataFrame."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SqlOptions(Streaming):
+class SqlOptions(StreamOptions):
     sources: Mapping[str, Source] = option(named(Source), "The tables that the SQL can name")
-    sql: str | None = option(text, "What to select from them", default=None, metavar="SQL")
+    sql: str | None = option(text, "The query", default=None, metavar="SQL")
     python: str | None = option(
-        text, "A function instead of SQL: it takes the tables by name", default=None, metavar="FILE.py:FUNCTION"
+        text, "A function instead of SQL, called with the tables by name", default=None, metavar="FILE.py:FUNCTION"
     )
-    sink: Sink | None = option(nested(Sink), "Where the result goes; onto the screen if it is left out", default=None)
+    sink: Sink | None = option(nested(Sink), "Where to write the result; by default the terminal", default=None)
 
 
 def _check(options: SqlOptions) -> Iterator[Problem]:
@@ -50,30 +50,30 @@ def _check(options: SqlOptions) -> Iterator[Problem]:
         yield from check_sink(options.sink)
     given = [key for key in ("sql", "python") if getattr(options, key) is not None]
     if len(given) == 2:
-        yield Problem(options.written.place("python"), "it has both sql and python; choose one")
+        yield Problem(options.locations.of("python"), "sql and python are both set; set only one")
     if not given and len(options.sources) > 1:
-        yield Problem(options.written.at, "with several sources there must be sql or python that says what to do")
+        yield Problem(options.locations.table, "with several sources, sql or python is required")
     if options.python is not None and ":" not in options.python:
         message = f"python: {options.python!r} is not FILE.py:FUNCTION or MODULE:FUNCTION"
-        yield Problem(options.written.place("python"), message)
+        yield Problem(options.locations.of("python"), message)
     if not given and options.sink is not None and len(options.sources) == 1:
         yield from _check_columns(options, next(iter(options.sources.values())), options.sink)
 
 
 def _examine(options: SqlOptions) -> Iterator[Problem]:
     if options.sql is not None:
-        from penstock.spark.pipelines.sql_check import Unreadable, sql_problems  # a parser, which only this needs
+        from penstock.spark.pipelines.sql_check import Unreadable, sql_problems  # late: only this needs the parser
 
         tables = {name: source.columns() for name, source in options.sources.items()}
-        place = options.written.place("sql")
+        location = options.locations.of("sql")
         try:
-            yield from [Problem(place, message) for message in sql_problems(options.sql, tables)]
+            yield from [Problem(location, message) for message in sql_problems(options.sql, tables)]
         except Unreadable as error:
-            yield Problem(place, error.message, is_certain=False)
+            yield Problem(location, error.message, is_certain=False)
 
 
 def _check_columns(options: SqlOptions, source: Source, sink: Sink) -> Iterator[Problem]:
-    """Without SQL the columns of the source are those of the sink, which may be known already."""
+    """Checks the sink's columns against the source's: without SQL they are the same."""
     columns = source.columns()
     if columns is None:
         return
@@ -82,12 +82,12 @@ def _check_columns(options: SqlOptions, source: Source, sink: Sink) -> Iterator[
     for key, name in wanted:
         if name not in columns:
             message = f"sink: there is no column {name!r} for {key}; there are {', '.join(columns)}"
-            yield Problem(sink.written.place(key), message)
+            yield Problem(sink.locations.of(key), message)
 
 
 def _needs(options: SqlOptions) -> Iterator[Need]:
     for source in options.sources.values():
-        need = need_of(source, options.bootstrap)
+        need = source_need(source, options.bootstrap)
         if need is not None:
             yield need
     if options.sink is not None:
@@ -98,7 +98,7 @@ def _needs(options: SqlOptions) -> Iterator[Need]:
 
 def _run(options: SqlOptions, run: Run) -> Report:
     sink = options.sink
-    # What goes onto the screen is read as it is now: nobody looks at a stream that has no end.
+    # Output to the terminal is a batch query, as a streaming query would not end.
     as_stream = sink is not None and any(source.is_stream for source in options.sources.values())
     tables = {
         name: open_source(run, source, options.bootstrap, as_stream=as_stream and source.is_stream)
@@ -106,9 +106,9 @@ def _run(options: SqlOptions, run: Run) -> Report:
     }
     result = _result(options, run, tables)
     if sink is None or (sink.topic is None and sink.path is None):
-        columns, rows = shown(result)
-        sheet = Sheet(title="result", columns=columns, rows=rows)
-        return Report(verdict=f"{len(rows)} rows are shown", sheets=[sheet])
+        columns, rows = first_rows(result)
+        report_table = ReportTable(title="result", columns=columns, rows=rows)
+        return Report(verdict=f"{len(rows)} rows shown", tables=[report_table])
     where = f"topic {sink.topic}" if sink.topic is not None else str(run.path(sink.path or ""))
     if as_stream:
         if sink.topic is not None:
@@ -125,7 +125,7 @@ def _run(options: SqlOptions, run: Run) -> Report:
 
 def _result(options: SqlOptions, run: Run, tables: Mapping[str, "DataFrame"]) -> "DataFrame":
     if options.python is not None:
-        return _called(load_function(options.python, run.base), tables, options.python)
+        return _call_function(load_function(options.python, run.base), tables, options.python)
     for name, table in tables.items():
         table.createOrReplaceTempView(name)
     if options.sql is not None:
@@ -134,7 +134,7 @@ def _result(options: SqlOptions, run: Run, tables: Mapping[str, "DataFrame"]) ->
 
 
 def load_function(where: str, base: Path) -> Transform:
-    """`FILE.py:FUNCTION` beside the pipeline, or `MODULE:FUNCTION`."""
+    """Loads `FILE.py:FUNCTION`, relative to `base`, or `MODULE:FUNCTION`. Raises NoFunction."""
     module_name, _, name = where.rpartition(":")
     try:
         if module_name.endswith(".py"):
@@ -154,26 +154,26 @@ def load_function(where: str, base: Path) -> Transform:
     return found
 
 
-def _called(function: Transform, tables: Mapping[str, "DataFrame"], where: str) -> "DataFrame":
+def _call_function(function: Transform, tables: Mapping[str, "DataFrame"], where: str) -> "DataFrame":
     from pyspark.sql import DataFrame
 
     try:
         result = function(**tables)
     except TypeError as error:
-        raise NoFunction(f"python: {where} is called with {', '.join(tables)} by name: {error}") from error
+        raise NoFunction(f"python: {where} must accept the keyword arguments {', '.join(tables)}: {error}") from error
     if not isinstance(result, DataFrame):
-        raise NoFunction(f"python: {where} returned {type(result).__name__}, and a DataFrame is expected")
+        raise NoFunction(f"python: {where} returned {type(result).__name__}; it must return a DataFrame")
     return result
 
 
 PIPELINE: Final = Pipeline(
     name="sql",
-    summary="Any Spark SQL over topics as tables, into a topic, a lake, or onto the screen",
+    summary="Runs Spark SQL over topics as tables, into a topic, a lake or the terminal",
     about="""\
-Each source is a table: a topic whose values are JSON (by a schema that is given or inferred), text or bytes, or a
-folder of files. With JSON the fields are columns, and _key, _topic, _partition, _offset, _timestamp and _headers
-stand beside them. Windows and streaming joins need a watermark. Results go out exactly once. Instead of SQL, a
-Python function can make the result of the tables.""",
+Each source is a table: a topic whose values are JSON (with a given or inferred schema), text or binary, or a folder
+of files. With JSON the fields are columns, beside _key, _topic, _partition, _offset, _timestamp and _headers.
+Windows and streaming joins need a watermark. Results are written exactly once. Instead of SQL, a Python function can
+compute the result from the tables.""",
     example="""\
 penstock pipeline run sql -o sources.orders.topic=orders -o "sql=SELECT item, count(*) FROM orders GROUP BY item"
 """,

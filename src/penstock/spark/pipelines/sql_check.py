@@ -1,7 +1,6 @@
-"""What can be found out about the SQL of a pipeline without Spark: syntax, tables, and columns where they are known.
+"""Checks the SQL of a pipeline without Spark: syntax, tables, and columns where they are known.
 
-Only what is certainly wrong is an error. Spark knows more SQL than the parser here: what this one cannot read is only
-doubtful.
+Only definite mistakes are errors. Spark supports more SQL than this parser: what it cannot parse is only a warning.
 """
 
 import re
@@ -13,21 +12,21 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from penstock.foundation.errors import PenstockError
-from penstock.spark.pipelines.document import possible
+from penstock.spark.pipelines.document import suggest
 
 Tables = Mapping[str, list[str] | None]
-"""The columns of each table; None where they are not known before it is read."""
+"""The columns of each table; None if they are not known before reading."""
 DIALECT: Final = "spark"
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
 """Spark's function, which the parser takes for the keyword."""
 
 
 class Unreadable(PenstockError):
-    """SQL that the parser does not understand; Spark may."""
+    """SQL that the parser cannot read; Spark may."""
 
 
 def sql_problems(sql: str, tables: Tables) -> Iterator[str]:
-    """What is wrong with a query over these tables. Raises Unreadable.
+    """Yields the problems of a query over these tables. Raises Unreadable.
 
     >>> list(sql_problems("SELECT itm FROM orders", {"orders": ["item", "total"]}))
     ["the SQL names a column 'itm' that no source has; did you mean 'item'? possible are item, total"]
@@ -36,19 +35,19 @@ def sql_problems(sql: str, tables: Tables) -> Iterator[str]:
         found = [each for each in sqlglot.parse(_WINDOW.sub("time_window", sql), dialect=DIALECT) if each is not None]
     except SqlglotError as error:
         raise Unreadable(
-            f"the SQL cannot be read here ({_first_line(error)}); whether Spark can, a run will show"
+            f"the SQL cannot be parsed here ({_first_line(error)}); Spark may still accept it"
         ) from error
     if len(found) != 1 or not isinstance(found[0], exp.Query | exp.Values):
-        yield "the SQL must be one query, which begins with SELECT, WITH, FROM or VALUES"
+        yield "the SQL must be one query that begins with SELECT, WITH, FROM or VALUES"
         return
     query = found[0]
     unknown = list(_unknown_tables(query, tables))
     for name in unknown:
-        yield f"the SQL names a table {name!r} that is none of the sources; {possible(name, list(tables))}"
+        yield f"the SQL names a table {name!r} that is none of the sources; {suggest(name, list(tables))}"
     columns = [column for known in tables.values() if known is not None for column in known]
     if not unknown and all(known is not None for known in tables.values()):
         for name in _unknown_columns(query, columns, tables):
-            yield f"the SQL names a column {name!r} that no source has; {possible(name, columns)}"
+            yield f"the SQL names a column {name!r} that no source has; {suggest(name, columns)}"
 
 
 def _first_line(error: SqlglotError) -> str:
@@ -64,7 +63,7 @@ def _unknown_tables(query: exp.Query | exp.Values, tables: Tables) -> Iterator[s
     known = {name.lower() for name in tables} | defined
     seen: set[str] = set()
     for table in query.find_all(exp.Table):
-        # A function that gives a table, or files by their path, is Spark's to find.
+        # Table functions and file paths are left to Spark.
         is_plain = isinstance(table.this, exp.Identifier) and not table.db
         if is_plain and table.name.lower() not in known | seen:
             seen.add(table.name.lower())
@@ -72,11 +71,11 @@ def _unknown_tables(query: exp.Query | exp.Values, tables: Tables) -> Iterator[s
 
 
 def _unknown_columns(query: exp.Query | exp.Values, columns: Iterable[str], tables: Tables) -> Iterator[str]:
-    """Names of columns that neither a source has nor the query itself gives to something."""
+    """Yields column names that neither a source has nor the query defines."""
     known = {name.lower() for name in (*columns, *tables)} | set(_names_given(query))
     seen: set[str] = set()
     for column in query.find_all(exp.Column):
-        # The first part of `a.b.c` is a table, a column with fields, or something that the query names.
+        # The first part of `a.b.c` is a table, a struct column, or a name that the query defines.
         first = column.parts[0]
         name = first.name
         if isinstance(first, exp.Identifier) and name and name.lower() not in known | seen:
@@ -85,7 +84,7 @@ def _unknown_columns(query: exp.Query | exp.Values, columns: Iterable[str], tabl
 
 
 def _names_given(query: exp.Query | exp.Values) -> Iterator[str]:
-    """All names that the query gives: to columns, tables, common table expressions, parameters of functions."""
+    """Yields all names that the query defines: columns, tables, CTEs, lambda parameters."""
     for node in query.walk():
         if isinstance(node, exp.Alias | exp.TableAlias | exp.CTE | exp.Subquery | exp.Table | exp.Lateral):
             yield node.alias_or_name.lower()

@@ -1,4 +1,4 @@
-"""Topics and files as tables that Spark's SQL can read. Where results go: sinks.py."""
+"""Sources of the `sql` pipeline: topics and files as tables, with given or inferred JSON schemas."""
 
 import json
 import re
@@ -10,13 +10,14 @@ from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.clusters import held_ranges, list_topics
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.json_values import from_json
-from penstock.spark.pipelines.lake import find_lake
+from penstock.spark.pipelines.lake_formats import find_lake
 from penstock.spark.pipelines.options import (
-    Written,
+    Locations,
     bootstrap,
     choice,
     columns_of,
     duration,
+    locations,
     nested,
     number,
     option,
@@ -24,7 +25,6 @@ from penstock.spark.pipelines.options import (
     schema,
     text,
     topics,
-    written,
 )
 from penstock.spark.pipelines.pipeline import Need, Run
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SAMPLE: Final = 1000
-"""Messages of each partition that a schema is inferred from: the last ones."""
-ABOUT: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-"""What a table of JSON values knows of each message, beside its fields."""
-RAW: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+"""The number of latest messages per partition from which a schema is inferred."""
+METADATA_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""Columns of a table of JSON values beside the fields."""
+RAW_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
 class NothingToInfer(PenstockError):
-    """A schema that is to be inferred from messages, and there are none."""
+    """There are no messages from which to infer a schema."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watermark:
-    column: str = option(text, "The column of event times", metavar="COLUMN")
-    delay: float = option(duration, "How late a row may be and still count")
+    column: str = option(text, "The event time column", metavar="COLUMN")
+    delay: float = option(duration, "How late a row may be before it is dropped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,72 +54,72 @@ class Source:
     """A table that the SQL can name."""
 
     topic: tuple[str, ...] | None = option(topics, "The topic, or topics, to read", default=None)
-    pattern: str | None = option(text, "Topics by a regular expression", default=None, metavar="REGEX")
+    pattern: str | None = option(text, "Topics that match a regular expression", default=None, metavar="REGEX")
     path: str | None = option(text, "A folder of files to read instead of a topic", default=None, metavar="FOLDER")
     format: str = option(
         choice("lake", "parquet", "json", "csv", "orc"),
-        "What the files are; lake is what pipelines write, Delta or Parquet",
+        "The format of the files; lake is the output of a pipeline, Delta or Parquet",
         default="lake",
     )
-    bootstrap: str | None = option(bootstrap, "Brokers, if they are not the pipeline's", default=None)
-    value: str = option(choice("json", "text", "binary"), "What the messages hold", default="json")
-    schema: str = option(schema, "The fields of JSON values, or of files", default="infer")
+    bootstrap: str | None = option(bootstrap, "Brokers, if other than the pipeline's", default=None)
+    value: str = option(choice("json", "text", "binary"), "The format of message values", default="json")
+    schema: str = option(schema, "The fields of JSON values, or the columns of files", default="infer")
     on_corrupt: str = option(
         choice("fail", "drop", "keep"),
-        "What becomes of a value that is no JSON of the schema; keep puts it into _corrupt",
+        "What to do with a value that does not match the schema; keep stores it in the column _corrupt",
         default="fail",
     )
-    watermark: Watermark | None = option(nested(Watermark), "Until when late rows count", default=None)
+    watermark: Watermark | None = option(nested(Watermark), "The watermark for late rows", default=None)
     starting: str = option(
-        text, "Where to begin: earliest, latest, or offsets as Spark writes them", default="earliest"
+        text, "Where to start: earliest, latest, or offsets in Spark's JSON format", default="earliest"
     )
-    ending: str = option(text, "Where to end when it is read once: latest, or offsets", default="latest")
+    ending: str = option(text, "Where to end in batch mode: latest, or offsets", default="latest")
     read: str = option(
-        choice("stream", "batch"), "Whether it is followed, or read as it is: files are always", default="stream"
+        choice("stream", "batch"), "Whether to stream, or to read once: files are always read once", default="stream"
     )
-    max_rows: int | None = option(number(1), "Messages of one batch at most", default=None)
-    group: str | None = option(text, "A consumer group that shows its progress", default=None)
-    options: Mapping[str, str] = option(pairs, "More options of Spark's source, by their names", default={})
-    written: Written = written()
+    max_rows: int | None = option(number(1), "The most messages per micro-batch", default=None)
+    group: str | None = option(text, "A consumer group to commit progress to", default=None)
+    options: Mapping[str, str] = option(pairs, "More options of the data source, by their names", default={})
+    locations: Locations = locations()
 
     @property
     def is_stream(self) -> bool:
         return self.path is None and self.read == "stream"
 
     def columns(self) -> list[str] | None:
-        """Its columns, where they can be known before it is read."""
+        """Returns the columns; None if they are not known before reading."""
         if self.path is not None:
             return None if self.schema == "infer" else columns_of(self.schema)
         if self.value != "json":
-            return list(RAW)
+            return list(RAW_COLUMNS)
         if self.schema == "infer":
             return None
-        return [*columns_of(self.schema), *ABOUT, *(["_corrupt"] if self.on_corrupt == "keep" else [])]
+        return [*columns_of(self.schema), *METADATA_COLUMNS, *(["_corrupt"] if self.on_corrupt == "keep" else [])]
 
 
 def check_source(name: str, source: Source) -> Iterator[Problem]:
-    at = source.written.at
+    at = source.locations.table
     given = [key for key in ("topic", "pattern", "path") if getattr(source, key) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none"
-        yield Problem(at, f"source {name!r} needs one of topic, pattern and path, and has {found}")
+        yield Problem(at, f"source {name!r} needs exactly one of topic, pattern and path; it has {found}")
     if source.pattern is not None:
         try:
             re.compile(source.pattern)
         except re.error as error:
-            yield Problem(source.written.place("pattern"), f"{source.pattern!r} is no regular expression: {error}")
+            yield Problem(source.locations.of("pattern"), f"{source.pattern!r} is not a regular expression: {error}")
     columns = source.columns()
     if source.watermark is not None and columns is not None and source.watermark.column not in columns:
         there = ", ".join(columns)
-        place = source.written.place("watermark")
+        location = source.locations.of("watermark")
         yield Problem(
-            place, f"watermark: there is no column {source.watermark.column!r} in {name!r}; there are {there}"
+            location, f"watermark: there is no column {source.watermark.column!r} in {name!r}; there are {there}"
         )
     for key in ("starting", "ending"):
         value = getattr(source, key)
         if value not in ("earliest", "latest") and not _is_offsets(value):
             wanted = 'earliest, latest, or offsets as in {"orders": {"0": 17, "1": -2}}'
-            yield Problem(source.written.place(key), f"{key}: {value!r} is not {wanted}")
+            yield Problem(source.locations.of(key), f"{key}: {value!r} is not {wanted}")
 
 
 def _is_offsets(value: str) -> bool:
@@ -129,21 +129,20 @@ def _is_offsets(value: str) -> bool:
         return False
 
 
-def need_of(source: Source, default: str) -> Need | None:
-    """What must be there for a source, if it reads topics."""
+def source_need(source: Source, default: str) -> Need | None:
+    """Returns the topics that must exist; None for files."""
     if source.path is not None:
         return None
-    place = source.written.place("topic")
+    location = source.locations.of("topic")
     return Need(
         bootstrap=source.bootstrap or default,
-        at=source.written.place("bootstrap") if source.bootstrap else place,
-        topics=dict.fromkeys(source.topic or (), place),
+        location=source.locations.of("bootstrap") if source.bootstrap else location,
+        topics=dict.fromkeys(source.topic or (), location),
         pattern=source.pattern,
     )
 
 
 def open_source(run: Run, source: Source, default: str, *, as_stream: bool) -> "DataFrame":
-    """The table of a source."""
     frame = _open_files(run, source) if source.path is not None else _open_topic(run, source, default, as_stream)
     if source.watermark is not None:
         delay = f"{round(source.watermark.delay * 1000)} milliseconds"
@@ -162,7 +161,7 @@ def _open_files(run: Run, source: Source) -> "DataFrame":
 
 
 def topic_options(source: Source, default: str) -> dict[str, str]:
-    """A source's options, as Spark's Kafka source has them."""
+    """Returns the data source options for reading the topics."""
     found = {"kafka.bootstrap.servers": source.bootstrap or default, "includeHeaders": "true"}
     if source.pattern is not None:
         found["subscribePattern"] = source.pattern
@@ -187,12 +186,12 @@ def _open_topic(run: Run, source: Source, default: str, as_stream: bool) -> "Dat
         return raw
     if source.value == "text":
         return raw.withColumns({"key": raw["key"].cast("string"), "value": raw["value"].cast("string")})
-    fields = infer(run, source, default) if source.schema == "infer" else parsed(source.schema)
+    fields = infer_schema(run, source, default) if source.schema == "infer" else parse_schema(source.schema)
     return _as_json(raw, fields, source.on_corrupt)
 
 
-def parsed(ddl: str) -> "StructType":
-    """The columns of a DDL text, as Spark understands it."""
+def parse_schema(ddl: str) -> "StructType":
+    """Parses a schema in Spark's DDL syntax."""
     from pyspark.sql.types import StructType
 
     found = StructType.fromDDL(ddl)
@@ -209,25 +208,27 @@ def _as_json(raw: "DataFrame", fields: "StructType", on_corrupt: str) -> "DataFr
     value = raw["value"].cast("string")
     found = raw.withColumn("_value", from_json(value, marked, options))
     corrupt: Column = fn.col("_value._corrupt")
-    # A value that is null deletes a key: it has no fields, and is not corrupt.
+    # A null value is a tombstone: it has no fields, and is not corrupt.
     if on_corrupt == "drop":
         found = found.where(corrupt.isNull())
     elif on_corrupt == "fail":
-        place = fn.concat(fn.col("topic"), fn.lit("-"), fn.col("partition"), fn.lit(" offset "), fn.col("offset"))
-        advice = " holds a value that is no JSON of the schema; set on_corrupt to drop or keep, or correct the schema"
-        refuse = fn.raise_error(fn.concat(place, fn.lit(advice)))
+        message_location = fn.concat(
+            fn.col("topic"), fn.lit("-"), fn.col("partition"), fn.lit(" offset "), fn.col("offset")
+        )
+        advice = " has a value that does not match the schema; set on_corrupt to drop or keep, or correct the schema"
+        refuse = fn.raise_error(fn.concat(message_location, fn.lit(advice)))
         found = found.withColumn("_value", fn.when(corrupt.isNull(), fn.col("_value")).otherwise(refuse))
     kept = [fn.col("_value._corrupt").alias("_corrupt")] if on_corrupt == "keep" else []
     return found.select(
         *(fn.col(f"_value.`{field.name}`").alias(field.name) for field in fields.fields),
         fn.col("key").cast("string").alias("_key"),
-        *(fn.col(name.removeprefix("_")).alias(name) for name in ABOUT[1:]),
+        *(fn.col(name.removeprefix("_")).alias(name) for name in METADATA_COLUMNS[1:]),
         *kept,
     )
 
 
-def infer(run: Run, source: Source, default: str) -> "StructType":
-    """The fields that the last messages of a source have."""
+def infer_schema(run: Run, source: Source, default: str) -> "StructType":
+    """Infers the fields from the latest messages. Raises NothingToInfer if there are none."""
     from pyspark.sql.types import StructType
 
     brokers = source.bootstrap or default
@@ -251,9 +252,9 @@ def infer(run: Run, source: Source, default: str) -> "StructType":
     values = [row["value"] for row in sample.collect()]
     if not values:
         topics_read = ", ".join(names)
-        raise NothingToInfer(f"there is no message in {topics_read} to infer a schema from; give it as schema")
+        raise NothingToInfer(f"there is no message in {topics_read} to infer a schema from; set schema")
     inferred = run.spark.read.json(run.spark.sparkContext.parallelize(values, 1)).schema
     fields = [field for field in inferred.fields if field.name != "_corrupt_record"]
     if not fields:
-        raise NothingToInfer(f"the messages of {', '.join(names)} are no JSON objects; use value: text or binary")
+        raise NothingToInfer(f"the messages of {', '.join(names)} are not JSON objects; use value: text or binary")
     return StructType(fields)

@@ -1,1 +1,1 @@
-"""One file an action of the API; registry.load_actions imports them all."""
+"""One file per action of the SQS API; registry.load_actions imports them all."""

@@ -1,4 +1,4 @@
-"""AddPermission: other accounts may do something with a queue. It adds a statement to the queue's Policy."""
+"""AddPermission: allows other accounts to use a queue, by adding a statement to its Policy."""
 
 from dataclasses import replace
 

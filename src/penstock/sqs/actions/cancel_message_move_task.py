@@ -1,4 +1,4 @@
-"""CancelMessageMoveTask: what has not been moved yet stays where it is."""
+"""CancelMessageMoveTask: stops a move task; messages not moved yet stay in the source queue."""
 
 from penstock.broker.queues.messages import NoSuchMoveTask
 from penstock.sqs import checks

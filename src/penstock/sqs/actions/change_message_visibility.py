@@ -1,4 +1,4 @@
-"""ChangeMessageVisibility: whoever has a message keeps it longer, or gives it back."""
+"""ChangeMessageVisibility: extends the visibility timeout of a message, or makes it visible at once."""
 
 from penstock.foundation.errors import PenstockError
 from penstock.sqs.acknowledgement import renew_error, renewal

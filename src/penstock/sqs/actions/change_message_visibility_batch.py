@@ -1,4 +1,4 @@
-"""ChangeMessageVisibilityBatch: the timeouts of up to ten messages."""
+"""ChangeMessageVisibilityBatch: changes the visibility timeouts of up to ten messages."""
 
 from penstock.sqs.acknowledgement import acknowledge_batch, renew_error, renewal
 from penstock.sqs.call import Call, Outcome

@@ -1,4 +1,4 @@
-"""CreateQueue: a new queue, or the one that is there already if it is the same."""
+"""CreateQueue: creates a queue, or returns the existing one if its attributes are the same."""
 
 import re
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ from penstock.sqs.tags import check_tags
 
 ACCOUNT_PREFIX: Final = re.compile(r"(?:[a-z][a-z0-9-]*\.)?[0-9]{12}\.")
 TOPIC: Final = "PenstockTopic"
-"""An attribute of ours: the topic that the queue is attached to, instead of one of its own."""
+"""Our own attribute: the existing topic that the queue is attached to."""
 
 
 @action("CreateQueue")
@@ -39,7 +39,7 @@ async def create_queue(call: Call) -> Result:
         await _check_name_is_free(call, full)
         try:
             return {"QueueUrl": call.url(await call.service.create(full, settings, tags, call.owner, topic))}
-        except QueueExists:  # somebody was faster
+        except QueueExists:  # created concurrently
             found = call.find(name)
             if found is None:
                 raise
@@ -48,9 +48,9 @@ async def create_queue(call: Call) -> Result:
 
 
 def _check_topic(call: Call, topic: str | None) -> None:
-    """Refuse to attach a queue to a topic of another account: the owner of the queue can read the topic.
+    """Raises AccessDenied for a topic of another account: the owner of an attached queue can read the topic.
 
-    A topic that begins with an account is that account's. All others are the default account's.
+    A topic whose name starts with an account belongs to that account, all others to the default account.
     """
     if topic is None or call.caller is None:
         return
@@ -65,7 +65,7 @@ def _check_topic(call: Call, topic: str | None) -> None:
 
 
 async def _check_name_is_free(call: Call, name: str) -> None:
-    """AWS keeps the name of a deleted queue for 60 seconds, and so does a broker with `sqs.limits=strict`."""
+    """Raises QueueDeletedRecently within 60 seconds of a deletion, as on AWS, if `sqs.limits=strict`."""
     if call.endpoint.is_strict() and not await call.service.cooldowns.is_over(DELETED, name):
         raise SqsError(
             QUEUE_DELETED_RECENTLY,
@@ -74,7 +74,7 @@ async def _check_name_is_free(call: Call, name: str) -> None:
 
 
 def _check_same(found: Queue, settings: QueueSettings, attributes: Mapping[str, str]) -> None:
-    """Refuse what is asked for if the queue that is there is not so. What is not asked for may be anyhow."""
+    """Raises QueueNameExists if a requested attribute differs from that of the existing queue."""
     there, wanted = shown(found.settings, str), shown(settings, str)
     for name in attributes:
         if there.get(name) != wanted.get(name):

@@ -1,4 +1,4 @@
-"""DeleteMessage: a message is finished."""
+"""DeleteMessage: acknowledges a received message."""
 
 from penstock.foundation.errors import PenstockError
 from penstock.sqs.acknowledgement import delete_error, deletion

@@ -1,4 +1,4 @@
-"""DeleteMessageBatch: up to ten messages are finished."""
+"""DeleteMessageBatch: acknowledges up to ten received messages."""
 
 from penstock.sqs.acknowledgement import acknowledge_batch, delete_entry_error, deletion
 from penstock.sqs.call import Call, Outcome

@@ -1,4 +1,4 @@
-"""DeleteQueue: a queue goes, with all that is in it. With `sqs.limits=strict` its name rests for 60 seconds."""
+"""DeleteQueue: deletes a queue and its messages. With `sqs.limits=strict` its name is blocked for 60 seconds."""
 
 from penstock.cluster.queue_cooldowns import DELETED
 from penstock.sqs.call import Call, Result

@@ -1,4 +1,4 @@
-"""GetQueueAttributes: how a queue is set up, and how many messages are in it."""
+"""GetQueueAttributes: returns the attributes of a queue, including its message counts."""
 
 from penstock.sqs import checks
 from penstock.sqs.attributes import ALL, COUNTS, KNOWN, shown, unknown

@@ -1,4 +1,4 @@
-"""GetQueueUrl: where a queue is, by its name, and by its account if that is another one."""
+"""GetQueueUrl: returns the URL of a queue by its name, and by its account if it is another one."""
 
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result

@@ -1,4 +1,4 @@
-"""ListDeadLetterSourceQueues: the queues whose dead letters come to this one, a page at a time."""
+"""ListDeadLetterSourceQueues: lists the queues that use this one as their dead-letter queue."""
 
 from penstock.cluster.queues import Queue
 from penstock.sqs.call import Call, Result
@@ -12,7 +12,7 @@ async def list_dead_letter_source_queues(call: Call) -> Result:
     space = call.space_of(target)
 
     def name_of(queue: Queue) -> str:
-        """The own name of a source that this caller may see; empty if it is none. All are of the target's account."""
+        """Returns the own name of a source queue that the caller may see; else an empty string."""
         redrive = queue.settings.redrive
         if redrive is None or redrive.queue != target.name or queue.topic_id not in image.topics:
             return ""
@@ -21,6 +21,6 @@ async def list_dead_letter_source_queues(call: Call) -> Result:
 
     page = await call.slices.run(page_steps(map(name_of, image.queues.values()), bool, call.params))
     account = call.account(target)
-    # The one member of the API whose name begins with a small letter.
+    # The only member of the API that starts with a lowercase letter.
     found = {"queueUrls": [call.url_of(name, account) for name in page.names]}
     return {**found, "NextToken": page.next_token} if page.next_token else found

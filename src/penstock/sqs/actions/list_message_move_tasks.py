@@ -1,4 +1,4 @@
-"""ListMessageMoveTasks: what was moved out of a queue lately, the latest first."""
+"""ListMessageMoveTasks: lists the recent move tasks of a source queue, newest first."""
 
 from penstock.sqs import checks
 from penstock.sqs.call import Call, Result
@@ -10,7 +10,7 @@ from penstock.sqs.registry import action
 @action("ListMessageMoveTasks")
 async def list_message_move_tasks(call: Call) -> Result:
     source = queue_at(call, "SourceArn", checks.text(call.params, "SourceArn"))
-    limit = checks.maybe_whole(call.params, "MaxResults")
+    limit = checks.maybe_int(call.params, "MaxResults")
     if limit is None:
         limit = 1
     checks.within("MaxResults", limit, Span(1, MOVE_TASKS_MAX), f"Must be between 1 and {MOVE_TASKS_MAX}.")

@@ -1,4 +1,4 @@
-"""ListQueueTags: the tags of a queue."""
+"""ListQueueTags: returns the tags of a queue."""
 
 from penstock.sqs.call import Call, Result
 from penstock.sqs.registry import action

@@ -1,4 +1,4 @@
-"""ListQueues: the queues of the caller's account whose names begin so, a page at a time."""
+"""ListQueues: lists the queues of the caller's account by name prefix, with pagination."""
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.steps import Steps

@@ -1,4 +1,4 @@
-"""PurgeQueue: all messages of a queue go, and the queue stays. It is done when it is answered.
+"""PurgeQueue: deletes all messages of a queue before it responds.
 
 AWS refuses a second purge for 60 seconds, and so does a broker with `sqs.limits=strict`.
 """

@@ -1,7 +1,7 @@
-"""ReceiveMessage: up to ten messages, now or as soon as there are some.
+"""ReceiveMessage: returns up to ten messages, with long polling.
 
-Ten messages of a megabyte take a tenth of a second to digest and encode: each has a time slice of its own. If the
-client cannot have received the answer, the deliveries are undone.
+Ten messages of a megabyte take a tenth of a second to digest and encode, so each gets its own time slice. If the
+client cannot have received the response, the deliveries are undone.
 """
 
 from typing import Any, Final
@@ -18,8 +18,8 @@ from penstock.sqs.received_message import AttributeSelection, shown_message, siz
 from penstock.sqs.registry import action
 
 LARGE_BYTES: Final = 1 << 20
-"""Of all messages together, their headers included; those that have more are encoded one at a time."""
-_WISHES: Final = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
+"""Of all messages together, with their headers; above this they are encoded one per time slice."""
+_ATTRIBUTE_PARAMETERS: Final = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
 _BODIES: Final = AttributeSelection()
 _BODIES_IN_XML: Final = AttributeSelection(is_xml=True)
 
@@ -28,9 +28,9 @@ _BODIES_IN_XML: Final = AttributeSelection(is_xml=True)
 def receive_message(call: Call) -> Outcome:
     queue, params = call.queue(), call.params
     settings = queue.settings
-    count = _given(params, "MaxNumberOfMessages", RECEIVED, "between 1 and 10", 1)
-    wait_s = _given(params, "WaitTimeSeconds", WAIT_S, ">= 0 and <= 20", settings.wait_s)
-    visibility_s = _given(
+    count = _read_number(params, "MaxNumberOfMessages", RECEIVED, "between 1 and 10", 1)
+    wait_s = _read_number(params, "WaitTimeSeconds", WAIT_S, ">= 0 and <= 20", settings.wait_s)
+    visibility_s = _read_number(
         params, "VisibilityTimeout", VISIBILITY_S, ">= 0 and <= 43200", settings.visibility_timeout_s
     )
     attempt_id = checks.maybe_text(params, "ReceiveRequestAttemptId")
@@ -56,7 +56,7 @@ def receive_message(call: Call) -> Outcome:
         wait_ms=1000 * wait_s,
         attempt_id=attempt_id or "",
     )
-    return then(found, finish, lambda taken: call.service.undo_of(queue, taken))
+    return then(found, finish, lambda taken: call.service.make_undo(queue, taken))
 
 
 def _show_steps(call: Call, queue: Queue, found: list[Delivered], selection: AttributeSelection) -> Steps[Result]:
@@ -67,16 +67,16 @@ def _show_steps(call: Call, queue: Queue, found: list[Delivered], selection: Att
     return {"Messages": messages}
 
 
-def _given(params: Params, name: str, span: Span, wanted: str, default: int) -> int:
-    """A number that may be given, and is then within its bounds."""
-    value = checks.maybe_whole(params, name)
+def _read_number(params: Params, name: str, span: Span, wanted: str, default: int) -> int:
+    """Returns an optional number, checked against its bounds."""
+    value = checks.maybe_int(params, name)
     return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 
 
 def _selection(call: Call, queue: Queue) -> AttributeSelection:
-    if call.params.keys().isdisjoint(_WISHES):
+    if call.params.keys().isdisjoint(_ATTRIBUTE_PARAMETERS):
         return _BODIES_IN_XML if call.codec.is_xml else _BODIES
-    # The older name of the system attributes is still sent by most clients.
+    # Most clients still send the older name of the system attributes.
     system = checks.texts(call.params, "AttributeNames") + checks.texts(call.params, "MessageSystemAttributeNames")
     attributes = checks.texts(call.params, "MessageAttributeNames")
     return AttributeSelection(

@@ -1,4 +1,4 @@
-"""RemovePermission: ends what AddPermission has allowed, by removing a statement of the queue's Policy."""
+"""RemovePermission: removes a statement that AddPermission has added to the queue's Policy."""
 
 from dataclasses import replace
 

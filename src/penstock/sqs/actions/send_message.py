@@ -1,10 +1,10 @@
-"""SendMessage: one message to one queue."""
+"""SendMessage: sends one message to a queue."""
 
 from penstock.broker.queues.messages import Sent
 from penstock.foundation.errors import PenstockError
 from penstock.sqs.call import Call, Outcome, Result, then
 from penstock.sqs.registry import action
-from penstock.sqs.sent_message import read_message, told_of, too_long
+from penstock.sqs.sent_message import read_message, send_result, too_long
 
 
 @action("SendMessage")
@@ -19,6 +19,6 @@ def send_message(call: Call) -> Outcome:
         sent = found[0]
         if isinstance(sent, PenstockError):
             raise sent
-        return told_of(queue, draft, sent)
+        return send_result(queue, draft, sent)
 
     return then(call.service.send(queue, (draft.message,)), finish)

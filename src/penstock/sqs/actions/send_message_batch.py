@@ -1,4 +1,4 @@
-"""SendMessageBatch: up to ten messages to one queue, of which some may be taken and others not."""
+"""SendMessageBatch: sends up to ten messages to a queue; each succeeds or fails on its own."""
 
 from collections.abc import Iterable
 
@@ -12,7 +12,7 @@ from penstock.sqs.checks import Params
 from penstock.sqs.errors import BATCH_TOO_LONG, SERIALIZATION, SqsError
 from penstock.sqs.limits import BATCH_BYTES_MAX
 from penstock.sqs.registry import action
-from penstock.sqs.sent_message import Draft, read_message, told_of, too_long
+from penstock.sqs.sent_message import MessageDraft, read_message, send_result, too_long
 
 
 @action("SendMessageBatch")
@@ -21,7 +21,7 @@ def send_message_batch(call: Call) -> Outcome:
     entries = read_entries(call.params, call.action)
     if queue.settings.is_fifo:
         _check_fifo(queue, entries.values())
-    drafts, failures, sender, trace = dict[str, Draft](), {}, call.sender, call.trace
+    drafts, failures, sender, trace = dict[str, MessageDraft](), {}, call.sender, call.trace
     for name, entry in entries.items():
         try:
             drafts[name] = read_message(queue, entry, sender, trace)
@@ -42,7 +42,7 @@ def send_message_batch(call: Call) -> Outcome:
             if isinstance(sent, PenstockError):
                 failures[name] = failed(name, sent)
             else:
-                successful.append({"Id": name, **told_of(queue, draft, sent)})
+                successful.append({"Id": name, **send_result(queue, draft, sent)})
         return result(successful, list(failures.values()))
 
     if not drafts:
@@ -51,7 +51,7 @@ def send_message_batch(call: Call) -> Outcome:
 
 
 def _check_fifo(queue: Queue, entries: Iterable[Params]) -> None:
-    """What every message of a FIFO queue needs: without it, all of the batch fails."""
+    """Raises an error for the whole batch if a message lacks its group or deduplication id."""
     for entry in entries:
         if entry.get("MessageGroupId") is None:
             raise errors.invalid_value("The request must contain the parameter MessageGroupId.")
@@ -62,7 +62,7 @@ def _check_fifo(queue: Queue, entries: Iterable[Params]) -> None:
             )
 
 
-def _check_size(drafts: Iterable[Draft]) -> None:
+def _check_size(drafts: Iterable[MessageDraft]) -> None:
     size = sum(draft.size for draft in drafts)
     if size > BATCH_BYTES_MAX:
         raise SqsError(

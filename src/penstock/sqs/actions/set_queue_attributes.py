@@ -1,4 +1,4 @@
-"""SetQueueAttributes: a queue is set up otherwise."""
+"""SetQueueAttributes: changes the attributes of a queue."""
 
 from penstock.cluster.queues import QueueSettings
 from penstock.sqs import checks, errors

@@ -1,4 +1,4 @@
-"""StartMessageMoveTask: dead letters go back to where they came from, or to a queue that is named."""
+"""StartMessageMoveTask: redrives dead letters to their source queues, or to a given queue."""
 
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result
@@ -19,7 +19,7 @@ async def start_message_move_task(call: Call) -> Result:
         raise errors.invalid_value("Source queue arn and destination queue arn cannot be the same.")
     if destination is not None and destination.settings.is_fifo != source.settings.is_fifo:
         raise errors.invalid_value("Source queue and destination queue must be of the same type.")
-    per_second = checks.maybe_whole(call.params, "MaxNumberOfMessagesPerSecond")
+    per_second = checks.maybe_int(call.params, "MaxNumberOfMessagesPerSecond")
     if per_second is not None:
         reason = f"Must be between {MOVES_PER_S.least} and {MOVES_PER_S.most}."
         checks.within("MaxNumberOfMessagesPerSecond", per_second, MOVES_PER_S, reason)

@@ -1,4 +1,4 @@
-"""TagQueue: tags are added to a queue, or replaced."""
+"""TagQueue: adds or replaces tags of a queue."""
 
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result

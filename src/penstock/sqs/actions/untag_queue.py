@@ -1,4 +1,4 @@
-"""UntagQueue: tags are taken off a queue."""
+"""UntagQueue: removes tags of a queue."""
 
 from penstock.sqs import checks, errors
 from penstock.sqs.call import Call, Result

@@ -1,1 +1,1 @@
-"""One file an API: its request and response."""
+"""Message schemas of the Kafka protocol and of Penstock's own APIs: one file per API, request and response."""

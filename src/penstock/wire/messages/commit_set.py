@@ -1,4 +1,4 @@
-"""Penstock's API 30000, CommitSet: the transactions of one Spark query, ended by one decision."""
+"""Penstock's API 30000, CommitSet: commits or aborts the transactions of one Spark query atomically."""
 
 from typing import Final
 
@@ -6,22 +6,22 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, field, request, response, struct
 
 COMMIT: Final = 0
-"""Commit the participants as one batch of the query, and abort whatever else the query has open."""
+"""Commit the participants as one batch of the query, and abort its other open transactions."""
 ABORT: Final = 1
-"""Abort all that the query has open."""
+"""Abort all open transactions of the query."""
 FORGET: Final = 2
-"""The same, and forget which of its batches were decided: the query is over."""
+"""The same, and forget which of its batches were decided: the query has ended."""
 CLOSE: Final = 3
-"""Abort all that the query has open, and decide no batch of it any more; which was the last one is answered."""
+"""Abort all open transactions of the query and accept no further batch; the response has the last one committed."""
 
 COMMITTED: Final = 0
 DECIDED_BEFORE: Final = 1
-"""This batch, or a later one, was committed earlier, by others, or the query is closed: those given were aborted."""
+"""This batch, or a later one, was committed before, or the query is closed: the participants were aborted."""
 BATCH_ID_MAX: Final = (1 << 62) - 2
 
 PARTICIPANTS_MAX: Final = 10_000
 BROKEN_MAX: Final = 100
-"""Of those that broke a set, so many are named."""
+"""Maximum number of failed participants listed in a response."""
 
 
 @struct

@@ -1,4 +1,4 @@
-"""Penstock's API 30020, DelayedMessages: which messages of a partition wait for their time, and which shall not."""
+"""Penstock's API 30020, DelayedMessages: lists and cancels the pending delayed messages of a partition."""
 
 from typing import Final
 
@@ -19,11 +19,11 @@ from penstock.wire.schema import (
 )
 
 LIST: Final = 0
-"""Those that wait, in the order in which they are due, a page at a time."""
+"""Returns pending messages in order of due time, a page at a time."""
 CANCEL: Final = 1
-"""Those of the offsets that the request names."""
+"""Cancels the messages at the given offsets."""
 CANCEL_KEY: Final = 2
-"""All with a key."""
+"""Cancels all messages with a key."""
 
 PAGE_MAX: Final = 1000
 OFFSETS_MAX: Final = 1000
@@ -36,7 +36,7 @@ class DelayedMessagesRequest:
     partition: Int32
     after_due_ms: Int64 = field(default=-1)
     after_offset: Int64 = field(default=-1)
-    """Of LIST: the page begins behind this message."""
+    """For LIST: the page starts after this message."""
     count_max: Int32 = field(default=100)
     offsets: Array[Int64] = field(default=())
     key: Bytes | None = field(default=None)
@@ -55,7 +55,7 @@ class WaitingMessage:
 class CancelledMessage:
     offset: Int64
     was_pending: Bool
-    """Whether it waited until now: if not, it was delivered or cancelled before, or never was."""
+    """False if it was delivered or cancelled before, or never existed."""
 
 
 @response(ApiKey.DELAYED_MESSAGES, versions="0", flexible="0+")
@@ -63,7 +63,7 @@ class DelayedMessagesResponse:
     error_code: Int16 = field(default=0)
     error_message: String | None = field(default=None)
     pending: Int64 = field(default=0)
-    """How many wait, of this partition."""
+    """Number of pending messages of this partition."""
     messages: Array[WaitingMessage] = field(default=())
-    """Of LIST; as many as were asked for, unless there are no more."""
+    """For LIST: as many as requested, if there are as many."""
     cancelled: Array[CancelledMessage] = field(default=())

@@ -1,4 +1,4 @@
-"""Private API 30004, QueueAcknowledge: acknowledgements for messages that another broker leads."""
+"""Penstock's API 30004, QueueAcknowledge: acknowledges or releases messages at the broker that leads them."""
 
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int32, Int64, String, Uuid, field, request, response, struct

@@ -1,4 +1,4 @@
-"""Penstock's API 30011, QueueClaim: messages that are chosen by their offsets, for who examines before it takes."""
+"""Penstock's API 30011, QueueClaim: acquires messages by offset, for clients that examine them first (redrive)."""
 
 from typing import Final
 
@@ -19,22 +19,22 @@ from penstock.wire.schema import (
 )
 
 FIND: Final = 0
-"""Which topic a queue is on, and what kind of queue it is. Any broker answers."""
+"""Returns the topic and the type of a queue. Any broker answers."""
 PREPARE: Final = 1
-"""A group that is no queue's is to have delivery state on a topic, from its start. Any broker sees to it."""
+"""Creates delivery state on a topic, from its start, for a group without a queue. Any broker answers."""
 SURVEY: Final = 2
-"""What of a partition is not finished, from an offset on."""
+"""Returns the messages of a partition that are not finished, from an offset on."""
 CLAIM: Final = 3
-"""Take messages in hand, as far as they are available."""
+"""Acquires messages, as far as they are available."""
 FINISH: Final = 4
-"""What the holder has of these ranges is done."""
+"""Finishes (acknowledges) the holder's messages in these ranges."""
 UNDO: Final = 5
-"""What the holder has of these ranges is as if it had never been claimed."""
+"""Releases the holder's messages in these ranges as if they had never been acquired."""
 
 RANGES_MAX: Final = 2000
-"""Of one request."""
+"""Maximum per request."""
 RANGES_SHOWN_MAX: Final = 5000
-"""Of one answer to SURVEY; `next_offset` says where to go on."""
+"""Maximum per SURVEY response; `next_offset` is where to continue."""
 
 AVAILABLE: Final = 0
 IN_FLIGHT: Final = 1
@@ -52,7 +52,7 @@ class QueueRange:
 class QueueClaimRequest:
     action: Int8
     group: String
-    """A queue's name, or a group that is no queue's."""
+    """A queue's name, or a group without a queue."""
     topic_id: Uuid
     partition: Int32 = field(default=-1)
     offset: Int64 = field(default=0)
@@ -67,10 +67,10 @@ class QueueDeliveryRange:
     last: Int64
     state: Int8
     count: Int32
-    """Deliveries so far."""
+    """Number of deliveries so far."""
     holder: String
     due_in_ms: Int64
-    """How long it is in flight or delayed for."""
+    """Time until it is available again: it is in flight or delayed."""
 
 
 @response(ApiKey.QUEUE_CLAIM, versions="0", flexible="0+")
@@ -82,15 +82,15 @@ class QueueClaimResponse:
     is_queue: Bool = field(default=False)
     is_fifo: Bool = field(default=False)
     delivery_ranges: Array[QueueDeliveryRange] = field(default=())
-    """Of SURVEY: what was looked at and is not finished. Of CLAIM: what is the holder's now."""
+    """For SURVEY: ranges examined and not finished. For CLAIM: ranges acquired by the holder."""
     next_offset: Int64 = field(default=-1)
-    """Of SURVEY: where to go on; -1: these were all."""
+    """For SURVEY: where to continue; -1: there are no more."""
     start_offset: Int64 = field(default=-1)
     looked_to: Int64 = field(default=-1)
-    """Of SURVEY: from here on nothing was ever looked at, and all waits."""
+    """For SURVEY: messages from here on were never delivered, and are all available."""
     end_offset: Int64 = field(default=-1)
-    """Of SURVEY: where committed messages end now."""
+    """For SURVEY: the end of the committed messages."""
     finished: Int64 = field(default=0)
-    """Of FINISH and UNDO: messages that this was done with, now or before."""
+    """For FINISH and UNDO: number of messages, including those done before."""
     lost: Array[QueueRange] = field(default=())
-    """Of FINISH and UNDO: ranges of which somebody else has a part by now; nothing was done with them."""
+    """For FINISH and UNDO: ranges that another holder has acquired in part; they were not changed."""

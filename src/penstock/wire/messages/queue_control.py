@@ -1,4 +1,4 @@
-"""Penstock's API 30005, QueueControl: how a queue is where one broker leads it, and what to do with it there."""
+"""Penstock's API 30005, QueueControl: counts, purges or deletes a queue's messages on one broker."""
 
 from typing import Final
 
@@ -6,13 +6,13 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int8, Int32, Int64, String, Uuid, field, request, response, struct
 
 COUNT: Final = 0
-"""How many messages there are."""
+"""Count the messages."""
 PURGE: Final = 1
-"""All that is there is done."""
+"""Finish all messages."""
 FORGET: Final = 2
-"""The queue is deleted, its topic is not."""
+"""The queue is deleted, its topic is not: remove its delivery state."""
 STOP_WAITING: Final = 3
-"""Nobody waits under a ticket any more."""
+"""A long poll has ended: remove the waiting request of a ticket."""
 
 
 @request(ApiKey.QUEUE_CONTROL, versions="0", flexible="0+")
@@ -38,4 +38,4 @@ class QueueControlResponse:
     error: String = field(default="")
     error_message: String = field(default="")
     partitions: Array[QueuePartitionCounts] = field(default=())
-    """Those that this broker has done it with."""
+    """The partitions that this broker leads and has handled."""

@@ -1,4 +1,4 @@
-"""Penstock's API 30003, QueueDeliver: messages for somebody who waits at another broker."""
+"""Penstock's API 30003, QueueDeliver: delivers messages to a long poll that waits at another broker."""
 
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_receive import QueueMessage
@@ -14,4 +14,4 @@ class QueueDeliverRequest:
 @response(ApiKey.QUEUE_DELIVER, versions="0", flexible="0+")
 class QueueDeliverResponse:
     is_taken: Bool
-    """If not, nobody waits any more: they are as if never delivered."""
+    """False if the request does not wait any more: the deliveries are undone."""

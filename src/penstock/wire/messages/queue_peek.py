@@ -1,4 +1,4 @@
-"""Penstock's API 30012, QueuePeek: messages of a queue as they are where one broker leads it, without taking them."""
+"""Penstock's API 30012, QueuePeek: shows a queue's messages on one broker without receiving them."""
 
 from typing import Final
 
@@ -7,13 +7,13 @@ from penstock.wire.messages.queue_receive import QueueMessage
 from penstock.wire.schema import Array, Bool, Int8, Int32, String, Uuid, field, request, response, struct
 
 MESSAGES_MAX: Final = 1000
-"""Of one answer."""
+"""Maximum per response."""
 BYTES_MAX: Final = 4 << 20
-"""Of the messages of one answer; the first one is shown however large."""
+"""Maximum message bytes per response; the first message is returned however large."""
 
 VISIBLE: Final = 0
 IN_FLIGHT: Final = 1
-"""Also of a message that waits for others of its message group which are in flight."""
+"""Also for a message whose message group has others in flight."""
 DELAYED: Final = 2
 
 
@@ -40,4 +40,4 @@ class QueuePeekResponse:
     error_message: String = field(default="")
     messages: Array[QueuePeeked] = field(default=())
     has_more: Bool = field(default=False)
-    """There are more than were looked at, or than fit into an answer."""
+    """There are more messages than were examined, or than fit into a response."""

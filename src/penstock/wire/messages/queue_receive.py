@@ -1,4 +1,4 @@
-"""Penstock's API 30002, QueueReceive: messages of a queue from the partitions that one broker leads."""
+"""Penstock's API 30002, QueueReceive: receives messages of a queue from the partitions that one broker leads."""
 
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_send import QueueHeader
@@ -14,10 +14,10 @@ class QueueReceiveRequest:
     visibility_ms: Int64
     repeat: Bool = field(default=False)
     wait_ms: Int32 = field(default=0)
-    """If there is nothing, what comes later is sent by QueueDeliver for so long."""
+    """Long poll: if there are no messages, later ones are sent by QueueDeliver within this time."""
     node_id: Int32 = field(default=-1)
     ticket: Int64 = field(default=-1)
-    """Whom to send it to."""
+    """Identifies the waiting request in QueueDeliver."""
 
 
 @struct
@@ -33,7 +33,7 @@ class QueueMessage:
     value: Bytes
     headers: Array[QueueHeader]
     is_repeat: Bool = field(default=False, tag=0)
-    """Whether the holder had it already: then it is not undone."""
+    """Whether the holder had it already: then the delivery is not undone."""
 
 
 @response(ApiKey.QUEUE_RECEIVE, versions="0", flexible="0+")

@@ -1,4 +1,4 @@
-"""Penstock's API 30001, QueueSend: messages of a queue, for the broker that leads the partition they go to."""
+"""Penstock's API 30001, QueueSend: sends messages of a queue to the broker that leads their partition."""
 
 from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Bool, Bytes, Int32, Int64, String, Uuid, field, request, response, struct
@@ -36,6 +36,6 @@ class QueueSentMessage:
 @response(ApiKey.QUEUE_SEND, versions="0", flexible="0+")
 class QueueSendResponse:
     error: String = field(default="")
-    """The name of what went wrong with all of them; empty: nothing did."""
+    """The name of an error that applies to all messages; empty: none."""
     error_message: String = field(default="")
     messages: Array[QueueSentMessage] = field(default=())

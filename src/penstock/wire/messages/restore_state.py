@@ -1,4 +1,4 @@
-"""Penstock's API 30040, RestoreState: records of an internal topic, written while its coordinators are paused."""
+"""Penstock's API 30040, RestoreState: writes records of an internal topic while its coordinators are paused."""
 
 from typing import Final
 
@@ -8,7 +8,7 @@ from penstock.wire.schema import Array, Bytes, Int16, Int32, String, field, requ
 ENTRIES_MAX: Final = 500
 KEY_BYTES_MAX: Final = 64 << 10
 BYTES_MAX: Final = 1_048_588
-"""Of all keys, and of all keys and values, of one request."""
+"""Maximum size of all keys, and of all keys and values, per request."""
 
 
 @struct
@@ -21,7 +21,7 @@ class StateEntry:
 class RestoreStateRequest:
     topic: String
     partitions: Int32
-    """How many the topic has, as whoever asks knows it: what belongs where depends on it."""
+    """The topic's number of partitions as known to the client: it determines the partition of each record."""
     partition: Int32
     entries: Array[StateEntry]
 

@@ -1,4 +1,4 @@
-"""Penstock's API 30010, ShareState: where a share group is in partitions that a broker leads, or is to be."""
+"""Penstock's API 30010, ShareState: reads or sets a share group's start offsets in partitions that a broker leads."""
 
 from typing import Final
 
@@ -7,21 +7,21 @@ from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, Uuid,
 
 DESCRIBE: Final = 0
 PLACE: Final = 1
-"""The group begins at an offset, or begins there again."""
+"""Set the group's start offset."""
 FORGET: Final = 2
 
 
 @struct
-class ShareStatePlace:
+class ShareStateTopicPartition:
     partition: Int32
     offset: Int64 = field(default=-1)
-    """Where the group is to begin."""
+    """The start offset to set."""
 
 
 @struct
 class ShareStateTopic:
     topic_id: Uuid
-    partitions: Array[ShareStatePlace]
+    partitions: Array[ShareStateTopicPartition]
 
 
 @request(ApiKey.SHARE_STATE, versions="0", flexible="0+")
@@ -37,7 +37,7 @@ class ShareStatePartition:
     error_code: Int16
     error_message: String | None = field(default=None)
     start_offset: Int64 = field(default=-1)
-    """The first message that is not finished; -1: the group has never been there."""
+    """The first message that is not finished (share-partition start offset); -1: the group has no state there."""
     leader_epoch: Int32 = field(default=-1)
     lag: Int64 = field(default=-1)
     """Messages that are not finished."""

@@ -77,7 +77,7 @@ class TopologyDescriptionGlobalStore:
 
 @struct
 class TopologyDescription:
-    """Of KIP-1331: what the application draws of itself. Penstock stores none."""
+    """KIP-1331: the application's own description of its topology. Penstock stores none."""
 
     subtopologies: Array[TopologyDescriptionSubtopology]
     global_stores: Array[TopologyDescriptionGlobalStore]

@@ -87,7 +87,7 @@ class Shop:
 
     async def ready(self) -> None:
         while self.service.queue_partitions.runtimes.is_loading:
-            await self.service.queue_partitions.runtimes.settle()
+            await self.service.queue_partitions.runtimes.wait_loaded()
             await turn()
 
     async def send(self, queue: Queue, *values: bytes, **options: Any) -> list[Sent]:

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from penstock.broker.queues.message_reader import Back
+from penstock.broker.queues.message_reader import MessageLookup
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.partition import ReceiveRequest
 from penstock.cluster.queues import Redrive
@@ -51,7 +51,7 @@ async def test_messages_that_lie_on_the_device_only_are_read_on_a_thread(tmp_pat
         held = await shop.receive(queue, max_messages=1, visibility_s=1)
         assert values(held) == [b"a"]
         for _ in range(2):
-            shop.partition(queue).tidy()
+            shop.partition(queue).evict_unused()
         await shop.advance(1000)
         got = await shop.receive(queue, max_messages=10)
         assert sorted((each.value, each.count) for each in got) == [(b"a", 2), (b"b", 1)]
@@ -91,7 +91,7 @@ async def test_what_was_acquired_for_somebody_who_left_is_as_if_never_delivered(
             assert isinstance(gone, asyncio.Future)
             assert await shop.counts(queue) == (0, 1, 0)
             if not gone.cancel():  # it was committed meanwhile
-                shop.service.give_back(queue, gone.result())
+                shop.service.undo(queue, gone.result())
             while await shop.counts(queue) != (1, 0, 0):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         (got,) = await shop.receive(queue)
@@ -113,7 +113,7 @@ async def test_a_message_that_compaction_took_is_passed_over(tmp_path: Path) -> 
         await shop.world.maintenance._compact(1000)
         assert log.checkpoint.has_holes
         for _ in range(2):
-            shop.partition(queue).tidy()  # what was read ahead before is forgotten
+            shop.partition(queue).evict_unused()  # what was read ahead before is forgotten
         await shop.advance(1000)
         got = await shop.receive(queue, max_messages=10)
         assert sorted(int(each.value) for each in got) == [37, 38, 39]
@@ -236,7 +236,7 @@ async def test_large_batches_that_are_compressed_are_decoded_on_a_thread(tmp_pat
         assert values(await received) == texts[:10]
         assert await shop.counts(queue) == (90, 10, 0)
         for _ in range(2):
-            shop.partition(queue).tidy()
+            shop.partition(queue).evict_unused()
         await shop.advance(1000)
         got = await shop.receive(queue, max_messages=10)
         assert values(got) == texts[10:20]
@@ -286,9 +286,9 @@ async def test_a_new_leader_serves_when_its_messages_are_known_to_be_committed(t
         await shop.receive(queue, visibility_s=1)
         queue_partitions, found = shop.service.queue_partitions, shop.partition(queue)
         partition, end = found.partition, found.partition.high_watermark
-        queue_partitions._on_gone(partition.place, found.runtime)
+        queue_partitions._on_gone(partition.tp, found.runtime)
         partition.high_watermark = 0  # as of a follower that is elected before it has heard of the last commit
-        queue_partitions._on_ready(partition.place, found.runtime)
+        queue_partitions._on_ready(partition.tp, found.runtime)
         assert queue_partitions.find(queue.topic_id, 0) is None
         partition.advance(end)
         assert queue_partitions.find(queue.topic_id, 0) is not None
@@ -302,7 +302,7 @@ async def test_a_message_that_cannot_be_read_yet_is_not_taken_for_removed(tmp_pa
         await shop.send(queue, b"a", b"b")
         partition = shop.partition(queue).partition
         partition.high_watermark = 1
-        back = Back(partition)
+        lookup = MessageLookup(partition)
         with pytest.raises(OffsetNotAvailable, match="offset 1 of jobs-0 is not known to be committed"):
-            back.message(1)
-        assert back.message(2) is None
+            lookup.message(1)
+        assert lookup.message(2) is None

@@ -373,7 +373,7 @@ async def test_messages_for_a_broker_that_has_hung_up_meanwhile_are_as_if_never_
             queue="jobs", topic_id=queue.topic_id, holder="h", max_messages=1, visibility_ms=60_000, node_id=2
         )
         call = Call(ApiKey.QUEUE_RECEIVE, 0, 7, "broker", 0.0, 0, "10.0.0.1:5", lambda call: None)
-        call.is_gone = True
+        call.is_disconnected = True
         APIS[ApiKey.QUEUE_RECEIVE].handler(request, call, one.broker)
         await turn()
         assert await one.counts(queue) == (1, 0, 0)
@@ -388,7 +388,7 @@ async def test_a_delivery_is_taken_back_wherever_it_is_led_by_then(tmp_path: Pat
         await two.send(queue, b"a")
         held = await two.receive(queue)
         town.hold = lambda message: isinstance(message, QueueAcknowledgeRequest)
-        two.service.give_back(queue, held)
+        two.service.undo(queue, held)
         await turn()
         assert await one.counts(queue) == (0, 1, 0), "the leader cannot be reached"
         town.hold = lambda message: False
@@ -405,6 +405,6 @@ async def test_a_repeated_delivery_is_known_for_one_at_another_broker(tmp_path: 
         first = await two.receive(queue, attempt_id="mine")
         again = await two.receive(queue, attempt_id="mine")
         assert [each.is_repeat for each in (*first, *again)] == [False, True]
-        two.service.give_back(queue, again)
+        two.service.undo(queue, again)
         await turn()
         assert await one.counts(queue) == (0, 1, 0)

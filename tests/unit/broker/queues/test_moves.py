@@ -56,6 +56,24 @@ async def test_a_poison_message_goes_to_the_dead_letters_with_its_history(tmp_pa
         assert headers["penstock-sent-at"] == str(shop.clock.now_ms()).encode()
 
 
+async def test_a_dead_letter_of_dead_letters_has_been_received_as_often_as_in_both(tmp_path: Path) -> None:
+    async with shop_at(tmp_path) as shop:
+        grave = await shop.create("grave")
+        dead = await shop.create("dead", redrive=Redrive(queue=grave.name, max_receive_count=3))
+        queue = await shop.create("jobs", redrive=Redrive(queue=dead.name, max_receive_count=2))
+        await shop.send(queue, b"poison")
+        for start, end, times in ((queue, dead, 2), (dead, grave, 3)):
+            await fail(shop, start, times)
+            assert await shop.receive(start) == []
+
+            async def arrived(end: Queue = end) -> bool:
+                return await shop.counts(end) == (1, 0, 0)
+
+            await until(arrived)
+        (got,) = await shop.receive(grave)
+        assert dict(got.headers)["penstock-receive-count"] == b"5"
+
+
 async def test_many_dead_letters_arrive_each_once(tmp_path: Path) -> None:
     async with shop_at(tmp_path) as shop:
         queue, dead = await pair(shop, limit=1)

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.broker.queues import peek as peek_module
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable
-from penstock.broker.queues.peek import Glimpse, Peek
+from penstock.broker.queues.peek import PeekRequest, PeekResult
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
 from penstock.queues.commands import AckType
@@ -25,12 +25,12 @@ from .shop import now, shop_at, turn
 from .town import town_at
 
 
-async def peek(service: QueueService, queue: Queue, **options: Any) -> Glimpse:
+async def peek(service: QueueService, queue: Queue, **options: Any) -> PeekResult:
     wanted = {"max_messages": MESSAGES_MAX, "max_bytes": BYTES_MAX, "shows_in_flight": True, "shows_delayed": True}
-    return await service.peeks.peek(queue, Peek.of(queue, **{**wanted, **options}))
+    return await service.peeks.peek(queue, PeekRequest.of(queue, **{**wanted, **options}))
 
 
-def states(found: Glimpse) -> dict[bytes, int]:
+def states(found: PeekResult) -> dict[bytes, int]:
     return {each.message.value: each.state for each in found.messages}
 
 
@@ -113,7 +113,7 @@ async def test_what_does_not_fit_is_left_out_and_that_is_said(
         found = await peek(shop.service, queue, max_messages=7, shows_in_flight=False)
         assert [each.message.value for each in found.messages] == [b"%03d" % number for number in range(10, 17)]
         await shop.acknowledge(queue, taken)
-        monkeypatch.setattr(peek_module, "LOOKED_AT_MAX", 100)
+        monkeypatch.setattr(peek_module, "SCAN_MAX", 100)
         found = await peek(shop.service, queue)
         assert (len(found.messages), found.has_more) == (100, True)
 

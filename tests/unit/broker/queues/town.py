@@ -19,11 +19,12 @@ from penstock.broker.registry import APIS, load_handlers
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.cluster import keys
-from penstock.cluster.image import ClusterImage, Place
+from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
 from penstock.cluster.queues import Queue, QueueSettings
 from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import Put
+from penstock.foundation.ids import TopicIdPartition
 from penstock.log.disk import OsDisk
 from penstock.replication.partitions import Partitions
 from penstock.wire.codec import decode, encode_bytes
@@ -143,7 +144,7 @@ class Town:
             moved = replace(state, replicas=(node,), isr=(node,), leader=node, leader_epoch=state.leader_epoch + 1)
             put = Put(keys.partition(queue.topic_id, number), moved.dump(), state.version)
             await self.metadata.change(
-                lambda image: [put] if image.state(Place(queue.topic_id, number)) == state else []
+                lambda image: [put] if image.state(TopicIdPartition(queue.topic_id, number)) == state else []
             )
         await turn()
         for house in self.houses.values():

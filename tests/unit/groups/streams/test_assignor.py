@@ -8,13 +8,13 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 
 from penstock.foundation.steps import run_steps
-from penstock.groups.streams.assignor import Shares, Worker, assign_sticky
+from penstock.groups.streams.assignor import Assignments, Worker, assign_sticky
 from penstock.groups.streams.tasks import NO_TASKS, Role, Task, Tasks
 
 
 def assign(
     members: Mapping[str, str], counts: Mapping[str, int], standbys: int = 0, held: Mapping[str, Tasks] | None = None
-) -> Shares:
+) -> Assignments:
     """`members`: their processes. Subtopologies with a name in capitals have state."""
     workers = [
         Worker(member_id, process, (held or {}).get(member_id, NO_TASKS)) for member_id, process in members.items()

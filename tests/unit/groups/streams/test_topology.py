@@ -9,7 +9,7 @@ from penstock.wire.messages.streams_group_heartbeat import Topology
 from .making import COUNT, image, internal, part, persisted, together, topology
 
 
-def found(given: Topology, **sizes: int) -> module.Configured:
+def found(given: Topology, **sizes: int) -> module.ConfiguredTopology:
     return configure(persisted(given), image(**sizes))
 
 
