@@ -71,7 +71,7 @@ THREADS = 4
 IDLE_SWEEP_S = 5.0
 SHUTDOWN_S = 5.0
 LEAVE_S = 10.0
-"""How long a stopping broker waits for other brokers to take over its partitions."""
+"""Seconds that a stopping broker waits for other brokers to take over its partitions."""
 
 
 class ControllerFailed(PenstockError):
@@ -94,9 +94,9 @@ class NodeSettings:
     store: str = EMBEDDED
     """The metadata store: embedded in the data folder, or a ZooKeeper or etcd that several brokers share."""
     session_s: float = 6.0
-    """The session timeout, after which a broker without heartbeats loses its registration."""
+    """Session timeout in seconds, after which a broker without heartbeats loses its registration."""
     credentials: Path | None = None
-    """The file of access keys with which SQS requests must be signed; None accepts unsigned requests."""
+    """File with the access keys that must sign SQS requests; None accepts unsigned requests."""
     settings: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -121,7 +121,7 @@ class Node:
         self.http = settings.http
 
     async def start(self) -> None:
-        """Locks the data folder, opens store and logs, joins the cluster and listens. Undoes all if it fails."""
+        """Locks the data folder, opens store and logs, joins the cluster and listens. After an error, undoes all."""
         async with contextlib.AsyncExitStack() as undo:
             await self._start(undo)
             undo.pop_all()
@@ -184,7 +184,7 @@ class Node:
         self.ready = True
 
     def _create_broker(self, configs: Configs, clock: Clock, loop: asyncio.AbstractEventLoop) -> Broker:
-        """Creates the coordinators and the broker, which all handlers share."""
+        """Creates the coordinators and the Broker object that all request handlers share."""
         settings, metadata, partitions = self._settings, self._metadata, self._partitions
 
         def timer(seconds: float, action: Callable[[], None]) -> Callable[[], None]:
@@ -227,7 +227,7 @@ class Node:
         return broker
 
     def _create_log_services(self, clock: Clock, configs: Configs, this_boot: str) -> None:
-        """Creates the partitions, the replica fetchers, log maintenance, ISR maintenance and their metrics."""
+        """Creates the partitions, replica fetchers, log maintenance, ISR maintenance, and their metrics."""
         settings = self._settings
         self._flusher = Flusher()
         self._partitions = Partitions(
@@ -277,7 +277,7 @@ class Node:
         self._metrics = Metrics(self._partitions, cluster)
 
     async def _listen(self) -> None:
-        """Binds both addresses early, so that an address in use is reported before the logs are opened."""
+        """Binds the Kafka and HTTP ports early, so that a port in use is reported before the logs are opened."""
         kafka = await bind(partial(KafkaConnection, self._listener), self._settings.listen, "--listen")
         self._servers.append(kafka)
         http = await bind(partial(HttpConnection, self._http_listener), self._settings.http, "--http")
@@ -349,12 +349,12 @@ class Node:
             self._apply(self._metadata.image)
 
     def _apply(self, image: ClusterImage) -> None:
-        """Applies a metadata image to the partitions and to everything that depends on them."""
+        """Applies a metadata image to the partitions, and to all services that depend on the partitions."""
         self._partitions.apply(image)
         self._apply_dependents()
 
     def _apply_dependents(self) -> None:
-        """Applies the current image to everything that depends on the partitions."""
+        """Applies the current metadata image to all services that depend on the partitions."""
         for apply in self._dependents:
             apply(self._metadata.image)
 

@@ -22,7 +22,7 @@ def test_a_subscription_is_made_listed_replaced_and_removed(cli: Cli, topic: str
 
 
 def test_wrong_subscriptions_are_refused_with_what_is_right(cli: Cli, topic: str) -> None:
-    assert "is no duration" in cli.refused("metrics", "subscribe", topic, "--every", "soon", code=2)
+    assert "is not a duration" in cli.refused("metrics", "subscribe", topic, "--every", "soon", code=2)
     assert "expected 100 to 3600000" in cli.refused("metrics", "subscribe", topic, "--every", "2h", code=1)
     refused = cli.refused("metrics", "subscribe", topic, "--match", "colour=blue", code=1)
     assert "the name one of client_instance_id, client_id" in refused

@@ -173,7 +173,7 @@ def test_a_fifo_queue_takes_groups_and_drops_duplicates(cli: Cli, queues: Queues
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("create", "x", "--delay", "soon"), "'soon' is no duration"),
+        (("create", "x", "--delay", "soon"), "'soon' is not a duration"),
         (("create", "x", "--max-receives", "3"), "--dead-letter QUEUE"),
         (("create", "x", "--fifo"), "must end in .fifo: x.fifo"),
         (("send", "x", "a", "b", "--deduplication-id", "1"), "for a single message"),

@@ -162,7 +162,7 @@ def test_at_least_once_is_written_without_transactions(spark: SparkSession, lab:
     [
         ("cast(id AS STRING) AS value", {"kafka__acks": "1"}, "option 'kafka.acks' is '1'; it must be all"),
         ("id AS value", {}, "column 'value' is bigint; it must be a string or binary"),
-        ("id", {}, "there is no column 'value'"),
+        ("id", {}, "the required column 'value' is missing"),
     ],
 )
 def test_what_cannot_be_is_told_without_a_traceback(

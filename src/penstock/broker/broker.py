@@ -53,31 +53,30 @@ class Broker:
     disk_space: Callable[[], tuple[int, int]]
     """Returns the total and the free bytes of the disk that holds the logs."""
     threads: Executor
-    """For blocking or CPU-bound work: cold reads, and batches that must be decompressed."""
+    """Thread pool for blocking or CPU-bound work: reads of cold segments, decompression of large batches."""
     groups: StateRuntimes
     transactions: StateRuntimes
     throttle: Throttle = field(default_factory=Throttle)
-    """Limits the bytes sent to followers that lag (KIP-73)."""
+    """Replication throttle: limits the bytes sent to followers that are not in sync (KIP-73)."""
     ask: AskPeer
-    """Sends a request to another broker."""
+    """Sends a request to another broker, given its id."""
     produce_order: ProduceOrder = field(default_factory=ProduceOrder)
-    """Orders produce requests of one transactional id."""
+    """Runs produce requests of each transactional id one at a time, in order of arrival."""
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
     share_terms: DeliveryTermsTable = field(init=False)
     queue_partitions: QueuePartitions | None = None
-    """The partitions with delivery state that this broker leads."""
+    """The partitions led by this broker that have delivery state of queues or share groups."""
     queue_service: QueueService | None = None
     sliced_calls: SlicedCalls = field(init=False)
-    """Resumes many waiting requests, possibly thousands, after one event, in time slices."""
+    """Resumes waiting requests in time slices when one event wakes many of them, possibly thousands."""
     slices: TimeSlices = field(init=False)
-    """Runs long work on the event loop: all of it shares one time slice per iteration of the loop."""
+    """Runs long computations on the event loop; together they get one time slice per loop iteration."""
     views: ViewService = field(init=False)
     telemetry: ClientTelemetry = field(init=False)
     delays: DelayPartitions | None = None
-    """The partitions with delayed messages that this broker leads."""
+    """The partitions led by this broker that have delayed messages."""
     missing_brokers_since_ms: dict[str, int] = field(default_factory=dict)
-    """When an internal topic was first requested while brokers that should have replicas of it were missing, by
-    topic."""
+    """By internal topic: when its creation was first postponed because of brokers that were not running."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -98,7 +97,7 @@ class Broker:
         )
 
     def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
-        """Runs `work` as a task and calls `then` with its result."""
+        """Runs `work` as an asyncio task and calls `then` with its result, unless the task is cancelled."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
 
@@ -120,14 +119,14 @@ class Broker:
 
     @property
     def controller_id(self) -> int:
-        """The controller reported to clients; this broker if no controller is registered, as every broker accepts
-        changes."""
+        """The id of the controller reported to clients; this broker's own id if no registered broker is the
+        controller."""
         known = self.image.controller_id
         return known if known in self.image.brokers else self.node_id
 
     def partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """Returns a partition that this broker leads, by topic name or (if the name is empty) topic id. Raises
-        Kafka's errors."""
+        """Returns a partition that this broker leads, by topic name or (if the name is empty) topic id. Raises a
+        Kafka error, such as NotLeaderOrFollower or UnknownTopicOrPartition, if it does not lead the partition."""
         table = self.partitions.by_name.get(topic) if topic else self.partitions.by_id.get(topic_id)
         found = table.get(number) if table else None
         if found is not None:
@@ -145,7 +144,7 @@ class Broker:
         )
 
     def view(self, topic: str | None, topic_id: bytes) -> Topic | None:
-        """Returns the view with this name or (if the name is empty) id; None if it is not a view."""
+        """Returns the view with this name or (if the name is empty) id; None if no view has it."""
         if not self.image.views:
             return None
         found = self.image.shown_by_name.get(topic) if topic else self.image.shown.get(topic_id)
@@ -159,26 +158,26 @@ class Broker:
             )
 
     def readable_partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """As `partition`; for a view, returns the partition of the topic that it is a view of."""
+        """Like `partition`; for a view, returns the partition of the view's source topic."""
         found = self.view(topic, topic_id)
         if found is not None and found.view is not None:
             return self.partition("", found.view.topic_id, number)
         return self.partition(topic, topic_id, number)
 
     def replica(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """As `partition`, but also returns a partition that this broker follows: consumers may read committed
-        records from it (KIP-392)."""
+        """Like `partition`, but also returns a partition that this broker follows, from which consumers may read
+        committed records (KIP-392)."""
         known = self.image.by_name.get(topic) if topic else self.image.topics.get(topic_id)
         found = self.partitions.replicas.get(known.topic_id, {}).get(number) if known is not None else None
         return found if found is not None and found.leader_epoch >= 0 else self.partition(topic, topic_id, number)
 
     def followed_partition(self, topic: str, topic_id: bytes, number: int) -> Partition:
-        """As `partition`, but also returns companion logs, which only replica fetchers may read."""
+        """Like `partition`, but also finds companion logs (delivery state), which only replica fetchers may read."""
         found = self.partitions.companions.get(topic_id, {}).get(number)
         return found if found is not None else self.partition(topic, topic_id, number)
 
     def topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
-        """Returns a topic by name, or by id if the name is empty. Raises Kafka's errors."""
+        """Returns a topic by name, or by id if the name is empty. Raises a Kafka error if it does not exist."""
         if not name and topic_id != NIL_UUID:
             by_id = self.image.topics.get(topic_id)
             if by_id is None:
@@ -192,12 +191,12 @@ class Broker:
         return by_name
 
     def shown_topic(self, name: str | None, topic_id: bytes = NIL_UUID) -> Topic:
-        """As `topic`, but also returns views."""
+        """Like `topic`, but also returns views."""
         return self.view(name, topic_id) or self.topic(name, topic_id)
 
     def leader_of(self, runtimes: StateRuntimes, key: str) -> int:
-        """Returns the broker that is the coordinator of a key, as in the metadata image; NO_LEADER if there is
-        none."""
+        """Returns the id of the broker that is the coordinator of a group or transactional id (`key`), according
+        to the metadata image; NO_LEADER if there is none."""
         number, topic = runtimes.partition_of(key), self.image.by_name.get(runtimes.topic)
         state = topic.partitions.get(number) if topic is not None and number is not None else None
         return state.leader if state is not None and state.leader in self.image.brokers else NO_LEADER

@@ -11,7 +11,7 @@ from penstock.wire.schema import Buffer
 
 
 class Call:
-    """A request that waits for a response. A connection sends responses in the order of its requests."""
+    """A client request that waits for its response. A connection sends responses in the order of its requests."""
 
     __slots__ = (
         "_encode_later",
@@ -44,7 +44,7 @@ class Call:
         on_answer: "Callable[[Call], None]",
         encode_later: "Callable[[Call, Any], None] | None" = None,
     ) -> None:
-        """`encode_later`: encodes a response with many elements in time slices, then sets `parts`."""
+        """`encode_later`: called for a response with many elements; encodes it in time slices, then sets `parts`."""
         self.api_key = api_key
         self.version = version
         self.correlation_id = correlation_id
@@ -58,14 +58,13 @@ class Call:
         self.hang_up = False
         self.is_answered = False
         self.is_disconnected = False
-        """Whether the connection is closed: long work for this call may stop."""
+        """Whether the client's connection is closed: long-running work for this request may stop."""
         self.piece = 0
-        """The index of this piece of a request that is handled in pieces (large_requests.py); 0 for the first or
-        the whole."""
+        """Index of this part of a large request that is split into parts (large_requests.py); 0 if not split."""
         self.release: Callable[[], None] | None = None
-        """Called when the response was sent, or will never be: the request's memory is no longer accounted for."""
+        """Frees memory reserved for a large request; called when its response was sent or the connection closed."""
         self.on_disconnect: Callable[[], None] | None = None
-        """Called if the connection closes before the response: work that waits for this call is cancelled."""
+        """Called if the connection closes before the response is sent; cancels the work done for this request."""
 
     @property
     def host(self) -> str:
@@ -73,8 +72,8 @@ class Call:
         return self.peer.rpartition(":")[0]
 
     def answer(self, response: Any, hang_up: bool = False) -> None:
-        """Sends the response, once; None where the protocol has none (acks=0). `hang_up`: closes the connection
-        afterwards."""
+        """Sends the response; call it once. Pass None if the protocol has no response (acks=0). `hang_up`: closes
+        the connection afterwards."""
         self.hang_up = self.hang_up or hang_up
         self.is_answered = True
         self.on_disconnect = None

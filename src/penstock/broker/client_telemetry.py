@@ -19,7 +19,7 @@ from penstock.wire.messages.push_telemetry import PushTelemetryRequest
 T = TypeVar("T")
 
 _INLINE_BYTES: Final = 8 << 10
-"""Compressed metrics up to this size are decompressed on the event loop."""
+"""Maximum size, in bytes, of compressed metrics that are decompressed on the event loop rather than on a thread."""
 
 
 class Software(NamedTuple):
@@ -30,7 +30,7 @@ class Software(NamedTuple):
 
 
 class ClientTelemetry:
-    """The client instances connected to this broker, and the metrics that they pushed."""
+    """The client instances connected to this broker, and the metrics that the clients pushed."""
 
     def __init__(
         self,
@@ -41,32 +41,32 @@ class ClientTelemetry:
         run: Callable[[Steps[Any]], Awaitable[Any]],
         threads: Executor,
     ) -> None:
-        """`run` runs steps in time slices of the event loop; `setting` returns the value of a broker setting."""
+        """`run` runs a generator in time slices of the event loop; `setting` returns a broker setting's value."""
         self._subscriptions = subscriptions
         self._setting = setting
         self._now_s = now_s
         self._run = run
         self._threads = threads
         self._software: dict[str, Software] = {}
-        """By connection."""
+        """Client software name and version, by connection (host:port of the client)."""
         self.collected: Final = ClientMetrics()
         self._resources: dict[bytes, dict[str, str]] = {}
         self._instances = ClientInstances(self._drop_metrics)
         self.pushes: Final[Counter[str]] = Counter()
-        """Number of pushes by result: `ok`, or the name of an error."""
+        """Number of PushTelemetry requests by result: `ok`, or the name of the error."""
         self.skipped = 0
-        """Number of pushed metrics that were not read."""
+        """Number of pushed metrics that were ignored."""
 
     @property
     def max_bytes(self) -> int:
         return int(self._setting("telemetry.max.bytes"))
 
     def instances(self) -> list[tuple[Client, Mapping[str, str]]]:
-        """Returns the known clients and the resource attributes that they sent."""
+        """Returns the registered client instances and the OTLP resource attributes that each one sent."""
         return [(each.client, self._resources.get(each.instance_id, {})) for each in self._instances.all()]
 
     def client_id(self, instance_id: bytes) -> str:
-        """Returns the client id of an instance that has pushed; empty if the instance is no longer known."""
+        """Returns the client id of a client instance; empty if the instance is not registered."""
         known = self._instances.get(instance_id)
         return (known.client.client_id or "")[:TEXT_CHARS_MAX] if known is not None else ""
 
@@ -80,18 +80,18 @@ class ClientTelemetry:
         self._instances.disconnect(peer)
 
     def expire(self) -> None:
-        """Removes client instances that have been silent for too long."""
+        """Removes client instances that have sent no telemetry request for too long."""
         self._instances.expire(self._now_s())
 
     def find_subscription(self, instance_id: bytes, client_id: str | None, peer: str) -> Instance:
-        """Returns the client instance with the metrics that it must push; registers a new instance. Raises Kafka's
-        errors."""
+        """Returns the client instance, which has the list of metrics to push; registers it if it is new. Raises a
+        Kafka error if the request is refused."""
         instance = self._find_or_register(instance_id if instance_id != NEW_INSTANCE else None, client_id, peer)
         instance.ask(self._now_s())
         return instance
 
     async def push(self, request: PushTelemetryRequest, client_id: str | None, peer: str) -> None:
-        """Stores metrics that a client pushes. Raises Kafka's errors."""
+        """Stores the metrics of a PushTelemetry request. Raises a Kafka error if the request is refused."""
         try:
             await self._push(request, client_id, peer)
         except PenstockError as error:

@@ -18,7 +18,7 @@ from penstock.log.setting_table import LOG_SETTINGS
 from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS, check_subscription
 
 Alter = Callable[[Mapping[str, str]], dict[str, str]]
-"""Maps the current settings of a resource to the new ones."""
+"""A function from the current settings of a resource to its new settings."""
 
 
 class Resource(IntEnum):
@@ -34,18 +34,18 @@ SETTINGS: Final[Mapping[int, Table]] = {
     Resource.GROUP: GROUP_CONFIGS,
     Resource.CLIENT_METRICS: CLIENT_METRICS_SETTINGS,
 }
-"""The settings that each resource type has."""
+"""The table of valid settings for each resource type."""
 
 
 def check_topic_configs(overrides: Mapping[str, str], configs: Configs) -> None:
-    """Raises InvalidConfig if a topic cannot have these settings."""
+    """Raises InvalidConfig if these are not valid settings for a topic."""
     for name in overrides:
         LOG_SETTINGS.get(name)
     configs.log_settings_of(overrides)
 
 
 async def alter(broker: Broker, kind: int, name: str, change: Alter, validate_only: bool) -> None:
-    """Changes the settings of one resource. Raises InvalidRequest or InvalidConfig."""
+    """Changes the settings of one resource (of type `kind`). Raises InvalidRequest or InvalidConfig."""
     if kind == Resource.TOPIC:
         await _alter_topic(broker, name, change, validate_only)
     elif kind == Resource.BROKER:
@@ -99,7 +99,7 @@ async def _alter_broker(broker: Broker, name: str, change: Alter, validate_only:
 
 
 async def _alter_group(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
-    """Changes the settings of a group; the group need not exist (KIP-848)."""
+    """Changes the settings of a group, which need not exist (KIP-848)."""
     if not name:
         raise InvalidRequest("the group id is empty; give the id of the group")
 
@@ -112,7 +112,7 @@ async def _alter_group(broker: Broker, name: str, change: Alter, validate_only: 
 
 
 async def _alter_client_metrics(broker: Broker, name: str, change: Alter, validate_only: bool) -> None:
-    """Changes a subscription to client metrics; it exists as long as it has settings."""
+    """Changes a client-metrics subscription, which exists as long as it has settings."""
 
     def check(image: ClusterImage, wanted: Mapping[str, str]) -> None:
         check_subscription(name, wanted, len(image.client_metrics.keys() - {name}) if wanted else 0)
@@ -135,7 +135,7 @@ async def _replace(
     check: Callable[[ClusterImage, Mapping[str, str]], None],
     validate_only: bool,
 ) -> None:
-    """Replaces the settings stored at one key; deletes the key if no settings are left."""
+    """Replaces the settings stored under `key` in the metadata store; deletes the key if no settings are left."""
 
     def plan(image: ClusterImage) -> list[Op]:
         now = current(image)

@@ -12,11 +12,11 @@ from penstock.log.settings import LogSettings
 
 CLUSTER_WIDE: Final = ""
 _STALE_ENTRIES_MAX: Final = 64
-"""Settings of this many deleted topics may stay cached."""
+"""Number of deleted topics whose settings may stay cached; above it, the cache is cleaned."""
 
 
 class Source(IntEnum):
-    """Where a value comes from, by its number in DescribeConfigs."""
+    """Where the value of a setting comes from; the numbers are those of DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -29,7 +29,7 @@ class Source(IntEnum):
 
 class Value(NamedTuple):
     name: str
-    """The setting that holds the value: the topic's own, or the broker setting that it inherits from."""
+    """Name of the setting that has the value: the topic setting, or the broker setting that it inherits from."""
     text: str
     source: Source
 
@@ -47,13 +47,13 @@ class Configs:
         self._log_settings: dict[bytes, tuple[object, LogSettings]] = {}
 
     def set_if_unset(self, name: str, text: str) -> None:
-        """Sets the value that a setting of this process got at startup, unless the operator has set it."""
+        """Sets the static value of a broker setting, unless the operator has set one."""
         if not self._static.get(name):
             self._static[name] = text
             self._parsed_from = None
 
     def broker_values(self, setting: Setting) -> list[Value]:
-        """Returns every value of a broker setting, the effective one first."""
+        """Returns the values of a broker setting from all sources, the effective value first."""
         dynamic = self._image().broker_configs
         layers: list[tuple[Source, Mapping[str, str]]] = [
             (Source.DYNAMIC_BROKER, dynamic.get(self._node_name, {})),
@@ -66,15 +66,15 @@ class Configs:
         return [*found, Value(setting.name, setting.default, Source.DEFAULT)]
 
     def topic_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
-        """Returns every value of a topic setting, the effective one first."""
+        """Returns the values of a topic setting from all sources, the effective value first."""
         return self._values_with_fallback(setting, overrides, Source.TOPIC)
 
     def group_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
-        """Returns every value of a group setting, the effective one first."""
+        """Returns the values of a group setting from all sources, the effective value first."""
         return self._values_with_fallback(setting, overrides, Source.GROUP)
 
     def client_metrics_values(self, setting: Setting, overrides: Mapping[str, str]) -> list[Value]:
-        """Returns every value of a client-metrics subscription setting, the effective one first."""
+        """Returns the values of a client-metrics setting from all sources, the effective value first."""
         return self._values_with_fallback(setting, overrides, Source.CLIENT_METRICS)
 
     def _values_with_fallback(self, setting: Setting, overrides: Mapping[str, str], source: Source) -> list[Value]:
@@ -113,8 +113,7 @@ class Configs:
         return self.log_settings(topic).unclean
 
     def log_settings_of(self, overrides: Mapping[str, str]) -> LogSettings:
-        """Returns the log settings of a topic with these overrides. Raises InvalidConfig if they contradict each
-        other."""
+        """Returns the log settings of a topic with these overrides. Raises InvalidConfig if settings contradict."""
         return LogSettings.of(self._effective(overrides))
 
     def _effective(self, overrides: Mapping[str, str]) -> dict[str, str]:

@@ -14,28 +14,28 @@ from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
 
 ToErrorResponse = Callable[[PenstockError], Any]
-"""Builds the response for an error."""
+"""A function that builds the response for an error."""
 
 
 def command(request: Any, call: Call) -> Ask:
-    """Returns a request with the client data that a coordinator needs."""
+    """Wraps a request with the version, client id and client host that a coordinator needs."""
     return Ask(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
 
 
 def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: ToErrorResponse) -> None:
-    """Submits a request to the coordinator of a key, which answers the call at once or later."""
+    """Submits a request to the coordinator of a group or transactional id (`key`); its reply answers the call."""
     submit(runtimes, key, command(request, call), call, refuse)
 
 
 def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, refuse: ToErrorResponse) -> None:
-    """As `ask`, with a command that was built from the request."""
+    """Like `ask`, but submits the coordinator command `wanted` rather than a client request."""
     runtimes.submit(key, wanted, _reply_receiver(call.answer, refuse))
 
 
 def ask_cancellable(
     runtimes: StateRuntimes, group_id: str, request: Any, call: Call, refuse: ToErrorResponse
 ) -> None:
-    """As `ask`, for replies that may take long: the group coordinator is notified if the client disconnects."""
+    """Like `ask`, for replies that may take long: the group coordinator is notified if the client disconnects."""
     receiver = _reply_receiver(call.answer, refuse)
     try:
         runtime = runtimes.find(group_id)
@@ -55,9 +55,9 @@ def ask_each(
     refuse: Callable[[Any, PenstockError], Any],
     merge: Callable[[list[Any]], Any],
 ) -> Awaitable[None] | None:
-    """Submits parts of a request to the coordinators of their keys; answers the call with the merged replies.
+    """Submits each part of a request to the coordinator of its key; answers the call with the merged replies.
 
-    Each reply may be large: several parts are submitted in time slices.
+    Replies may be large: if there are several parts, they are submitted in time slices.
     """
     gatherer = ResponseGatherer(call, len(parts), merge)
 
@@ -77,7 +77,7 @@ async def ask_all(
     refuse: ToErrorResponse,
     merge: Callable[[list[Any]], Any],
 ) -> None:
-    """Submits a request to every coordinator, in time slices; answers the call with the merged replies."""
+    """Submits a request to all given coordinators, in time slices; answers the call with the merged replies."""
     gatherer = ResponseGatherer(call, len(runtimes), merge)
 
     def submit() -> Steps[None]:
@@ -89,7 +89,7 @@ async def ask_all(
 
 
 class ResponseGatherer:
-    """Answers a call when all parts of its response have arrived, merged in the order of the parts."""
+    """Collects the parts of a response; when all have arrived, merges them in order and answers the call."""
 
     def __init__(self, call: Call, count: int, merge: Callable[[list[Any]], Any]) -> None:
         self._call = call
@@ -100,7 +100,7 @@ class ResponseGatherer:
             call.answer(merge([]))
 
     def receiver(self, number: int, refuse: ToErrorResponse) -> Answer:
-        """Returns the callback that receives one part."""
+        """Returns the callback for part `number` of the response; `refuse` builds the part if an error arrives."""
 
         def take(part: Any) -> None:
             self._parts[number] = part
@@ -112,7 +112,7 @@ class ResponseGatherer:
 
 
 def _reply_receiver(take: Callable[[Any], None], refuse: ToErrorResponse) -> Answer:
-    """Returns a callback that passes a reply to `take`, or the error response if the reply is an error."""
+    """Returns a callback that passes a reply to `take`; if the reply is an error, passes `refuse(error)`."""
 
     def answer(reply: Any) -> None:
         take(refuse(reply) if isinstance(reply, PenstockError) else reply)

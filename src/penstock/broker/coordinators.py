@@ -36,7 +36,7 @@ def new_member_id(client_id: str) -> str:
 
 
 class Coordinators:
-    """The group and transaction coordinators on this broker. Follows the metadata image."""
+    """The group and transaction coordinators on this broker, kept up to date with the metadata image."""
 
     runtimes: ClassVar[type[StateRuntimes]] = StateRuntimes
 
@@ -59,11 +59,11 @@ class Coordinators:
         self._shown: Mapping[bytes, Topic] = {}
         self._watch = InternalTopicWatch(configs)
         self.perform_for_groups: Callable[[Any], None] = _ignore
-        """Performs the effects of group coordinators: see broker/group_effects.py."""
+        """Carries out an action that a group coordinator requests outside its state (broker/group_effects.py)."""
         markers = MarkerWriter(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
 
         def write_soon(effect: WriteMarkers) -> None:
-            """Writes markers after the EndTxn response was sent: the producer does not wait for them."""
+            """Writes transaction markers after the EndTxn response was sent: the producer does not wait for them."""
             timer(0, partial(markers.write, effect))
 
         self.groups = self.runtimes(
@@ -100,7 +100,7 @@ class Coordinators:
         )
 
     def apply(self, image: ClusterImage) -> None:
-        """Updates the coordinators to the image. Call it after the partitions were updated."""
+        """Starts, stops and updates coordinators as in the image. Call it after the partitions were updated."""
         self._watch.apply(image)
         paused = self._configs[PAUSED]
         for runtimes in (self.groups, self.transactions):
@@ -128,4 +128,4 @@ class Coordinators:
 
 
 def _ignore(effect: object) -> None:
-    """No effect handler is set yet."""
+    """Does nothing: the initial value of `Coordinators.perform_for_groups`."""

@@ -1,4 +1,4 @@
-"""Delayed fetches: requests that wait for min bytes, for cold reads, or (large ones) for time slices."""
+"""Delayed fetches: Fetch requests that wait for min bytes, for cold reads, or (if large) for time slices."""
 
 import asyncio
 import contextlib
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 WARM_ATTEMPTS: Final = 3
 THROTTLE_RETRY_MS: Final = 10
-"""The shortest delay before a throttled follower's fetch is retried."""
+"""Minimum delay, in milliseconds, before a throttled follower's fetch is retried."""
 STEP_MASK: Final = 63
 
 
 async def read_cold(attempt: "FetchAttempt") -> FetchResponse:
-    """Reads cold segments into the page cache on a thread, then reads again and returns the response."""
+    """Loads cold segments into the page cache on a thread, repeats the fetch's reads, and returns the response."""
     loop = asyncio.get_running_loop()
     for _ in range(WARM_ATTEMPTS):
         for cold in attempt.cold:
@@ -34,7 +34,7 @@ async def read_cold(attempt: "FetchAttempt") -> FetchResponse:
 
 
 class DelayedFetch:
-    """A fetch that waits for more bytes or for its max wait time."""
+    """A Fetch request that waits until min bytes are available or its max wait time is over."""
 
     def __init__(self, attempt: "FetchAttempt", call: Call) -> None:
         self._attempt = attempt
@@ -67,7 +67,7 @@ class DelayedFetch:
         self._cancel_retry = self._attempt.broker.sliced_calls.add(self._read_again)
 
     def _retry_throttled(self) -> None:
-        """The throttle may allow more bytes now."""
+        """Reads the partitions again: the replication throttle may allow more bytes now."""
         self._unwatch()
         self._read_again()
 
@@ -105,7 +105,7 @@ def _noop() -> None:
 
 
 async def answer_large(attempt: "FetchAttempt", call: Call) -> FetchResponse:
-    """Answers a fetch for so many partitions that reading them takes several time slices."""
+    """Handles a Fetch request for so many partitions that reading them takes several time slices."""
     broker, now_s = attempt.broker, attempt.broker.clock.monotonic_s
     until_s = now_s() + attempt.request.max_wait_ms / 1000
     while True:
@@ -139,7 +139,7 @@ async def _read_large(attempt: "FetchAttempt") -> None:
 
 
 class _GrowthWatches:
-    """Watches all partitions of a fetch for appended records."""
+    """Watches all partitions of a Fetch request for appended records."""
 
     def __init__(self) -> None:
         self._tickets: list[tuple[Callable[[int], None], int]] = []

@@ -15,7 +15,7 @@ EVICT_AFTER_MS: Final = 120_000
 SESSION_PARTITIONS_MAX: Final = 20_000
 
 Key = tuple[str, bytes, int]
-"""Topic name (empty from version 13 on), topic id (zero before), partition."""
+"""Topic name (empty from Fetch version 13 on), topic id (zero before version 13), partition index."""
 
 
 class SessionNotFound(PenstockError):
@@ -27,14 +27,14 @@ class InvalidSessionEpoch(PenstockError):
 
 
 class SessionTopicIds(PenstockError):
-    """A session that was opened with topic names continues with topic ids, or the other way round."""
+    """The session was opened with topic names and the request has topic ids, or the reverse."""
 
     code = ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
 
 
 @dataclass(slots=True)
 class CachedPartition:
-    """A partition of a session: the last request for it, and the offsets last sent."""
+    """A partition of a session: the last request for the partition, and the offsets last sent to the client."""
 
     wanted: FetchPartition
     high_watermark: int = -1
@@ -45,7 +45,7 @@ class CachedPartition:
 class Session:
     session_id: int
     by_id: bool
-    """Whether its requests have topic ids in place of names (version 13 and later)."""
+    """Whether requests of this session have topic ids rather than names (version 13 and later)."""
     epoch: int = 1
     used_ms: int = 0
     partitions: dict[Key, CachedPartition] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """The partitions to fetch for one request, from the request itself or from its session."""
+    """The partitions to fetch for one request: those of the request, or those of its session."""
 
     wanted: list[tuple[Key, FetchPartition]]
     session: Session | None = None
@@ -64,7 +64,7 @@ class FetchPlan:
         return self.session.session_id if self.session else NO_SESSION
 
     def must_include(self, key: Key, data: PartitionData) -> bool:
-        """Whether the response must include a partition. Remembers the offsets sent."""
+        """Whether the response must include this partition's data; stores the offsets in the data as sent."""
         if self.session is None:
             return True
         cached = self.session.partitions.get(key)
@@ -93,7 +93,7 @@ class FetchSessions:
     """The fetch sessions of this broker, least recently used first."""
 
     def __init__(self, slots: int, first_id: int = 1) -> None:
-        """`first_id`: must differ at each start, or clients could continue sessions of the previous process."""
+        """`first_id`: must differ at each start, or clients could continue sessions of an earlier broker process."""
         self._slots = slots
         self._sessions: OrderedDict[int, Session] = OrderedDict()
         self._last_id = first_id - 1
@@ -102,7 +102,7 @@ class FetchSessions:
         return len(self._sessions)
 
     def plan(self, request: FetchRequest, now_ms: int, *, by_id: bool = False) -> FetchPlan:
-        """Returns the partitions to fetch. `by_id`: the request has topic ids in place of names.
+        """Returns the partitions to fetch for a request. `by_id`: the request has topic ids rather than names.
 
         Raises SessionNotFound, InvalidSessionEpoch or SessionTopicIds; the client then sends a full request.
         """

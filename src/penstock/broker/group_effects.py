@@ -1,4 +1,4 @@
-"""Performs the effects of group coordinators: share-group delivery state and topics of streams groups."""
+"""Carries out what group coordinators request: changes of share-group delivery state, topics of streams groups."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class GroupEffects:
         self._streams_topics = StreamsTopics(broker)
 
     def perform(self, effect: Any) -> None:
-        """Performs one effect. If it fails, the coordinator requests it again."""
+        """Carries out one requested action. If it fails, the coordinator requests it again."""
         if isinstance(effect, CreateStreamsTopics):
             self._streams_topics.perform(effect)
         else:

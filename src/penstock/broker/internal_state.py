@@ -1,7 +1,7 @@
 """State of an internal topic by key: finds keys on the wrong partition after partitions were added. Pure.
 
 A key belongs to the partition that its group or transactional id hashes to. When an internal topic gets more
-partitions, most keys are on the wrong one.
+partitions, most keys are on the wrong partition.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,11 +16,11 @@ from penstock.replication.runtimes import java_hash
 from penstock.transactions.records import coordinator_key_in
 
 KEYS_MAX: Final = 5_000_000
-"""The most keys of one partition that are held in memory."""
+"""Maximum number of keys of one partition that are held in memory."""
 
 
 class TooManyKeys(PenstockError):
-    """A partition of an internal topic has more keys than may be held in memory."""
+    """A partition of an internal topic has more than KEYS_MAX keys."""
 
     code = ErrorCode.POLICY_VIOLATION
 
@@ -28,19 +28,19 @@ class TooManyKeys(PenstockError):
 def home_of(topic: str, key: bytes, count: int) -> int | None:
     """Returns the partition that a key of an internal topic with `count` partitions belongs to.
 
-    None for a record type that this version does not know. Raises MalformedRequest for a key that cannot be read.
+    Returns None for an unknown record type. Raises MalformedRequest for a key that cannot be decoded.
     """
     owner = group_of(key) if topic == GROUPS_TOPIC else coordinator_key_in(key)
     return None if owner is None else java_hash(owner) % count
 
 
 class StateTable:
-    """The last value of every key of one partition, as a coordinator reads it: a state machine for Replay."""
+    """The last value of each key of one internal-topic partition: a state machine that Replay fills from the log."""
 
     def __init__(self, topic: str) -> None:
         self._topic = topic
         self.values: dict[bytes, bytes | None] = {}
-        """None: the key was deleted."""
+        """The last committed value of each key; None if the key was deleted."""
         self._positions: dict[bytes, int] = {}
         self._pending: dict[int, dict[bytes, tuple[int, bytes | None]]] = {}
         """Records of open transactions, by producer id."""
@@ -67,18 +67,18 @@ class StateTable:
 
 
 class Move(NamedTuple):
-    """A key whose state is on a partition that it does not belong to."""
+    """A key whose state is on a partition (`source`) other than the one that the key belongs to (`home`)."""
 
     key: bytes
     value: bytes
     source: int
     home: int
     is_copied: bool
-    """Whether the home partition has the key already, with the same or a newer value."""
+    """Whether the home partition already has the key: its value is the same or newer."""
 
 
 def find_moves(topic: str, tables: Mapping[int, StateTable]) -> Iterator[Move]:
-    """Yields the keys that must be copied to their home partition and then deleted where they are."""
+    """Yields the keys that must be copied to their home partition and then deleted from their current partition."""
     for source, table in tables.items():
         for key, value in table.values.items():
             home = home_of(topic, key, len(tables))

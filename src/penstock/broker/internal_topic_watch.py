@@ -1,4 +1,4 @@
-"""Logs warnings about misconfigured internal topics, at startup and after each change of them."""
+"""Logs warnings about misconfigured internal topics, at startup and whenever such a topic changes."""
 
 import logging
 from typing import Final
@@ -14,7 +14,7 @@ FIX: Final = "penstock cluster repair-internal-topics"
 
 
 class InternalTopicWatch:
-    """Logs each fault of an internal topic once, until the topic changes again."""
+    """Logs the configuration faults of internal topics, once for each change of a topic."""
 
     def __init__(self, configs: Configs) -> None:
         self._configs = configs
@@ -30,7 +30,7 @@ class InternalTopicWatch:
                 self._seen[name] = topic
 
     def _is_known(self, topic: Topic) -> bool:
-        """Whether the topic is unchanged since it was reported; its leaders and replicas may differ."""
+        """Whether settings and partition count are the same as when the topic was last checked."""
         known = self._seen.get(topic.name)
         return (
             known is not None

@@ -23,12 +23,12 @@ from penstock.foundation.ids import TRANSACTIONS_TOPIC
 logger = logging.getLogger(__name__)
 
 MISSING_BROKERS_WAIT_MS: Final = 30_000
-"""How long topic creation waits for missing brokers. Later, a reassignment can add their replicas."""
+"""How long, in milliseconds, creation of an internal topic waits for brokers that should have replicas of it."""
 _UNSET: Final = -1
 
 
 def new_internal_topic(name: str, broker: Broker) -> NewTopic:
-    """Returns an internal topic as brokers create it."""
+    """Returns the definition of an internal topic according to the broker settings."""
     setting, prefix = broker.configs, SETTING_PREFIXES[name]
     factor = min(setting[prefix + "replication.factor"], len(open_brokers(broker.image)))
     configs = {
@@ -44,11 +44,11 @@ def new_internal_topic(name: str, broker: Broker) -> NewTopic:
 
 
 def adopt_request(asked: NewTopic, broker: Broker) -> NewTopic:
-    """Returns the internal topic to create for a client's CreateTopics: the broker's own definition, plus its
+    """Returns the definition of an internal topic that a client creates: the broker's own, plus the client's
     settings.
 
     Raises InvalidPartitions, InvalidReplicationFactor, InvalidReplicaAssignment or InvalidConfig if the request
-    contradicts it, and CoordinatorNotAvailable as `create_internal_topic` does.
+    contradicts the broker's definition, and CoordinatorNotAvailable as `create_internal_topic` does.
     """
     own, prefix = new_internal_topic(asked.name, broker), SETTING_PREFIXES[asked.name]
     if asked.assignments:
@@ -70,8 +70,8 @@ def adopt_request(asked: NewTopic, broker: Broker) -> NewTopic:
 
 
 def _check_brokers_present(name: str, broker: Broker) -> None:
-    """Raises CoordinatorNotAvailable while brokers that should have replicas are missing, for at most
-    MISSING_BROKERS_WAIT_MS: a broker that is lost must not block creation for ever."""
+    """Raises CoordinatorNotAvailable while brokers that should have replicas are not running, for at most
+    MISSING_BROKERS_WAIT_MS: a lost broker must not block topic creation for ever."""
     missing_brokers = awaited_brokers(broker.image, broker.configs[SETTING_PREFIXES[name] + "replication.factor"])
     if not missing_brokers:
         broker.missing_brokers_since_ms.pop(name, None)
@@ -86,7 +86,7 @@ def _check_brokers_present(name: str, broker: Broker) -> None:
 
 
 async def create_internal_topic(name: str, broker: Broker) -> None:
-    """Creates an internal topic unless it exists; returns when the coordinators on this broker are ready."""
+    """Creates an internal topic unless it exists; returns when its coordinators on this broker are loaded."""
     if name not in broker.image.by_name:
         _check_brokers_present(name, broker)
         topic_id = broker.new_topic_id()

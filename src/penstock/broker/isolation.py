@@ -6,7 +6,7 @@ from penstock.foundation.errors import InvalidRequest
 
 
 class Isolation(IntEnum):
-    """Isolation levels by their number in requests."""
+    """Isolation levels, with the numbers used in Kafka requests."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1

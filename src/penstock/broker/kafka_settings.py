@@ -1,6 +1,6 @@
 """Translates Kafka broker settings from a file or the command line into Penstock settings.
 
-Some are Penstock settings in another unit. Some have no effect here, which is reported. Unsupported settings about
+Some settings are converted to another unit. Some have no effect, which is reported. Unsupported settings about
 security or durability, and names that look like one, stop the broker from starting. An unknown name is reported with
 the name that was probably meant.
 """
@@ -22,11 +22,11 @@ IN_OTHER_UNITS: Final[Mapping[str, tuple[str, int]]] = {
     "log.roll.jitter.hours": ("log.roll.jitter.ms", _HOUR_MS),
     "log.flush.scheduler.interval.ms": ("log.flush.interval.ms", 1),
 }
-"""The Penstock setting that each is another name for, and its size in units of that setting. If several are set,
-Kafka's order decides: milliseconds before minutes before hours."""
+"""Kafka settings that are converted: name -> (Penstock setting, factor to multiply the value with). If several set
+the same Penstock setting, Kafka's order decides: milliseconds before minutes before hours."""
 
 NODE_NAMES: Final = frozenset({"log.dirs", "log.dir", "node.id", "broker.id", "listeners", "advertised.listeners"})
-"""Settings that are options of `penstock serve` under other names (cli/serve/settings.py)."""
+"""Kafka settings that are options of `penstock serve` under other names (cli/serve/settings.py)."""
 
 _UNUSED_PREFIXES: Final = (
     "controller.",
@@ -121,7 +121,7 @@ _UNUSED_NAMES: Final = frozenset(
         "unstable.feature.versions.enable",
     ]
 )
-"""Other Kafka settings, of 3.0 to 4.3, that have no effect here."""
+"""Other Kafka settings (of Kafka 3.0 to 4.3) that have no effect in Penstock."""
 
 _HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "authorizer.class.name": ("",),
@@ -130,15 +130,15 @@ _HARMLESS: Final[Mapping[str, tuple[str, ...]]] = {
     "security.inter.broker.protocol": ("PLAINTEXT",),
     "ssl.client.auth": ("none",),
 }
-"""Values that request nothing but what Penstock does anyway."""
+"""Values of otherwise unsupported settings that are accepted because Penstock behaves that way anyway."""
 
 _SECURITY_OR_DURABILITY: Final = re.compile(
     r"listener|^ssl\.|^sasl\.|^security\.|^authorizer\.|^super\.users$|^allow\.everyone|^principal\.builder|"
     r"^delegation\.token|^password\.encoder|reauth|authentication|policy\.class\.name$|flush|insync|^unclean|^log\.cleaner\.enable$|"
     r"^(advertised\.)?(host\.name|port)$"
 )
-"""Names of settings about authentication, authorization, fsync and durability. Those that Penstock supports are
-not checked against this pattern, but names similar to them are."""
+"""Matches names of settings about authentication, authorization, fsync and durability. Applied only to names that
+Penstock does not support."""
 _WELL_KNOWN_UNSUPPORTED: Final = (
     "authorizer.class.name",
     "listener.security.protocol.map",
@@ -151,18 +151,18 @@ _WELL_KNOWN_UNSUPPORTED: Final = (
     "ssl.truststore.location",
     "super.users",
 )
-"""The best known of them, to recognize misspelled names."""
+"""Common unsupported settings about security or durability; misspelled names are compared with them."""
 SIMILARITY_MIN: Final = 0.75
 
 
 class Understood(NamedTuple):
     settings: dict[str, str]
-    """By their Penstock names."""
+    """The translated settings, by Penstock name."""
     warnings: list[str]
 
 
 def understand(given: Mapping[str, str], *, is_strict: bool) -> Understood:
-    """Translates broker settings. `is_strict`: unknown names are refused. Raises InvalidConfig.
+    """Translates broker settings. `is_strict`: raises InvalidConfig for any unknown name, not only unsafe names.
 
     >>> understand({"log.retention.hours": "2", "queued.max.requests": "8"}, is_strict=False)
     Understood(settings={'log.retention.ms': '7200000'}, warnings=['queued.max.requests has no effect here'])
@@ -184,7 +184,7 @@ def understand(given: Mapping[str, str], *, is_strict: bool) -> Understood:
 
 
 def _is_harmless(name: str, text: str) -> bool:
-    """Whether a value requests nothing but what Penstock does anyway."""
+    """Whether this value of an unsupported setting requests only what Penstock does anyway."""
     if name == "listener.security.protocol.map":
         return "PLAINTEXT:PLAINTEXT" in text.replace(" ", "").split(",")
     return text.strip() in _HARMLESS.get(name, ())
@@ -196,7 +196,7 @@ def _convert(name: str, text: str, factor: int) -> str:
 
 
 def _check_unknown(name: str, *, is_strict: bool) -> str:
-    """Returns the warning for an unknown setting. Raises InvalidConfig where the broker must not start."""
+    """Returns the warning for an unknown setting. Raises InvalidConfig if the broker must not start with it."""
     known = [*BROKER_SETTINGS.by_name, *IN_OTHER_UNITS, *NODE_NAMES, *_UNUSED_NAMES, *_WELL_KNOWN_UNSUPPORTED]
     alike = get_close_matches(name, known, 1, SIMILARITY_MIN)
     meant = f"; did you mean {alike[0]}?" if alike else ""

@@ -1,8 +1,8 @@
-"""Large requests: decoded in time slices, handled in pieces, and answered with one joined response.
+"""Large requests: decoded in time slices, split into smaller requests, and answered with one joined response.
 
 One request with 50,000 topics would block the event loop for a second. Most APIs answer each element independently:
-such a request is cut into pieces that the ordinary handler takes one after another, and the responses are joined.
-Requests that cannot be cut (a group's assignment, a transaction's partitions) may have fewer elements.
+such a request is split into parts that the ordinary handler takes one after another, and the responses are joined.
+Requests that cannot be split (a group's assignment, a transaction's partitions) may have fewer elements.
 """
 
 import asyncio
@@ -21,21 +21,20 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Buffer, fields_of
 
 UNDIVIDED_ELEMENTS_MAX: Final = 20_000
-"""The most array elements of a request that cannot be cut."""
+"""Maximum number of array elements in a request that cannot be split."""
 
 Path = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
-    """How requests of one API are cut: the path of arrays from the outermost to the one whose elements are
-    counted."""
+    """How large requests of one API are split, and their responses joined, at (nested) arrays given by field path."""
 
     requests: tuple[Path, ...]
-    """Paths differ between versions: the first array that is not empty is cut."""
+    """Field paths of the array to split; versions differ, so the first path whose array is not empty is used."""
     responses: tuple[Path, ...]
     inline_max: int = ELEMENTS_INLINE_MAX
-    """Requests with at most this many array elements are handled as a whole."""
+    """Requests with at most this many array elements are not split."""
 
     @property
     def piece(self) -> int:
@@ -43,7 +42,7 @@ class Split:
 
 
 def _split(request: str, response: str, inline_max: int = ELEMENTS_INLINE_MAX) -> Split:
-    """`_split("topics.partitions", "responses.partitions")`; alternatives are separated by `|`."""
+    """Example: `_split("topics.partitions", "responses.partitions")`; alternative paths are separated by `|`."""
     return Split(
         requests=tuple(tuple(path.split(".")) for path in request.split("|")),
         responses=tuple(tuple(path.split(".")) for path in response.split("|")),
@@ -98,7 +97,7 @@ SLICED_BY_HANDLER: Final = frozenset(
         ApiKey.SHARE_ACKNOWLEDGE,
     )
 )
-"""APIs whose handlers accept any number of elements and work in time slices."""
+"""APIs that are not split: their handlers accept large requests and work in time slices."""
 
 
 DEDUPLICATED_ARRAYS: Final[dict[int, str]] = {
@@ -107,22 +106,22 @@ DEDUPLICATED_ARRAYS: Final[dict[int, str]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: "group_ids",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactional_ids",
 }
-"""Arrays of names whose duplicates are answered once: the response for one name may be large."""
+"""By API, the array whose duplicate elements are dropped: the response for one element may be large."""
 
 
 def inline_max(key: int) -> int:
-    """Returns the most array elements of a request that is decoded and handled without time slices."""
+    """Returns the maximum number of array elements in a request that is handled at once, without time slices."""
     split = SPLITS.get(key)
     return ELEMENTS_INLINE_MAX if split is None else split.inline_max
 
 
 def elements_max(key: int) -> int:
-    """Returns the most array elements that a request of this API may have."""
+    """Returns the maximum number of array elements that a request of this API may have."""
     return ELEMENTS_MAX if key in SPLITS or key in SLICED_BY_HANDLER else UNDIVIDED_ELEMENTS_MAX
 
 
 async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Broker) -> Any:
-    """Decodes and handles a request with too many elements for one time slice.
+    """Decodes and handles a request with too many elements for one time slice; returns the response.
 
     Raises MalformedRequest. Returns None if the handler answers later, or if the client has disconnected.
     """
@@ -150,7 +149,7 @@ async def handle_large(api: Api, frame: Buffer, at: int, call: Call, broker: Bro
 
 
 def without_duplicates(key: int, request: Any) -> Any:
-    """Drops duplicate elements where the response for one element may be large."""
+    """Returns the request without duplicate elements, for APIs whose response for one element may be large."""
     if key == ApiKey.OFFSET_FETCH:
         return distinct_groups(request)
     name = DEDUPLICATED_ARRAYS.get(key)
@@ -158,7 +157,7 @@ def without_duplicates(key: int, request: Any) -> Any:
 
 
 async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: Broker) -> Any:
-    """Handles one piece like a whole request, within a time slice; returns its response."""
+    """Handles part `number` of a split request like a whole request, in a time slice; returns its response."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     part = _PieceCall(call, answered)
     part.piece = number
@@ -171,7 +170,7 @@ async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: B
 
 
 class _PieceCall(Call):
-    """The call passed to the handler of one piece: keeps the response to be joined with the others."""
+    """The call passed to the handler of one part of a split request; stores the response so that it can be joined."""
 
     __slots__ = ("_answered", "_whole")
 
@@ -197,7 +196,7 @@ class _PieceCall(Call):
             self._answered.set_result(response)
 
     def cancel(self) -> None:
-        """The client has disconnected: cancels the handler's work and ends the wait for its response."""
+        """Called when the client has disconnected: cancels the handler's work and ends the wait for its response."""
         self.is_disconnected = True
         if self.on_disconnect is not None:
             self.on_disconnect()
@@ -209,10 +208,11 @@ class _PieceCall(Call):
 
 
 def cut(request: Any, split: Split) -> Iterator[tuple[Any, int]]:
-    """Yields requests with at most `split.piece` elements each that together equal this one, in order.
+    """Yields requests with at most `split.piece` elements each that together equal `request`, in order; each with a
+    depth.
 
-    Each comes with the number of arrays, from the outermost, in which its first element continues the last element of
-    the previous piece: that element was itself cut.
+    Depth: the number of nested arrays, from the outermost, whose first element continues the last element of the
+    previous request; 0 unless an element itself was split.
     """
     path = next((path for path in split.requests if getattr(request, path[0])), split.requests[0])
     yield from _cut(request, path, split.piece)
@@ -248,13 +248,13 @@ def _count_elements(message: Any, path: Path) -> int:
 
 
 def _with_field(message: Any, name: str, value: Sequence[Any]) -> Any:
-    """Returns a copy of a message with another value in one field."""
+    """Returns a copy of a message with field `name` set to `value`."""
     values = {field.name: getattr(message, field.name) for field in fields_of(type(message))}
     return type(message)(**(values | {name: value}))
 
 
 class JoinedResponse:
-    """The responses to all pieces, joined as they arrive. If one failed as a whole, that is the result."""
+    """The joined responses to all parts of a split request; if one has a top-level error, that response alone."""
 
     def __init__(self, split: Split) -> None:
         self._paths = split.responses
@@ -263,7 +263,7 @@ class JoinedResponse:
         self._failed: Any = None
 
     def add(self, response: Any, depth: int) -> None:
-        """`depth`: the number that `cut` returned with the piece."""
+        """Appends the response to one part; `depth` is the count that `cut` yielded with the part."""
         if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
             self._failed = response
         if self._root is None:
@@ -278,7 +278,7 @@ class JoinedResponse:
 
 
 class _JoinedMessage:
-    """A message whose array is joined from several messages. Only elements that were cut are joined themselves."""
+    """Joins the arrays of several messages into one message; elements that `cut` split are joined recursively."""
 
     __slots__ = ("_items", "_last", "_message", "_path")
 
@@ -287,7 +287,7 @@ class _JoinedMessage:
         self._path = path
         self._items: list[Any] = list(getattr(message, path[0]) or ())
         self._last: _JoinedMessage | None = None
-        """The last element, while it is being joined."""
+        """The last array element, while it is joined from several parts; else None."""
 
     def add(self, message: Any, depth: int) -> None:
         inner = self._path[1:]
@@ -312,7 +312,7 @@ class _JoinedMessage:
 
 
 def _are_parts_of_one(one: Any, other: Any, but: str) -> bool:
-    """Whether two structs are equal except for one array: they are parts of one that was cut."""
+    """Whether two structs are equal except for the array `but`: then they are parts of one struct that was split."""
     return all(
         getattr(one, field.name) == getattr(other, field.name) for field in fields_of(type(one)) if field.name != but
     )

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class RequestTimedOut(PenstockError):
-    """The operation took longer than the request's timeout. It continues."""
+    """The operation took longer than the request's timeout; it continues in the background."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
@@ -30,7 +30,7 @@ def find_partition(broker: Broker, topic: str, number: int) -> TopicIdPartition:
 
 
 async def run_with_timeout(metadata: Metadata, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
-    """Returns the result of `work`. Raises RequestTimedOut after the timeout; the work continues."""
+    """Returns the result of `work`. Raises RequestTimedOut after the timeout; `work` continues in the background."""
     outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     async def finish() -> None:

@@ -17,13 +17,13 @@ TIMEOUT_S: Final = 10.0
 CONNECT_S: Final = 3.0
 
 Answer = Callable[[Any], None]
-"""Receives a response, or a PenstockError: then it is unknown whether the request was handled."""
+"""Callback that receives the response, or a PenstockError: then it is unknown whether the request was handled."""
 AskPeer = Callable[[int, Any, Answer], None]
-"""Sends a request to a broker, by its id."""
+"""A function that sends a request to a broker, given its id, and passes the response to a callback."""
 
 
 class Peers:
-    """One connection to each broker for each request type: a slow request must not block other types."""
+    """Connections to other brokers, one per broker and request type: a slow request does not block other types."""
 
     def __init__(self, node_id: int, image: Callable[[], ClusterImage]) -> None:
         self._settings: Final = ConnectionSettings(
@@ -33,10 +33,10 @@ class Peers:
         self._connections: dict[tuple[int, type], _PeerConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unreachable: set[int] = set()
-        """Brokers whose last request failed: logged once, not with every request."""
+        """Ids of brokers whose last request failed; used to log only the first of several failures."""
 
     def ask(self, node: int, request: Any, answer: Answer) -> None:
-        """Sends a request; calls `answer` once, never before this returns."""
+        """Sends a request to broker `node`; calls `answer` exactly once, after this method has returned."""
         task = asyncio.get_running_loop().create_task(self._ask(node, request, answer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -80,7 +80,7 @@ class Peers:
 
 
 class _PeerConnection:
-    """A connection that is opened on first use, and reopened when it is lost."""
+    """A connection to a broker, opened on first use and reopened after it is lost."""
 
     def __init__(self, settings: ConnectionSettings) -> None:
         self._settings = settings

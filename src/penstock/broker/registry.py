@@ -20,21 +20,21 @@ H = TypeVar("H", bound=Handler)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Api:
-    """One API that this broker serves."""
+    """One Kafka API that this broker serves: its key, versions, request type and handler."""
 
     key: ApiKey
     request: type
     versions: range
     flexible_from: int
     handler: Callable[[Any, "Call", "Broker"], Any | Awaitable[Any] | None]
-    """Returns the response, an awaitable of it, or None if it answers the call later."""
+    """Handles a request: returns the response, an awaitable of the response, or None if it answers the call later."""
 
 
 APIS: Final[dict[int, Api]] = {}
 
 
 def handles(key: ApiKey, *, versions: range | None = None) -> Callable[[H], H]:
-    """Registers a handler for all versions of an API's schema, or for `versions`."""
+    """Decorator that registers a handler for an API, for all versions in its schema or only for `versions`."""
 
     def register(handler: H) -> H:
         message = message_of(REQUESTS[key])
@@ -51,6 +51,6 @@ def handles(key: ApiKey, *, versions: range | None = None) -> Callable[[H], H]:
 
 
 def load_handlers() -> None:
-    """Imports every handler file; each registers its handler."""
+    """Imports every handler module; each registers its handler."""
     for module in pkgutil.iter_modules(handlers.__path__):
         importlib.import_module(f"{handlers.__name__}.{module.name}")

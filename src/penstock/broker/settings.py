@@ -20,7 +20,7 @@ SQS_REGIONS: Final = "sqs.regions"
 SHARED: Final = "shared"
 SEPARATE: Final = "separate"
 SETTING_PREFIXES: Final = {GROUPS_TOPIC: "offsets.topic.", TRANSACTIONS_TOPIC: "transaction.state.log."}
-"""Prefixes of the settings of internal topics."""
+"""By internal topic, the prefix of the broker settings that define the topic."""
 
 OWN_SETTINGS: Final = (
     Setting(
@@ -104,11 +104,11 @@ STATIC_SETTINGS: Final = (
     ),
     *STARTUP_SETTINGS,
 )
-"""Read once, when the process starts."""
+"""Broker settings that are read once, at process start."""
 
 
 def _topic_defaults() -> list[Setting]:
-    """Returns every topic setting under its broker-level name."""
+    """Returns all topic settings that have a broker-level default, under their broker-level names."""
     found: dict[str, Setting] = {}
     for entry in LOG_SETTINGS:
         if entry.broker_name:
@@ -161,7 +161,7 @@ _IDLE_SETTINGS: Final = (
     ),
     number("max.connection.creation.rate", INT_MAX, 0, f"{_NO_EFFECT}new connections are not throttled."),
 )
-"""Settings that Kafka operators change while brokers run."""
+"""Kafka settings that operators change at runtime; accepted, but without effect in Penstock."""
 WITHOUT_EFFECT: Final = frozenset(entry.name for entry in _IDLE_SETTINGS)
 
 BROKER_SETTINGS: Final = Table(

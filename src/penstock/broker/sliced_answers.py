@@ -1,4 +1,4 @@
-"""Builds large responses in time slices, and small ones at once."""
+"""Builds large responses in time slices, and small responses at once."""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import Final, TypeVar
@@ -10,18 +10,18 @@ from penstock.foundation.time_slices import SLICE_S
 T = TypeVar("T")
 
 INLINE_ELEMENTS: Final = 500
-"""Elements of a response that are built without a break: about a millisecond."""
+"""Maximum number of elements of a response that is built without time slices: about a millisecond of work."""
 STEP_MASK: Final = 63
 
 
 def make_answer(broker: Broker, elements: int, steps: Steps[T]) -> T | Awaitable[T]:
-    """Runs the steps that build a response of about `elements` elements: at once if small, else in time slices."""
+    """Runs the generator that builds a response: at once if it has few `elements`, else in time slices."""
     return run_steps(steps) if elements <= INLINE_ELEMENTS else broker.slices.run(steps)
 
 
 def run_in_slices(broker: Broker, items: Iterable[T], act: Callable[[T], object]) -> Callable[[], None]:
     """Calls `act` for each item: some now, the others in later iterations of the event loop, a few milliseconds at
-    a time. Returns a function that cancels the rest."""
+    a time. Returns a function that cancels the remaining calls."""
     left = iter(items)
     stop = _noop
 
@@ -43,7 +43,7 @@ def _noop() -> None:
 
 
 def with_breaks(items: Iterable[T]) -> Iterator[T | None]:
-    """Yields the items, and None every 64 items: a point at which the caller may pause."""
+    """Yields the items, and None after every 64 items, where the caller may pause."""
     for number, item in enumerate(items, 1):
         yield item
         if number & STEP_MASK == 0:

@@ -18,16 +18,16 @@ DEFAULT_REPLICAS: Final = -1
 
 
 class StreamsTopics:
-    """Performs the CreateStreamsTopics effects of group coordinators."""
+    """Creates the topics that group coordinators request for streams groups (CreateStreamsTopics)."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._creating: set[str] = set()
-        """Groups whose topics are being created."""
+        """Ids of the streams groups whose topics are being created."""
 
     def perform(self, effect: CreateStreamsTopics) -> None:
-        """Starts to create a group's topics, unless that is in progress. The group requests it again until they
-        exist."""
+        """Starts to create a group's topics, unless creation is in progress. The group repeats the request until
+        the topics exist."""
         if effect.group_id not in self._creating:
             self._creating.add(effect.group_id)
             self._broker.metadata.spawn(self._create(effect))
@@ -62,4 +62,4 @@ def _new_topic(topic: InternalTopic) -> NewTopic:
 
 
 def _ignore(answer: object) -> None:
-    """The group reports to its members; no other caller waits for it."""
+    """Ignores the coordinator's reply: the group itself reports the error to its members."""

@@ -1,4 +1,4 @@
-"""Kafka's error text for ACL requests on a cluster without an authorizer."""
+"""The error message for ACL requests, as in Kafka without an authorizer."""
 
 from typing import Final
 

@@ -21,7 +21,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 Pairs = list[tuple[str, str]]
 
 PIPE_COLUMNS: Final = 10_000
-"""The table width when standard output is not a terminal: rows are never cut or wrapped."""
+"""Table width, in columns, if standard output is not a terminal: so large that rows are never cut or wrapped."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIME_FORMS: Final = "2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
 
@@ -88,7 +88,7 @@ def parse_time(text: str) -> int:
 
 
 def format_time(timestamp_ms: int) -> str:
-    """Formats as RFC 3339 in UTC, which `parse_time` accepts; as `@MILLISECONDS` if outside datetime's range.
+    """Formats a timestamp as RFC 3339 in UTC; as `@MILLISECONDS` if datetime cannot represent it.
 
     >>> format_time(1767225600000)
     '2026-01-01T00:00:00.000Z'
@@ -101,7 +101,7 @@ def format_time(timestamp_ms: int) -> str:
 
 
 def parse_start(text: str) -> Start:
-    """Parses a start position: earliest, latest, an offset, -N, an RFC 3339 time or `@MILLISECONDS`."""
+    """Parses a start position: earliest, latest, an offset, -N (N before the end), RFC 3339, or `@MILLISECONDS`."""
     if text in (Origin.EARLIEST.value, Origin.LATEST.value):
         return Start(Origin(text))
     if text.isdecimal():
@@ -164,8 +164,8 @@ class Terminated(KeyboardInterrupt):
 
 
 _sigterm_received = threading.Event()
-"""Set by the first SIGTERM. `run` checks it because an exception raised by a signal handler is lost when it
-interrupts a destructor, a garbage-collector callback or an import."""
+"""Whether SIGTERM has arrived. `run` checks this flag because an exception raised by a signal handler is lost when
+it interrupts a destructor, a garbage-collector callback or an import."""
 
 
 def is_terminated() -> bool:
@@ -175,8 +175,8 @@ def is_terminated() -> bool:
 
 @contextlib.contextmanager
 def sigterm_raises() -> Iterator[None]:
-    """Makes the first SIGTERM inside the block raise Terminated. Later ones are ignored: the command is already
-    ending."""
+    """Makes the first SIGTERM inside the block raise Terminated. Later SIGTERMs are ignored: the command is
+    already ending."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -195,7 +195,7 @@ def sigterm_raises() -> Iterator[None]:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a coroutine to its end on uvloop. Ctrl-C and SIGTERM cancel it, so that it can clean up."""
+    """Runs a coroutine on uvloop; returns its result. Ctrl-C and SIGTERM cancel the coroutine, which can clean up."""
     import uvloop
 
     is_cancelled = False

@@ -12,7 +12,7 @@ from penstock.client.errors import ServerError
 
 
 def confirm(question: str, yes: bool) -> None:
-    """Asks for confirmation unless `yes`. Raises UsageError without a terminal, ClickException if declined."""
+    """Asks for confirmation unless `yes`. Raises UsageError if there is no terminal, ClickException if declined."""
     if yes:
         return
     if not sys.stdin.isatty():
@@ -28,7 +28,7 @@ def delete_each(
     bootstrap: str,
     as_json: bool,
 ) -> None:
-    """Deletes every name that can be deleted, then raises ClickException listing the failures."""
+    """Deletes the named resources, prints each result, and finally raises ClickException if any deletion failed."""
 
     async def work() -> list[tuple[str, ServerError | None]]:
         results: list[tuple[str, ServerError | None]] = []

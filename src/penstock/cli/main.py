@@ -61,7 +61,7 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Runs the command. The only place that maps errors to exit codes and one-line messages."""
+        """Runs the command. Errors become exit codes and one-line messages only here."""
         try:
             return self._invoke(ctx)
         except click.exceptions.Exit:

@@ -11,9 +11,9 @@ import click
 
 CHUNK_BYTES: Final = 256 << 10
 CHUNKS_MAX: Final = 4
-"""Chunks read ahead; bounds memory when the disk is faster than the network."""
+"""Maximum number of chunks read ahead of sending; bounds memory if the disk is faster than the network."""
 MESSAGE_BYTES_MAX: Final = 100 << 20
-"""No broker accepts a larger message."""
+"""Size, in bytes, of the largest message that brokers accept."""
 
 
 class Message(NamedTuple):
@@ -24,8 +24,8 @@ class Message(NamedTuple):
 async def read_lines(fd: int, name: str) -> AsyncIterator[bytes]:
     """Yields the lines of a file, pipe or terminal as they arrive, without line ends.
 
-    Reads on a daemon thread that is never joined: a terminal may block for ever, and Ctrl-C must still end the
-    command.
+    Reads on a daemon thread that is never joined: reading a terminal may block for ever, and Ctrl-C must still end
+    the command.
     """
     loop = asyncio.get_running_loop()
     chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
@@ -86,7 +86,7 @@ async def read_messages(
 async def _read_values(
     messages: Sequence[str], files: Sequence[Path], lines: bool
 ) -> AsyncIterator[tuple[bytes, bool]]:
-    """Yields each value and whether it is a line or argument (True) or a whole file (False)."""
+    """Yields each value, and True if the value is a line or argument, False if it is a whole file."""
     for text in messages or ([] if files else ["-"]):
         if text != "-":
             yield os.fsencode(text), True

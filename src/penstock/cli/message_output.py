@@ -13,7 +13,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 Formatter = Callable[[TopicPartition, Record], bytes]
-"""Returns the bytes to write for a record, including the line end."""
+"""A function that returns the bytes to write for a record, including the line end."""
 
 FIELDS: Final = ("topic", "partition", "offset", "timestamp", "time", "key", "value", "headers")
 _PLACEHOLDER: Final = re.compile(r"\{(\w+)\}")
@@ -28,7 +28,7 @@ _CONTROL: Final = {code: f"\\x{code:02x}" for code in [*range(32), *range(127, 1
 
 
 def formatter(text: str | None, is_terminal: bool) -> Formatter:
-    """Returns the formatter `text` names; a text with {placeholders} is a template. Raises ValueError if unknown."""
+    """Returns the formatter named `text`; text with {placeholders} is a template. Raises ValueError if unknown."""
     match text:
         case None:
             return line_formatter(is_terminal) if is_terminal else show_value
@@ -42,12 +42,12 @@ def formatter(text: str | None, is_terminal: bool) -> Formatter:
 
 
 def show_value(name: TopicPartition, record: Record) -> bytes:
-    """Returns the raw value; an empty line for a record without one."""
+    """Returns the record's raw value and a line end; only the line end if the value is null."""
     return (record.value or b"") + b"\n"
 
 
 def line_formatter(is_terminal: bool) -> Formatter:
-    """Returns a formatter that prints time, partition:offset, key, value and headers on one line."""
+    """Returns a formatter that shows time, partition:offset, key, value and headers on one line."""
 
     def show(name: TopicPartition, record: Record) -> bytes:
         position = f"{format_time(record.timestamp_ms)} {name.partition}:{record.offset}"
@@ -65,10 +65,10 @@ def line_formatter(is_terminal: bool) -> Formatter:
 
 
 def printable(data: bytes) -> str:
-    """Decodes UTF-8 on one line; escapes invalid bytes and control characters.
+    r"""Decodes UTF-8 to one line of text; escapes invalid bytes and control characters.
 
-    >>> printable(b"caf\\xc3\\xa9\\x1b[2J\\xff")
-    'café\\\\x1b[2J\\\\xff'
+    >>> printable(b"caf\xc3\xa9\x1b[2J\xff")
+    'café\\x1b[2J\\xff'
     """
     return data.decode("utf-8", "backslashreplace").translate(_CONTROL)
 
@@ -82,7 +82,7 @@ def show_json(name: TopicPartition, record: Record) -> bytes:
 
 
 def as_json(name: TopicPartition, record: Record) -> dict[str, object]:
-    """Returns the record as a JSON object. Data that is not UTF-8 is base64, and `encoding` names those fields."""
+    """Returns the record as a JSON object. Data that is not UTF-8 is base64, and `encoding` names its fields."""
     found: dict[str, object] = {
         "topic": name.topic,
         "partition": name.partition,

@@ -31,9 +31,9 @@ from penstock.foundation.errors import PenstockError
 from penstock.records.compression import Codec
 
 WAITING_MAX: Final = 20_000
-"""Messages in flight before the command waits for the oldest acknowledgement."""
+"""Maximum number of messages in flight; at this number, the command waits for the oldest acknowledgement."""
 ROWS_MAX: Final = 20
-"""More messages than this are summarised per partition."""
+"""Maximum number of messages that are listed one by one; more are summarised per partition."""
 _ACKS: Final = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
 
 
@@ -167,7 +167,7 @@ def _check_options(
 
 
 def _delay_headers(delay: str | None, deliver_at: int | None) -> list[tuple[str, str]]:
-    """Returns the delay header, or nothing if messages are not delayed."""
+    """Returns a list with the delay header; empty if messages are not delayed."""
     if delay is not None and deliver_at is not None:
         raise click.UsageError("--delay and --deliver-at both set the delivery time: give one of them")
     if deliver_at is not None:
@@ -246,7 +246,7 @@ class _PublishJob:
 
 
 class _Report:
-    """Prints partition and offset of each message: as JSON lines at once, or as a table at the end."""
+    """Prints partition and offset of each message: as JSON lines immediately, or as a table at the end."""
 
     def __init__(self, topic: str, as_json: bool) -> None:
         self._topic = topic
@@ -289,7 +289,7 @@ def _shown(offset: int) -> int | None:
 
 @contextlib.contextmanager
 def _progress(is_wanted: bool) -> Iterator[Callable[[], None]]:
-    """Counts messages on standard error, if it is a terminal and standard input is not."""
+    """Yields a function that counts messages on standard error, if it is a terminal and standard input is not."""
     if not is_wanted or not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda: None
         return

@@ -1,6 +1,6 @@
 """Child processes of `penstock dev` and `serve --processes`: start, restart and stop.
 
-No child outlives this process, however it ends: the kernel signals children of a dead parent (PR_SET_PDEATHSIG).
+No child outlives this process, even if it crashes: the kernel signals children of a dead parent (PR_SET_PDEATHSIG).
 """
 
 import asyncio
@@ -22,11 +22,11 @@ PENSTOCK: Final = str(Path(sys.executable).with_name("penstock"))
 READY: Final = "penstock is ready: "
 START_S: Final = 60.0
 STOP_S: Final = 40.0
-"""A child that takes longer than this to stop is killed. A broker may take 15 s to leave its cluster cleanly."""
+"""Seconds that a child may take to stop before it is killed. A broker may take 15 s to leave its cluster cleanly."""
 RESTART_FIRST_S: Final = 0.5
 RESTART_MAX_S: Final = 30.0
 STABLE_S: Final = 60.0
-"""A process that ran this long is restarted without accumulated backoff."""
+"""Seconds of running after which a process that exits is restarted with the initial backoff."""
 _PAUSE_S: Final = 0.05
 _TAIL_LINES: Final = 8
 _PR_SET_PDEATHSIG: Final = 1
@@ -37,7 +37,7 @@ class ChildFailed(PenstockError):
 
 
 def die_with_parent(number: signal.Signals) -> Callable[[], None]:
-    """Returns a preexec function that makes the kernel send `number` to the child when its parent dies.
+    """Returns a preexec function that makes the kernel send signal `number` to the child when its parent dies.
 
     The kernel ties this to the thread that forks, so start children from the main thread.
     """
@@ -59,11 +59,11 @@ class Program:
     name: str
     command: Sequence[str]
     log: Path | None = None
-    """The file for its output; None inherits ours."""
+    """File for the program's output; None: the program inherits the output of this process."""
     is_ready: Callable[[], Awaitable[bool]] | None = None
-    """The readiness check. None for a broker, which prints a ready line."""
+    """The readiness check; None for a broker, which prints a ready line."""
     parent_death_signal: signal.Signals = signal.SIGKILL
-    """The signal it receives when this process dies."""
+    """The signal that the program receives when this process dies."""
 
 
 class Child:
@@ -72,7 +72,7 @@ class Child:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.ready_line = ""
-        """The ready line that a broker printed."""
+        """The line that a broker printed when it was ready."""
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
         self._ready_printed = asyncio.Event()
@@ -83,11 +83,11 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The process id, or None while it is not running."""
+        """The process id; None while the process is not running."""
         return self._process.pid if self._process is not None and self._process.returncode is None else None
 
     async def start(self) -> None:
-        """Returns when the process is ready. Raises ChildFailed with the end of its log if it exits or times out."""
+        """Starts the process; returns when it is ready. Raises ChildFailed with the end of its log if that fails."""
         self._ready_printed.clear()
         self._process = process = await self._make_process()
         if process.stdout is not None:
@@ -178,7 +178,7 @@ class Child:
                 self._process.send_signal(number)
 
     async def stop(self) -> bool:
-        """Sends SIGTERM and waits for the exit. Returns False if it had to be killed."""
+        """Sends SIGTERM and waits for the process to exit. Returns False if the process had to be killed."""
         if self._process is None:
             return True
         self.signal(signal.SIGTERM)
@@ -193,7 +193,7 @@ class Child:
 
 
 async def start_all(children: Sequence[Child]) -> None:
-    """Starts all children at once. If one fails, stops the others and raises."""
+    """Starts all children concurrently. If one fails, stops the others and raises its error."""
     starting = [asyncio.create_task(child.start()) for child in children]
     try:
         await asyncio.gather(*starting)
@@ -208,7 +208,7 @@ class Supervisor:
     """Watches running children: reports each exit, and restarts the child if `restarts` is set."""
 
     def __init__(self, *, restarts: bool, report: Callable[[str], None], on_change: Callable[[], None]) -> None:
-        """`report` receives a line per event; `on_change` is called when the set of running processes changes."""
+        """`report` receives a line of text per event; `on_change` is called when a process has started or exited."""
         self._restarts = restarts
         self._report = report
         self._on_change = on_change
@@ -219,7 +219,7 @@ class Supervisor:
         self._tasks[child] = asyncio.create_task(self._supervise(child))
 
     async def all_ended(self, children: Sequence[Child]) -> None:
-        """Returns when none of these children runs or will be restarted."""
+        """Returns when all these children have exited and none will be restarted."""
         await asyncio.gather(*(self._tasks[child] for child in children))
 
     def _backoff(self) -> Backoff:
@@ -253,8 +253,8 @@ class Supervisor:
             return
 
     async def stop(self, *groups: Sequence[Child]) -> None:
-        """Stops the groups in turn, each group's children at once, so that none waits for another to take over
-        leadership."""
+        """Stops the groups one after the other, the children of a group concurrently, so that no broker waits for
+        another to take over its partitions."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

@@ -1,7 +1,7 @@
 """Record accumulator of the producer: collects the records of a partition into batches (linger, batch size).
 
-One batch of a partition is in flight at a time. That keeps the order when a batch is sent again, and the next batch
-fills meanwhile.
+One batch of a partition is in flight at a time, which keeps the order when a batch is retried; the next batch fills
+while it waits.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 RECORD_OVERHEAD_BYTES: Final = 24
-"""Upper estimate for the lengths, deltas and attributes of one record."""
+"""Upper estimate, in bytes, of the lengths, deltas and attributes of one record."""
 UNKNOWN_OFFSET: Final = -1
 
 
@@ -26,7 +26,7 @@ class Published(NamedTuple):
 
 
 def record_bytes(record: Record) -> int:
-    """Returns about how many bytes a record takes in a batch."""
+    """Returns an estimate of the bytes that a record takes in a batch."""
     size = RECORD_OVERHEAD_BYTES + len(record.key or b"") + len(record.value or b"")
     for name, value in record.headers:
         size += len(name) + len(value or b"") + 10
@@ -34,7 +34,7 @@ def record_bytes(record: Record) -> int:
 
 
 class ProducerBatch:
-    """Records to be sent as one batch, with the future that each `send` returned."""
+    """Records to be sent as one batch, each with the future that `send` returned for it."""
 
     __slots__ = ("futures", "records", "size_bytes")
 
@@ -83,7 +83,7 @@ class PartitionAccumulator:
         self.tp: Final = tp
         self.identity: tuple[int, int] | None = None
         self.next_sequence = 0
-        """The base sequence of the next batch under the current producer id and epoch."""
+        """The base sequence number of the next batch under the current producer id and epoch."""
         self._batch_bytes = batch_bytes
         self._linger_s = linger_s
         self._deliver = deliver
@@ -94,7 +94,7 @@ class PartitionAccumulator:
         self._task.add_done_callback(on_end)
 
     def add(self, record: Record, future: asyncio.Future[Published]) -> bool:
-        """Appends a record. Returns whether a batch was full, so that a new one was begun."""
+        """Appends a record. Returns True if the last batch was full, so that the record begins a new batch."""
         size_bytes = record_bytes(record)
         filled = False
         if self._batches and self._batches[-1].size_bytes + size_bytes > self._batch_bytes:
@@ -115,7 +115,7 @@ class PartitionAccumulator:
         self.send_now()
 
     def send_now(self) -> None:
-        """Sends what is queued without waiting for the linger time."""
+        """Sends the queued records without waiting for the linger time."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -130,7 +130,7 @@ class PartitionAccumulator:
             self._ready.clear()
 
     async def close(self, error: PenstockError) -> None:
-        """Stops the task; the futures of all queued records fail with `error`."""
+        """Stops the sending task; the futures of all queued records fail with `error`."""
         self.send_now()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

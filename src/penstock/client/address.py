@@ -14,7 +14,7 @@ class Address(NamedTuple):
 
 
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
-    """Parses `HOST:PORT[,HOST:PORT…]` in order, without duplicates. Raises ValueError with the reason.
+    """Parses `HOST:PORT[,HOST:PORT…]`; returns the addresses in order, without duplicates. Raises ValueError.
 
     >>> parse_bootstrap("queue-1:9092,[::1]:9093")[1].port
     9093

@@ -48,15 +48,15 @@ from penstock.wire.messages.incremental_alter_configs import (
 from penstock.wire.schema import NIL_UUID
 
 DEFAULT: Final = -1
-"""As a number of partitions or replicas: the cluster's default."""
+"""Number of partitions or replicas that stands for the cluster's default."""
 TO_THE_END: Final = -1
-"""As an offset to trim to: deletes all records."""
+"""Offset that, passed to `trim`, deletes all records."""
 _TOPIC: Final = 2  # resource type
 _SET, _DELETE = 0, 1
 
 
 class ConfigSource(IntEnum):
-    """Where the value of a setting comes from, by its number in DescribeConfigs."""
+    """Where the value of a setting comes from; values are the config source codes of DescribeConfigs."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -80,7 +80,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedPartition:
-    """A partition as described by `Admin.describe`. `held` and `size_bytes` are None if the leader is offline."""
+    """A partition as described by `Admin.describe`. `held` and `size_bytes` are None if its leader is offline."""
 
     tp: TopicPartition
     leader: int
@@ -90,7 +90,7 @@ class DescribedPartition:
     held: LogRange | None
     size_bytes: int | None
     problem: str | None
-    """Why `held` is None."""
+    """Why `held` is None; None otherwise."""
 
 
 class Admin:
@@ -170,7 +170,7 @@ class Admin:
         ]
 
     async def sizes(self, topic: TopicInfo) -> dict[TopicPartition, int]:
-        """Returns the bytes on disk of each partition, from its leader; leaders that do not answer are left out."""
+        """Returns the bytes on disk of each partition, from its leader; omits partitions with an offline leader."""
         found: dict[TopicPartition, int] = {}
         leaders: dict[int, list[int]] = {}
         for number, partition in topic.partitions.items():

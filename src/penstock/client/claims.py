@@ -1,7 +1,7 @@
 """Claims on messages of a queue by offset: a reader of the queue's topic takes chosen messages out of delivery.
 
-A claim has the name of its holder. The name stays with a message until the message is finished or delivered to
-another consumer, so that the successor of a holder that died finds the messages that it had claimed.
+A claim carries the name of its holder, the consumer that made it. A message keeps this name until it is finished or
+delivered to another consumer, so that the successor of a holder that died finds the messages claimed before.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,11 +16,11 @@ from penstock.wire.messages import queue_claim as wire
 from penstock.wire.messages.queue_claim import QueueClaimRequest, QueueClaimResponse, QueueRange
 
 Range = tuple[int, int]
-"""First and last offset, both inclusive."""
+"""First and last offset of a range of messages, both inclusive."""
 
 
 class QueueLocation(NamedTuple):
-    """The topic that holds the messages of a queue."""
+    """A queue, and the topic that holds its messages."""
 
     name: str
     topic: str
@@ -42,18 +42,18 @@ class DeliveryRange(NamedTuple):
     last: int
     state: State
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
-    """Deliveries so far."""
+    """How often these messages have been delivered."""
     holder: str
-    """The last holder, even if its claim has expired; empty if there was none."""
+    """Name of the consumer that last claimed the messages, even if its claim has expired; empty if there was none."""
 
 
 class Survey(NamedTuple):
-    """The unfinished messages of a partition: the delivery ranges, and all messages from `looked_to` on."""
+    """The unfinished messages of a partition: the delivery ranges, and all messages from offset `looked_to` on."""
 
     delivery_ranges: tuple[DeliveryRange, ...]
     looked_to: int
     end: int
-    """The end offset of the committed messages."""
+    """The end offset of the committed messages: one past the last."""
 
     @property
     def start(self) -> int:
@@ -63,13 +63,13 @@ class Survey(NamedTuple):
 
 class FinishedClaims(NamedTuple):
     done: int
-    """Messages that are finished, by this request or before."""
+    """Number of messages that are finished, by this request or earlier."""
     lost: tuple[Range, ...]
-    """Messages that another consumer has received since; they were left unchanged."""
+    """Messages left unchanged, because another consumer has received them since they were claimed."""
 
 
 class Claims:
-    """Claims on the messages of one topic, for a queue (by its name) or a share group.
+    """Claims on the messages of one topic, made for the queue or share group named `group`.
 
     >>> jobs = Claims(client, group="jobs-dead", topic="jobs-dead", topic_id=found.topic_id)
     >>> taken = await jobs.claim(0, "mender", [(3, 3), (7, 9)], hold_ms=60_000)
@@ -82,7 +82,7 @@ class Claims:
         self._topic_id = topic_id
 
     async def survey(self, partition: int) -> Survey:
-        """Returns the messages of a partition that are not finished now."""
+        """Returns the unfinished messages of a partition."""
         delivery_ranges: list[DeliveryRange] = []
         at = 0
         while True:
@@ -96,7 +96,8 @@ class Claims:
             at = response.next_offset
 
     async def claim(self, partition: int, holder: str, ranges: Sequence[Range], hold_ms: int) -> list[Range]:
-        """Claims available messages for `hold_ms`. Returns those claimed, including earlier claims of the holder."""
+        """Claims available messages for `hold_ms`. Returns the given messages that `holder` has claimed, now or
+        before."""
         taken: list[Range] = []
         for chunk in _chunks(ranges):
             response = await self._request(
@@ -106,11 +107,11 @@ class Claims:
         return merge_ranges(taken)
 
     async def finish(self, partition: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
-        """Acknowledges those of these messages that the holder has claimed."""
+        """Acknowledges the messages in `ranges` that `holder` has claimed."""
         return await self._end_claims(partition, wire.FINISH, holder, ranges)
 
     async def undo(self, partition: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
-        """Undoes the claims of the holder on these messages, as if they had never been claimed."""
+        """Undoes the holder's claims on these messages, as if they had never been claimed."""
         return await self._end_claims(partition, wire.UNDO, holder, ranges)
 
     async def _end_claims(self, partition: int, action: int, holder: str, ranges: Sequence[Range]) -> FinishedClaims:
@@ -137,7 +138,7 @@ class Claims:
         visibility_ms: int = 0,
         ranges: Sequence[QueueRange] = (),
     ) -> QueueClaimResponse:
-        """Sends a request to the leader of the partition, with retries: every action is idempotent."""
+        """Sends a claim request to the partition's leader, with retries: every action is idempotent."""
         tp = TopicPartition(self._topic, partition)
         request = QueueClaimRequest(
             action=action,
@@ -172,7 +173,7 @@ async def find_queue(client: KafkaClient, name: str) -> QueueLocation:
 
 
 async def prepare_group(client: KafkaClient, *, group: str, topic_id: bytes) -> None:
-    """Starts the delivery state of a share group (one without a queue) on a topic, from the log start offset on."""
+    """Creates the delivery state of a share group (not of a queue) for a topic, starting at the log start offset."""
 
     async def attempt() -> None:
         node_id = await Groups(client).coordinator(group)
@@ -184,7 +185,7 @@ async def prepare_group(client: KafkaClient, *, group: str, topic_id: bytes) -> 
 
 
 def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
-    """Returns the ranges sorted, adjacent ones merged.
+    """Returns the ranges sorted, with adjacent ranges merged.
 
     >>> merge_ranges([(7, 9), (3, 4), (5, 5)])
     [(3, 5), (7, 9)]
@@ -199,7 +200,7 @@ def merge_ranges(ranges: Iterable[Range]) -> list[Range]:
 
 
 def _chunks(ranges: Sequence[Range]) -> Iterator[Sequence[Range]]:
-    """Yields as many ranges at a time as one request may have."""
+    """Yields the ranges in chunks of as many as one request may have."""
     for at in range(0, len(ranges), wire.RANGES_MAX):
         yield ranges[at : at + wire.RANGES_MAX]
 

@@ -20,7 +20,7 @@ from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopi
 T = TypeVar("T")
 
 UNKNOWN_TRIES_MAX: Final = 4
-"""A topic that was just created may not be known to every broker; after this many attempts it does not exist."""
+"""Attempts before a topic counts as nonexistent: not every broker may know of a new topic yet."""
 
 
 class Target(Enum):
@@ -34,11 +34,11 @@ class Target(Enum):
 class ClientSettings:
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
     retry_for_s: float = 30.0
-    """How long a retriable request is retried."""
+    """How long, in seconds, a retriable request is retried."""
     backoff_first_s: float = 0.05
     backoff_max_s: float = 1.0
     topic_age_max_s: float = 300.0
-    """How long cached metadata of a topic is used: partitions may be added meanwhile."""
+    """How long, in seconds, cached metadata of a topic is used. Partitions added in that time are not seen."""
 
 
 class KafkaClient:
@@ -72,7 +72,7 @@ class KafkaClient:
     # -- connections
 
     async def connection(self, target: int | Target = Target.ANY, lane: str = "") -> Connection:
-        """Returns an open connection to a broker. Requests of one `lane` share a connection and its order."""
+        """Returns an open connection to a broker. Requests with the same `lane` share a connection, in order."""
         if target is Target.ANY:
             return await self._any_connection(lane)
         if not self._has_metadata:
@@ -84,7 +84,7 @@ class KafkaClient:
         return await self._connect(address, lane)
 
     async def _any_connection(self, lane: str) -> Connection:
-        """Returns an open connection, else one to the first known or bootstrap broker that is reachable."""
+        """Returns an open connection, else connects to the first known or bootstrap broker that is reachable."""
         for (_, of_lane), connection in self._connections.items():
             if of_lane == lane and connection.is_open:
                 return connection
@@ -116,7 +116,7 @@ class KafkaClient:
     # -- metadata
 
     async def refresh(self, topics: Collection[str] | None = ()) -> ClusterView:
-        """Fetches metadata of the brokers and of these topics (None: of all topics). Creates no topics."""
+        """Fetches metadata of the brokers and of `topics` (None: all); returns the new view. Creates no topics."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         connection = await self.connection()
         response: MetadataResponse = await connection.request(
@@ -137,7 +137,7 @@ class KafkaClient:
         return self.view
 
     async def topic(self, name: str) -> TopicInfo:
-        """Returns the metadata of a topic, from the cache while that is fresh."""
+        """Returns the metadata of a topic, cached for at most `topic_age_max_s`."""
 
         async def attempt() -> TopicInfo:
             return (await self.refresh([name])).topics[name]
@@ -150,7 +150,7 @@ class KafkaClient:
         return await self.retrying(attempt)
 
     async def leader(self, tp: TopicPartition) -> PartitionInfo:
-        """Returns a partition with its leader. Raises ServerError if it has no leader or does not exist."""
+        """Returns a partition that has a leader. Raises ServerError if it has no leader or does not exist."""
         if tp.topic not in self.view.topics:
             await self.refresh([tp.topic])
         found = self.view.topics[tp.topic].partition(tp.partition)
@@ -176,10 +176,10 @@ class KafkaClient:
         retry_lost: bool = True,
         retry_for_s: float | None = None,
     ) -> T:
-        """Repeats `action` until it succeeds, fails for good, or the time is up; refreshes `topics` in between.
+        """Repeats `action` until it succeeds, fails permanently, or the time is up; returns its result. Refreshes
+        the metadata of `topics` between attempts.
 
-        `retry_lost`: also retries after the connection was lost before the response, when the action may have been
-        done.
+        `retry_lost`: also retries if the connection was lost before the response, so that the action may run twice.
         """
         clock = asyncio.get_running_loop()
         deadline_s = clock.time() + (self.settings.retry_for_s if retry_for_s is None else retry_for_s)

@@ -41,13 +41,13 @@ from penstock.wire.messages.list_partition_reassignments import (
 )
 
 AT_ONCE: Final = 1000
-"""Partitions or topics in one request, well below the request size limit of a broker."""
+"""Maximum number of partitions or topics in one request; well below the request size limit of a broker."""
 Failures = dict[TopicPartition, ServerError]
 T = TypeVar("T")
 
 
 class Resource(IntEnum):
-    """Resource types that have settings, by their number in the protocol."""
+    """Resource types that have settings; values are the resource type codes of the Kafka protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -125,8 +125,8 @@ class ClusterAdmin:
     async def reassign(
         self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, may_resize: bool = True
     ) -> Failures:
-        """Reassigns partitions to these replicas; None cancels a reassignment. Returns the partitions that were
-        refused.
+        """Reassigns partitions to these replicas; None cancels a reassignment. Returns the errors of refused
+        partitions.
 
         `may_resize`: whether the replication factor may change (KIP-860).
         """
@@ -168,7 +168,7 @@ class ClusterAdmin:
     async def reassignments(
         self, tps: Collection[TopicPartition] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Returns the ongoing reassignments: all, or those of these partitions."""
+        """Returns the ongoing reassignments of `tps`; of all partitions if None."""
         found: dict[TopicPartition, Reassignment] = {}
         for some in [None] if tps is None else _portions(tps):
             topics = None
@@ -202,7 +202,7 @@ class ClusterAdmin:
     async def elect_leaders(
         self, tps: Collection[TopicPartition] | None = None, election: Election = Election.PREFERRED
     ) -> dict[TopicPartition, ServerError | None]:
-        """Elects leaders of these partitions, or of all that need it. Returns the error of each, None for success."""
+        """Elects leaders of `tps` (None: all partitions that need it). Returns each partition's error or None."""
         results: dict[TopicPartition, ServerError | None] = {}
         for some in [None] if tps is None else _portions(tps):
             topics = None
@@ -232,7 +232,7 @@ class ClusterAdmin:
     async def sizes(
         self, node_ids: Iterable[int], tps: Collection[TopicPartition] | None = None
     ) -> dict[int, dict[TopicPartition, int]]:
-        """Returns the bytes of each replica on each broker; brokers that do not answer are left out."""
+        """Returns the bytes of each replica, by broker; without brokers that do not answer."""
         topics = None
         if tps is not None:
             topics = [DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in _by_topic(tps)]
@@ -257,7 +257,7 @@ class ClusterAdmin:
     async def configs(
         self, kind: Resource, names: Iterable[str], wanted: Collection[str]
     ) -> dict[str, dict[str, str | None]]:
-        """Returns some settings of topics or brokers. Brokers that do not answer for their own are left out."""
+        """Returns the settings `wanted` of topics or brokers, by name; without brokers that do not answer."""
         found: dict[str, dict[str, str | None]] = {}
         if kind is Resource.BROKER:
             for name in names:
@@ -287,7 +287,7 @@ class ClusterAdmin:
         }
 
     async def alter_configs(self, changes: Iterable[ConfigChange]) -> None:
-        """Changes settings of topics and brokers; others stay. Raises the first error after a request is applied."""
+        """Changes the named settings of topics and brokers. Raises the first error; other changes may be applied."""
         for some in _portions(changes):
             request = IncrementalAlterConfigsRequest(
                 resources=[
@@ -320,7 +320,7 @@ class ClusterAdmin:
 
 
 def _portions(values: Iterable[T]) -> Iterator[tuple[T, ...]]:
-    """Yields as many values at a time as one request may name."""
+    """Yields the values in tuples of at most AT_ONCE, for one request each."""
     left = iter(values)
     while portion := tuple(islice(left, AT_ONCE)):
         yield portion
@@ -334,5 +334,5 @@ def _by_topic(tps: Iterable[TopicPartition]) -> Iterator[tuple[str, list[int]]]:
 
 
 def _of(tp: TopicPartition, said: str | None) -> str | None:
-    """Prefixes a broker's message with the partition, which the message itself does not name."""
+    """Returns the partition's name and a broker's message about it; None if `said` is None."""
     return f"{tp}: {said}" if said else None

@@ -1,6 +1,6 @@
 """Client of the CommitSet API: commits the transactions of all tasks of a Spark micro-batch atomically.
 
-Every request may be repeated after a lost connection: a batch that was decided stays decided. See
+Every request may be repeated after a lost connection: the decision on a batch is final. See
 docs/decisions/0013-commit-set.md.
 """
 
@@ -31,7 +31,7 @@ __all__ = [
 
 
 class Participant(NamedTuple):
-    """An open transaction that a task has written to. A task that has written nothing has none, and is left out."""
+    """An open transaction of a Spark task. A task that has written nothing has no transaction and is left out."""
 
     transactional_id: str
     producer_id: int
@@ -41,7 +41,7 @@ class Participant(NamedTuple):
 class Outcome(Enum):
     COMMITTED = wire.COMMITTED
     DECIDED_BEFORE = wire.DECIDED_BEFORE
-    """This batch of the query was decided before, or the query is closed: the given transactions were aborted."""
+    """This batch was decided by an earlier request, or the query is closed: the given transactions were aborted."""
 
 
 class Broken(NamedTuple):
@@ -53,7 +53,7 @@ class Broken(NamedTuple):
 
 
 class SetBroken(PenstockError):
-    """A transaction timed out, was aborted, or was fenced. Nothing was committed; the others were aborted."""
+    """A transaction timed out, was aborted, or was fenced. All other transactions of the batch were aborted, too."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -66,7 +66,7 @@ class SetBroken(PenstockError):
 async def commit_set(
     cluster: KafkaClient, *, query: str, batch_id: int, participants: Sequence[Participant]
 ) -> Outcome:
-    """Commits one batch of a query, and aborts its other open transactions. Raises SetBroken.
+    """Commits one batch of a query, and aborts the query's other open transactions. Raises SetBroken.
 
     >>> done = await commit_set(client, query=query_id, batch_id=7, participants=participants)
     """
@@ -98,7 +98,7 @@ async def commit_set(
 
 
 async def abort_open(cluster: KafkaClient, *, query: str) -> int:
-    """Aborts every open transaction of a query; returns how many there were. Only safe while no task is running."""
+    """Aborts every open transaction of a query; returns how many. Only safe while no task of the query is running."""
     aborted = 0
     while True:
         response = await _request(cluster, CommitSetRequest(query=query, action=wire.ABORT))
@@ -108,10 +108,10 @@ async def abort_open(cluster: KafkaClient, *, query: str) -> int:
 
 
 async def close_query(cluster: KafkaClient, *, query: str) -> int:
-    """Closes a query: no later batch can be decided. Returns the last batch that was decided, -1 if none.
+    """Closes a query: no later batch can be decided. Returns the id of the last decided batch; -1 if none.
 
-    A driver that takes over learns in this way which batch to finish, even if the former driver is still alive. Open
-    transactions of the query are aborted, and its tasks that still run cannot begin another transaction.
+    A new driver learns in this way which batch to finish, even if the former driver is still alive. Open transactions
+    of the query are aborted, and its tasks that still run cannot begin another transaction.
     """
     while True:
         response = await _request(cluster, CommitSetRequest(query=query, action=wire.CLOSE))
@@ -125,7 +125,7 @@ async def forget_query(cluster: KafkaClient, *, query: str) -> None:
 
 
 async def _request(cluster: KafkaClient, request: CommitSetRequest) -> CommitSetResponse:
-    """Sends a request to the current coordinator of the query, with retries."""
+    """Sends a request to the current coordinator of the query, with retries; returns the response."""
     what = f"query {request.query!r}"
 
     async def attempt() -> CommitSetResponse:

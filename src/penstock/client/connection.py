@@ -1,6 +1,6 @@
 """One TCP connection to a broker: negotiates API versions, then pipelines requests.
 
-Responses come in the order of the requests, so that a missing one would block all that follow: a request that times
+Responses come in the order of the requests, so a missing response would block all that follow: a request that times
 out closes the connection.
 """
 
@@ -23,7 +23,7 @@ from penstock.wire.schema import message_of
 
 RECEIVE_BYTES: Final = 64 << 10
 RESPONSE_BYTES_MAX: Final = 256 << 20
-"""The largest accepted response; a larger length means that the server does not speak the Kafka protocol."""
+"""Maximum size, in bytes, of a response; a larger length means that the server does not speak the Kafka protocol."""
 ADVICE: Final = "is `penstock serve` running? Set --bootstrap or PENSTOCK_BOOTSTRAP"
 
 
@@ -33,7 +33,7 @@ class ConnectionSettings:
     connect_timeout_s: float = 5.0
     request_timeout_s: float = 30.0
     in_flight_max: int = 64
-    """Requests that may await their responses; further requests wait to be sent."""
+    """Maximum number of requests that await their responses; further requests wait to be sent."""
 
 
 class _PendingRequest(NamedTuple):
@@ -103,7 +103,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests
 
     async def negotiate_versions(self) -> None:
-        """Fetches the broker's API versions: by our newest ApiVersions, else by version 0, known to all (KIP-511)."""
+        """Fetches the broker's API versions by our newest ApiVersions, or by version 0 if that fails (KIP-511)."""
         ours = message_of(ApiVersionsRequest).versions
         request = ApiVersionsRequest(client_software_name="penstock", client_software_version=penstock.__version__)
         for version in (ours[-1], 0):
@@ -116,7 +116,7 @@ class Connection(asyncio.BufferedProtocol):
         }
 
     def version_of(self, request_class: type, version_max: int | None = None) -> int:
-        """Returns the highest common version, up to `version_max`. Raises UnsupportedByBroker if there is none."""
+        """Returns the highest version that both sides support, up to `version_max`, or raises UnsupportedByBroker."""
         message = message_of(request_class)
         theirs = self.versions.get(message.key, range(0))
         common = [version for version in message.versions if version in theirs]
@@ -131,7 +131,7 @@ class Connection(asyncio.BufferedProtocol):
         return common[-1]
 
     async def request(self, message: Any, *, timeout_s: float | None = None, version_max: int | None = None) -> Any:
-        """Sends a request and waits for its response. Many requests may be in flight."""
+        """Sends a request and returns its response. Many requests may be in flight."""
         key = message_of(type(message)).key
         return await self._request(message, key, self.version_of(type(message), version_max), timeout_s)
 
@@ -151,7 +151,7 @@ class Connection(asyncio.BufferedProtocol):
             raise late from None
 
     async def send(self, message: Any, *, version_max: int | None = None) -> None:
-        """Sends a request without a response (Produce with acks=0). Waits only while the socket's buffer is full."""
+        """Sends a request that has no response (Produce with acks=0). Waits while the socket's buffer is full."""
         version = self.version_of(type(message), version_max)
         self._check_open()
         self._write(message, version, next(self._correlation_ids) & 0x7FFFFFFF)

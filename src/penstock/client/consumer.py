@@ -31,11 +31,11 @@ from penstock.wire.messages.fetch import (
 from penstock.wire.schema import Buffer
 
 FETCH_BY_NAME: Final = 12
-"""The last version of Fetch with topic names; later ones have only topic ids."""
+"""The last version of Fetch with topic names; later versions have only topic ids."""
 REFRESH_S: Final = 0.2
-"""The shortest time between two metadata refreshes of stale topics while other partitions deliver records."""
+"""Minimum seconds between two metadata refreshes of stale topics while other partitions deliver records."""
 LANE: Final = "fetch"
-"""Fetch has its own connection: requests behind a long poll would have to wait for it."""
+"""Name of the separate connection for Fetch: other requests on it would have to wait behind a long poll."""
 
 
 class ConsumedRecord(NamedTuple):
@@ -48,7 +48,7 @@ class ConsumerSettings:
     max_wait_ms: int = 500
     min_bytes: int = 1
     max_bytes: int = 16 << 20
-    """The limit of one response, unless a single batch is larger."""
+    """Maximum size, in bytes, of one response, unless a single batch is larger."""
     partition_max_bytes: int = 1 << 20
     skip_trimmed: bool = False
     """Whether to continue at the log start offset if the position was deleted by retention or trimming."""
@@ -61,7 +61,7 @@ class _Position:
 
 
 class Consumer:
-    """Reads assigned partitions, without a group. One task polls it."""
+    """Reads assigned partitions, without a consumer group. Only one task may poll it."""
 
     def __init__(self, client: KafkaClient, settings: ConsumerSettings | None = None) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class Consumer:
         """The high watermark of each partition, from its last response."""
 
     def assign(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Adds partitions with the offsets to read from; partitions that are assigned already seek to them."""
+        """Adds partitions with the offsets to read from; a partition that is already assigned seeks to its offset."""
         for tp, offset in offsets.items():
             self._positions[tp] = _Position(offset=offset, limit_bytes=self._settings.partition_max_bytes)
 
@@ -98,7 +98,7 @@ class Consumer:
         await asyncio.gather(*fetches.values(), return_exceptions=True)
 
     async def poll(self) -> list[ConsumedRecord]:
-        """Returns the records of the next responses, in offset order per partition; empty after `max_wait_ms`."""
+        """Returns the next records, in offset order per partition; empty if none arrive within `max_wait_ms`."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
@@ -140,7 +140,7 @@ class Consumer:
             await self._client.refresh(stale)
 
     async def _start_fetches(self) -> None:
-        """Starts a long poll to each leader without one. Partitions without a leader do not block the others."""
+        """Starts a long poll to each leader that has none. Partitions without a leader do not block the others."""
         leaders: dict[int, list[PartitionInfo]] = {}
         failure: ServerError | None = None
         for tp in self._positions:
@@ -185,7 +185,7 @@ class Consumer:
         return _FetchResult(parts)
 
     async def _read(self, tp: TopicPartition, position: _Position, data: PartitionData) -> list[ConsumedRecord]:
-        """Returns the records in one partition's response, and advances its position."""
+        """Returns the records in one partition's response, and advances the partition's position."""
         if self._positions.get(tp) != position:
             return []  # dropped, or sought, while the fetch was in flight
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -218,7 +218,7 @@ def _is_retriable(error: PenstockError) -> bool:
 
 class _FetchResult(NamedTuple):
     parts: list[tuple[TopicPartition, _Position, PartitionData]]
-    """Partition, the position that was requested, and the data."""
+    """For each partition in the response: its name, the requested position, and its data."""
 
 
 def _fetch_topic(topic: TopicInfo, requested: list[tuple[PartitionInfo, _Position]]) -> FetchTopic:
@@ -239,7 +239,7 @@ def _fetch_topic(topic: TopicInfo, requested: list[tuple[PartitionInfo, _Positio
 
 
 def read_batches(tp: TopicPartition, buf: Buffer, offset: int) -> tuple[list[ConsumedRecord], int]:
-    """Returns the records from `offset` on, and the offset after them. Skips a truncated batch at the end."""
+    """Returns the records from `offset` on, and the offset after them. Ignores a truncated batch at the end."""
     consumed: list[ConsumedRecord] = []
     view = memoryview(buf)
     for at, header in batches(view):
@@ -256,7 +256,7 @@ def read_batches(tp: TopicPartition, buf: Buffer, offset: int) -> tuple[list[Con
 
 
 def _with_larger_limit(tp: TopicPartition, position: _Position) -> _Position:
-    """Doubles the byte limit: the response did not hold one complete batch. Raises MessageTooLarge at the maximum."""
+    """Returns the position with twice the byte limit: no whole batch fitted. Raises MessageTooLarge at INT_MAX."""
     if position.limit_bytes >= INT_MAX // 2:
         raise MessageTooLarge(f"the batch at offset {position.offset} of partition {tp} is too large to be read")
     return replace(position, limit_bytes=position.limit_bytes * 2)

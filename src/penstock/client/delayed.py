@@ -19,14 +19,14 @@ class PendingMessage(NamedTuple):
     timestamp_ms: int
     key: bytes | None
     value_bytes: int
-    """-1 if the value is null."""
+    """Size of the value in bytes; -1 if the value is null."""
 
 
 class Cancelled(NamedTuple):
     partition: int
     offset: int
     was_pending: bool
-    """False if it was delivered or cancelled before, or never existed."""
+    """False if the message was already delivered or cancelled, or never existed."""
 
 
 class DelayedMessages:
@@ -70,7 +70,7 @@ class DelayedMessages:
             left = None if left is None else left - wanted
 
     async def cancel(self, partition: int, offsets: Sequence[int]) -> list[Cancelled]:
-        """Cancels the delivery of messages by the offsets they were published at. Returns the result of each."""
+        """Cancels messages by the offsets at which they were published. Returns the result for each message."""
         found: list[Cancelled] = []
         for at in range(0, len(offsets), wire.OFFSETS_MAX):
             some = offsets[at : at + wire.OFFSETS_MAX]
@@ -80,7 +80,7 @@ class DelayedMessages:
         return found
 
     async def cancel_key(self, key: bytes) -> list[Cancelled]:
-        """Cancels all pending messages with this key, in all partitions."""
+        """Cancels all pending messages with this key, in all partitions; returns the result for each message."""
         found: list[Cancelled] = []
         for partition in await self.partitions():
             request = DelayedMessagesRequest(action=wire.CANCEL_KEY, topic=self._topic, partition=partition, key=key)

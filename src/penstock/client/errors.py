@@ -7,13 +7,13 @@ from penstock.foundation.errors import PenstockError
 
 
 class ConnectionFailed(PenstockError):
-    """No broker could be reached: the request was not sent."""
+    """No broker could be reached; the request was not sent."""
 
     code = ErrorCode.NETWORK_EXCEPTION
 
 
 class ConnectionLost(ConnectionFailed):
-    """The connection was lost after the request was sent: it may have been carried out or not."""
+    """The connection was lost after the request was sent: the broker may or may not have carried it out."""
 
 
 class RequestTimedOut(ConnectionLost):
@@ -23,7 +23,7 @@ class RequestTimedOut(ConnectionLost):
 
 
 class UnsupportedByBroker(PenstockError):
-    """The broker does not support a required API, or no version of it in common."""
+    """The broker does not support a required API, or supports no version of it that this client knows."""
 
     code = ErrorCode.UNSUPPORTED_VERSION
 
@@ -56,7 +56,7 @@ STALE: Final = frozenset(
         ErrorCode.NOT_CONTROLLER,
     }
 )
-"""The cached metadata is out of date: refresh it, then retry."""
+"""Error codes which mean that the cached metadata is out of date: refresh it, then retry."""
 
 TRANSIENT: Final = frozenset(
     {
@@ -72,7 +72,7 @@ TRANSIENT: Final = frozenset(
         ErrorCode.THROTTLING_QUOTA_EXCEEDED,
     }
 )
-"""The same request may succeed later."""
+"""Error codes after which the same request may succeed later."""
 
 _ADVICE: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist; `penstock topic list` lists the topics",
@@ -95,7 +95,7 @@ _ADVICE: Final = {
 
 
 def error_code(code: int) -> ErrorCode:
-    """Returns the ErrorCode of a number; UNKNOWN_SERVER_ERROR if this version does not know it."""
+    """Returns the ErrorCode with this number; UNKNOWN_SERVER_ERROR if this version does not know the number."""
     try:
         return ErrorCode(code)
     except ValueError:
@@ -103,7 +103,7 @@ def error_code(code: int) -> ErrorCode:
 
 
 def refusal(code: int, what: str, said: str | None = None) -> ServerError:
-    """Returns the error for a code in a response about `what`. Uses the server's message `said` if there is one."""
+    """Returns the error for a code in a response about `what`; its message is the server's message `said`, if any."""
     known = error_code(code)
     name = known.name if known == code else f"error {code}"
     return ServerError(known, said or f"{what}: {_ADVICE.get(known, 'the broker refused')} ({name})")

@@ -37,7 +37,7 @@ from penstock.wire.state import read_value
 GROUP_KEY: Final = 0
 NO_OFFSET: Final = -1
 _BY_NAME_VERSION_MAX: Final = 9
-"""The last version of OffsetCommit and OffsetFetch with topic names; later ones have topic ids."""
+"""The last version of OffsetCommit and OffsetFetch with topic names; later versions have topic ids."""
 DEAD: Final = "Dead"
 
 
@@ -46,7 +46,7 @@ class GroupListing:
     group: str
     state: str
     kind: str
-    """`consumer`, `share` or `classic`."""
+    """Type of the group: `consumer`, `share` or `classic`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Groups:
         self._client = client
 
     async def list(self, states: Collection[str] = (), kinds: Collection[str] = ()) -> "list[GroupListing]":
-        """Returns all groups of the cluster, sorted by name."""
+        """Returns the groups of the cluster, sorted by name; only those with these states and kinds, if given."""
         await self._client.refresh()
         found = []
         for node_id in self._client.view.brokers:
@@ -114,7 +114,7 @@ class Groups:
         return await self._client.retrying(attempt)
 
     async def describe(self, group: str) -> GroupDetail:
-        """Returns a group with its members. Raises ServerError (GROUP_ID_NOT_FOUND) if it does not exist."""
+        """Returns a group with its members. Raises ServerError (GROUP_ID_NOT_FOUND) if the group does not exist."""
 
         async def attempt() -> GroupDetail:
             node_id = await self.coordinator(group)
@@ -232,7 +232,7 @@ class Groups:
         return await self._client.retrying(attempt)
 
     async def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets for a group without members. Raises ServerError (NON_EMPTY_GROUP) if it has members."""
+        """Commits offsets for a group. Raises ServerError (NON_EMPTY_GROUP) if the group has members."""
 
         async def attempt() -> None:
             connection = await self._client.connection(await self.coordinator(group))
@@ -248,7 +248,7 @@ class Groups:
         await self._client.retrying(attempt)
 
     async def delete(self, group: str) -> None:
-        """Deletes a group without members, with its offsets."""
+        """Deletes a group without members, with its committed offsets."""
 
         async def attempt() -> None:
             node_id = await self.coordinator(group)
@@ -274,7 +274,7 @@ def _partitions(assignment: Assignment | share_group_describe.Assignment) -> tup
 
 
 def _assigned(assignment: bytes) -> tuple[TopicPartition, ...]:
-    """Decodes the assignment of a classic member; empty if it is not in the consumer protocol's format (Connect)."""
+    """Decodes a classic member's assignment; empty if not in the consumer protocol's format (Kafka Connect)."""
     try:
         read = read_value(ConsumerProtocolAssignment, assignment)
     except MalformedRequest:

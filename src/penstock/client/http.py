@@ -13,11 +13,11 @@ import httptools
 from penstock.client.errors import ConnectionFailed, ConnectionLost, RequestTimedOut
 
 RESPONSE_BYTES_MAX: Final = 128 << 20
-"""More than ten messages of 1 MiB take, however they are escaped."""
+"""Maximum bytes of a response body: enough for ten messages of 1 MiB, even if every character is escaped."""
 IDLE_MAX: Final = 32
-"""Idle connections kept for each endpoint."""
+"""Maximum number of idle connections kept for each endpoint."""
 IDLE_S: Final = 60.0
-"""Connections idle for longer are closed instead of reused: brokers close them after 75 s."""
+"""Seconds after which an idle connection is no longer reused but closed: brokers close theirs after 75 s."""
 CONNECT_S: Final = 5.0
 
 
@@ -49,7 +49,7 @@ class Endpoint(NamedTuple):
 
     @property
     def authority(self) -> str:
-        """The value of the Host header: without the default port of the scheme."""
+        """The value of the Host header; omits the scheme's default port."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.is_tls else 80) else f"{host}:{self.port}"
 
@@ -60,7 +60,7 @@ class Endpoint(NamedTuple):
 class HttpReply(NamedTuple):
     status: int
     headers: Mapping[str, str]
-    """Names are in lower case."""
+    """Response headers; names are in lower case."""
     body: bytes
 
 
@@ -82,7 +82,7 @@ class _HttpConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def request(self, data: bytes) -> HttpReply:
-        """Sends a request and returns the response. Cancelling it closes the connection: the server stops too."""
+        """Sends a request and returns the response. If cancelled, closes the connection, which stops the server."""
         if self._transport is None:
             raise ConnectionLost("the connection was closed")
         self._reset_parser()

@@ -29,7 +29,7 @@ class PartitionInfo:
 class TopicInfo:
     name: str
     topic_id: bytes
-    """Zero if the broker is too old to report it."""
+    """The topic id; all zeros if the broker is too old to report it."""
     is_internal: bool
     partitions: Mapping[int, PartitionInfo]
 
@@ -39,7 +39,7 @@ class TopicInfo:
 
     @property
     def tps(self) -> list[TopicPartition]:
-        """All partitions, in order."""
+        """All partitions of the topic, in order."""
         return [TopicPartition(self.name, number) for number in sorted(self.partitions)]
 
     def partition(self, number: int) -> PartitionInfo:
@@ -55,7 +55,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """The cluster as described by the last metadata responses."""
+    """Brokers, topics and controller of the cluster, as described by the last metadata responses."""
 
     cluster_id: str = ""
     controller: int = NO_NODE
@@ -63,7 +63,7 @@ class ClusterView:
     topics: Mapping[str, TopicInfo] = field(default_factory=lambda: MappingProxyType({}))
 
     def updated(self, response: MetadataResponse) -> "ClusterView":
-        """Returns this view updated by a response; topics that the response does not name stay."""
+        """Returns this view updated by a response; topics that the response does not name stay unchanged."""
         topics = dict(self.topics)
         for topic in response.topics:
             if topic.name is None:

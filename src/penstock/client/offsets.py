@@ -1,4 +1,4 @@
-"""Offset lookup (ListOffsets): earliest, latest, by timestamp; and where a reader starts."""
+"""Offset lookup (ListOffsets): earliest, latest, by timestamp; and the offset that a reader starts at."""
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ NONE_FOUND = -1
 
 
 class When(IntEnum):
-    """Special timestamps of ListOffsets."""
+    """Special timestamps of ListOffsets that stand for an offset such as earliest or latest."""
 
     LATEST = -1
     EARLIEST = -2
@@ -30,7 +30,7 @@ class When(IntEnum):
 
 class FoundOffset(NamedTuple):
     offset: int
-    """NONE_FOUND if no record has that timestamp or a later one."""
+    """The offset that was found; NONE_FOUND if no record has that timestamp or a later one."""
     timestamp_ms: int
 
 
@@ -40,7 +40,7 @@ PartialOffsets = tuple[dict[TopicPartition, FoundOffset], dict[TopicPartition, S
 async def list_offsets_once(
     client: KafkaClient, tps: Collection[TopicPartition], when: int, *, committed: bool = False
 ) -> PartialOffsets:
-    """Sends ListOffsets to each leader, without retries. Returns the offsets, and the errors of other partitions."""
+    """Sends ListOffsets to each leader, without retries. Returns the offsets found, and the errors by partition."""
     found: dict[TopicPartition, FoundOffset] = {}
     failed: dict[TopicPartition, ServerError | ConnectionFailed] = {}
     leaders: dict[int, list[PartitionInfo]] = {}
@@ -87,7 +87,7 @@ def _request(partitions: Iterable[PartitionInfo], when: int, committed: bool) ->
 async def list_offsets(
     client: KafkaClient, tps: Collection[TopicPartition], when: int, *, committed: bool = False
 ) -> dict[TopicPartition, FoundOffset]:
-    """Returns the offset of each partition at one of `When`, or of its first record at or after a time in ms.
+    """Returns each partition's offset for `when`: a value of `When`, or a time in ms (first record at or after it).
 
     `committed`: for a read_committed consumer, for which LATEST is the last stable offset.
     """
@@ -114,7 +114,7 @@ class Origin(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where to start: `Start(Origin.EARLIEST)`, `Start(Origin.OFFSET, 17)`, `Start(Origin.TIME, 1767225600000)`.
+    """Start position: `Start(Origin.EARLIEST)`, `Start(Origin.OFFSET, 17)`, `Start(Origin.TIME, 1767225600000)`.
 
     `Origin.BACK` counts from the end: the last `value` offsets of each partition.
     """
@@ -140,9 +140,9 @@ async def log_ranges(client: KafkaClient, tps: Collection[TopicPartition]) -> di
 async def resolve_start(
     client: KafkaClient, start: Start, held: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, int]:
-    """Returns the offset to start at in each partition.
+    """Returns the offset to start at in each partition. Raises OffsetOutOfRange if none holds an `Origin.OFFSET`.
 
-    `Origin.OFFSET` raises OffsetOutOfRange if no partition holds the offset; the others start at their nearer end.
+    If only some partitions hold the offset, the others start at their nearer end.
     """
     match start.origin:
         case Origin.EARLIEST:

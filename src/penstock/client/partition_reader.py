@@ -14,7 +14,7 @@ FETCH_BYTES = 1 << 20
 
 
 async def read_partition(client: KafkaClient, tp: TopicPartition) -> AsyncIterator[tuple[memoryview, BatchHeader]]:
-    """Yields every committed batch, up to the high watermark at the time of the call."""
+    """Yields every committed batch with its header, up to the high watermark at the time of the call."""
     offset = (await list_offsets(client, [tp], When.EARLIEST))[tp].offset
     end = (await list_offsets(client, [tp], When.LATEST))[tp].offset
     limit_bytes = FETCH_BYTES

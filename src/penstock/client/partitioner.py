@@ -30,12 +30,12 @@ def murmur2(data: bytes) -> int:
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
-    """Returns the partition of the Java client's default partitioner (librdkafka: `partitioner=murmur2_random`)."""
+    """Returns the partition of a key by the Java client's default partitioner (librdkafka: `murmur2_random`)."""
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
 def partition_of_key_by_crc(key: bytes, partitions: int) -> int:
-    """Returns the partition of librdkafka's default partitioner (`partitioner=consistent_random`).
+    """Returns the partition of a key by librdkafka's default partitioner (`consistent_random`).
 
     >>> partition_of_key_by_crc(b"42", 3), partition_of_key(b"42", 3)
     (2, 1)
@@ -47,11 +47,11 @@ PARTITIONERS: Final[Mapping[str, Callable[[bytes, int], int]]] = {
     "murmur2": partition_of_key,
     "consistent": partition_of_key_by_crc,
 }
-"""By librdkafka's names."""
+"""Functions that map a key to a partition, by librdkafka's names for them."""
 
 
 class StickyPartitioner:
-    """Partitions records without a key: one partition until a batch is full, then a random other one (KIP-480)."""
+    """Chooses partitions for records without a key: one until a batch is full, then a random other one (KIP-480)."""
 
     def __init__(self, rng: Random) -> None:
         self._rng = rng
@@ -63,6 +63,6 @@ class StickyPartitioner:
         return self._current
 
     def move_on(self, partitions: Sequence[int]) -> None:
-        """Switches to another partition: the batch is full, or the partition does not exist."""
+        """Switches to another partition, because the batch is full or the partition does not exist."""
         others = [number for number in partitions if number != self._current]
         self._current = self._rng.choice(others or list(partitions))

@@ -36,7 +36,7 @@ from penstock.wire.schema import Buffer
 
 SEQUENCE_SPAN: Final = 2**31
 PRODUCE_BY_NAME: Final = 12
-"""The last version of Produce with topic names; later ones have only topic ids."""
+"""The last version of Produce with topic names; later versions have only topic ids."""
 
 
 class ProducerClosed(PenstockError):
@@ -54,14 +54,14 @@ class ProducerSettings:
     acks: Acks = Acks.ALL
     codec: Codec = Codec.NONE
     linger_s: float = 0.005
-    """How long a batch that is not full waits for more records."""
+    """How long, in seconds, a batch that is not full waits for more records."""
     batch_bytes: int = 128 << 10
     buffer_bytes_max: int = 32 << 20
-    """Bytes buffered and in flight; at this limit `send` waits."""
+    """Maximum bytes of records buffered and in flight; at this limit `send` waits."""
     delivery_timeout_s: float = 60.0
-    """How long a batch is retried before it fails."""
+    """How long, in seconds, a batch is retried before it fails."""
     partitioner: str = "murmur2"
-    """One of PARTITIONERS: maps a key to a partition."""
+    """The function that maps a key to a partition; one of PARTITIONERS."""
 
 
 class Producer:
@@ -103,7 +103,7 @@ class Producer:
         timestamp_ms: int | None = None,
         partition: int | None = None,
     ) -> asyncio.Future[Published]:
-        """Buffers a record. Returns a future of its partition and offset. Waits only while the buffer is full."""
+        """Buffers a record; waits only while the buffer is full. Returns a future of its partition and offset."""
         info = await self._client.topic(topic)
         timestamp_ms = self._clock.now_ms() if timestamp_ms is None else timestamp_ms
         if not 0 <= timestamp_ms <= LONG_MAX:
@@ -149,7 +149,7 @@ class Producer:
         return accumulator
 
     def _on_accumulator_end(self, task: asyncio.Task[None]) -> None:
-        """Fails all pending records if a sending task ended by an error rather than by `close`."""
+        """Fails all pending records if a sending task ended with an error rather than by `close`."""
         cause = None if task.cancelled() else task.exception()
         if cause is not None:
             self._is_closed = True
@@ -169,7 +169,7 @@ class Producer:
             self._failure = failure
 
     async def flush(self) -> None:
-        """Sends all buffered records and waits for them. Raises the first failure since the last flush, if any."""
+        """Sends all buffered records and waits for their responses. Raises the first error since the last flush."""
         for accumulator in self._accumulators.values():
             accumulator.send_now()
         if self._waiting:
@@ -179,14 +179,14 @@ class Producer:
             raise failure
 
     async def close(self) -> None:
-        """Flushes, then stops."""
+        """Flushes the buffered records, then stops the producer."""
         try:
             await self.flush()
         finally:
             await self.abort()
 
     async def abort(self) -> None:
-        """Stops at once; records that were not sent fail with ProducerClosed."""
+        """Stops the producer immediately; records that were not sent fail with ProducerClosed."""
         self._is_closed = True
         closed = ProducerClosed("the producer was closed before this record was sent")
         await asyncio.gather(*(accumulator.close(closed) for accumulator in self._accumulators.values()))
@@ -195,7 +195,7 @@ class Producer:
     # -- delivery
 
     async def _deliver(self, accumulator: PartitionAccumulator, batch: ProducerBatch) -> None:
-        """Sends one batch, with retries until `delivery_timeout_s`. The next batch of the partition waits."""
+        """Sends one batch, with retries for `delivery_timeout_s`. The next batch of the partition waits for it."""
         settings = self._settings
         encoded: list[bytearray] = []
 
@@ -239,7 +239,7 @@ class Producer:
         )
 
     async def _get_identity(self) -> tuple[int, int]:
-        """Returns the producer id and epoch; requests them at the first call."""
+        """Returns the producer id and epoch; the first call requests them from a broker."""
         async with self._identity_lock:
             if self._identity is None:
                 request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
@@ -249,7 +249,7 @@ class Producer:
             return self._identity
 
     async def _produce(self, tp: TopicPartition, batch: Buffer) -> int:
-        """Sends a batch to its leader, without retries. Returns the offset of its first record."""
+        """Sends a batch to the partition's leader, without retries. Returns the offset of its first record."""
         leader = await self._client.leader(tp)
         topic = self._client.view.topics[tp.topic]
         version_max = None if topic.has_id else PRODUCE_BY_NAME

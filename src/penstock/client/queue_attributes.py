@@ -6,16 +6,16 @@ from typing import Final
 
 FIFO_SUFFIX: Final = ".fifo"
 RETENTION_S_MAX: Final = 1_209_600
-"""The longest MessageRetentionPeriod of SQS: 14 days."""
+"""Maximum MessageRetentionPeriod of SQS, in seconds: 14 days."""
 MAX_RECEIVES: Final = 5
-"""Default of maxReceiveCount for a queue with a dead-letter queue."""
+"""Default maxReceiveCount of a queue with a dead-letter queue."""
 _ARN: Final = "arn:aws:sqs:::"
-"""Without region and account: those of the caller apply."""
+"""Prefix of a queue's ARN. Region and account are left empty: the caller's apply."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewQueue:
-    """Options of a queue to create; None: the default."""
+    """Options of a queue to create; None stands for the default."""
 
     fifo: bool = False
     delay_s: int | None = None
@@ -23,10 +23,10 @@ class NewQueue:
     wait_s: int | None = None
     retention_s: int | None = None
     dead_letter: str | None = None
-    """The dead-letter queue, for messages that were received too often."""
+    """Name of the dead-letter queue, which gets messages that were received too often."""
     max_receives: int | None = None
     from_topic: str | None = None
-    """An existing topic to attach the queue to, instead of a new one."""
+    """An existing topic to attach the queue to; None creates a new topic."""
     partitions: int | None = None
     content_based_deduplication: bool = False
 

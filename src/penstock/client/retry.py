@@ -4,7 +4,7 @@ from random import Random
 
 
 class Backoff:
-    """Waits that double up to a maximum, each shortened at random by up to half, so that clients do not synchronise.
+    """Wait times that double up to a maximum, each shortened at random by up to half to spread clients out.
 
     >>> 0.05 <= Backoff(Random(7), first_s=0.1, max_s=1.0).next_s() <= 0.1
     True

@@ -1,7 +1,7 @@
 """Batch sender: pipelines encoded batches to the leaders, with retries that keep the order of each partition.
 
-A batch is sent again byte for byte, so that the leader recognises it by its sequence. A leader remembers the last
-five batches of each producer; no more are in flight in a partition, so nothing is written twice or out of order.
+A batch is retried byte for byte, so that the leader recognises it by its sequence number. A leader remembers a
+producer's last five batches; no more are in flight per partition, so none is written twice or out of order.
 """
 
 import asyncio
@@ -38,25 +38,25 @@ from penstock.wire.messages.produce import (
 )
 
 IN_FLIGHT_MAX: Final = 5
-"""Batches in flight per partition: as many as its leader remembers."""
+"""Maximum number of batches in flight per partition: as many as its leader remembers."""
 JOINS_FROM: Final = 12
 """The first version of Produce that adds a partition to the transaction implicitly (KIP-890)."""
 _WRITTEN_CODES: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-"""The batch is in the log. DUPLICATE_SEQUENCE_NUMBER: for so long that the leader no longer knows its offset."""
+"""Error codes for a batch that is in the log. DUPLICATE_SEQUENCE_NUMBER: the leader no longer knows its offset."""
 _RETRIABLE_CODES: Final = STALE | TRANSIENT | {ErrorCode.CONCURRENT_TRANSACTIONS}
-"""The same batch may be accepted later. CONCURRENT_TRANSACTIONS: once the previous transaction has ended."""
+"""Error codes after which the same batch may be accepted later, for example after the previous transaction's end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendSettings:
     in_flight_max: int = IN_FLIGHT_MAX
-    """Batches in flight per partition."""
+    """Maximum number of batches in flight per partition."""
     request_bytes_max: int = 4 << 20
-    """Limit of the batches in one request; a larger batch is sent alone."""
+    """Maximum bytes of all batches in one request; a larger batch is sent alone."""
     buffer_bytes_max: int = 32 << 20
-    """Bytes queued and in flight; at this limit `send` waits."""
+    """Maximum bytes of batches queued and in flight; at this limit `send` waits."""
     delivery_timeout_s: float = 120.0
-    """How long a batch is retried before it fails."""
+    """How long, in seconds, a batch is retried before it fails."""
 
 
 class _State(Enum):
@@ -72,11 +72,11 @@ class _QueuedBatch:
         self.batch = batch
         self.state = _State.WAITING
         self.deadline_s = 0.0
-        """When it fails; set when it is first sent."""
+        """Event loop time after which the batch is not retried; set when it is first sent."""
 
 
 class _PartitionQueue:
-    """The queue of one partition. A written batch stays in it until all batches before it are written."""
+    """The queued batches of one partition. A written batch stays queued until all batches before it are written."""
 
     __slots__ = ("backoff", "failure", "has_producer_state", "in_flight", "queued_batches", "tp", "unknown_count")
 
@@ -85,15 +85,15 @@ class _PartitionQueue:
         self.queued_batches: deque[_QueuedBatch] = deque()
         self.in_flight = 0
         self.failure: PenstockError | None = None
-        """Why batches must be sent again; nothing is sent until the retry."""
+        """The error after which batches must be retried; None otherwise. While set, nothing is sent."""
         self.has_producer_state = False
-        """Whether the leader has accepted a batch; without state it would accept the second if the first was lost."""
+        """Whether the leader has accepted a batch. Until then only one is in flight, so that none can be skipped."""
         self.backoff = backoff
         self.unknown_count = 0
-        """How often in a row the partition did not exist."""
+        """Number of consecutive responses that the partition does not exist."""
 
     def next(self, in_flight_max: int) -> _QueuedBatch | None:
-        """Returns the next batch to send, or None."""
+        """Returns the next batch to send; None if there is none or nothing may be sent now."""
         if self.failure is not None:
             return None
         for queued in islice(self.queued_batches, in_flight_max if self.has_producer_state else 1):
@@ -106,7 +106,7 @@ _Batches = list[tuple[_PartitionQueue, _QueuedBatch]]
 
 
 class BatchSender:
-    """Sends batches to the leaders of their partitions. After a permanent failure every further call raises it."""
+    """Sends batches to the leaders of their partitions. After a permanent failure, every call raises that error."""
 
     def __init__(
         self, client: KafkaClient, settings: SendSettings | None = None, *, transactional_id: str | None = None
@@ -120,7 +120,7 @@ class BatchSender:
         self._changed = asyncio.Event()
         self.failure: PenstockError | None = None
         self.buffered_bytes = 0
-        """Bytes queued or in flight."""
+        """Bytes of batches queued or in flight."""
 
     async def send(self, tp: TopicPartition, batch: bytearray) -> None:
         """Queues a batch. Waits while the buffer is full."""
@@ -137,7 +137,7 @@ class BatchSender:
         await self._wait_until(lambda: not self.buffered_bytes)
 
     async def close(self) -> None:
-        """Stops at once: batches in flight may be written or not, queued batches are dropped."""
+        """Stops immediately: batches in flight may or may not be written, queued batches are dropped."""
         self.failure = self.failure or SenderClosed("the producer was closed; create a new one")
         tasks = list(self._tasks)
         for task in tasks:
@@ -160,7 +160,7 @@ class BatchSender:
     # -- sending
 
     def _schedule_send(self) -> None:
-        """Sends at the end of this iteration of the event loop, so that batches queued in it share requests."""
+        """Sends in the next iteration of the event loop, so that batches queued in this one share requests."""
         if not self._is_send_scheduled:
             self._is_send_scheduled = True
             asyncio.get_running_loop().call_soon(self._send_ready)
@@ -180,7 +180,7 @@ class BatchSender:
                     self._start(self._deliver(leader, part))
 
     def _by_leader(self, ready: _Batches) -> dict[int, _Batches]:
-        """Groups one batch of each partition by the node id of its leader. Batches without a leader fail for now."""
+        """Groups the ready batches by the node id of their leader. Batches without a leader fail with an error."""
         now_s = asyncio.get_running_loop().time()
         found: dict[int, _Batches] = {}
         for queue, queued in ready:
@@ -198,7 +198,7 @@ class BatchSender:
         return found
 
     def _requests(self, batches: _Batches) -> Iterable[_Batches]:
-        """Yields the batches of one request each."""
+        """Splits the batches into requests; yields the batches of each request."""
         part: _Batches = []
         size_bytes = 0
         for queue, queued in batches:
@@ -222,7 +222,7 @@ class BatchSender:
             self._fail(SenderClosed(f"the producer failed: {cause!r}; create a new one"))
 
     async def _deliver(self, leader: int, batches: _Batches) -> None:
-        """Sends one request. Requests to a leader leave in the order in which they were started."""
+        """Sends one request to a leader. Requests to the same leader leave in the order of these calls."""
         try:
             connection = await self._client.connection(leader)
             topics = self._topics_of(batches)
@@ -294,7 +294,7 @@ class BatchSender:
             self._schedule_send()
 
     def _is_retriable(self, queue: _PartitionQueue, queued: _QueuedBatch, error: PenstockError) -> bool:
-        """Returns whether the same batch may be accepted later."""
+        """Returns whether the same batch may be accepted if it is sent later."""
         if error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
             return queue.queued_batches[0] is not queued  # an earlier batch was not accepted, and is sent again
         if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -303,7 +303,7 @@ class BatchSender:
         return isinstance(error, ConnectionFailed) or error.code in _RETRIABLE_CODES
 
     async def _retry(self, queue: _PartitionQueue, failure: PenstockError) -> None:
-        """Waits for the backoff, refreshes stale metadata, then resumes with the first batch that is not written."""
+        """Waits for the backoff, refreshes stale metadata, then resumes with the first batch not yet written."""
         wait_s = queue.backoff.next_s()
         if asyncio.get_running_loop().time() + wait_s > queue.queued_batches[0].deadline_s:
             self._fail(failure)
@@ -325,7 +325,7 @@ class SenderClosed(PenstockError):
 
 
 def _by_partition(response: ProduceResponse) -> dict[tuple[str | bytes, int], PartitionProduceResponse]:
-    """Returns the results by topic name (by topic id in versions without names) and partition."""
+    """Returns each partition's result, by topic name (topic id in versions without names) and partition index."""
     return {
         (topic.name or topic.topic_id, result.index): result
         for topic in response.responses

@@ -23,13 +23,13 @@ class ShareOffset:
     """The progress of a share group in a partition."""
 
     start: int | None
-    """The first unfinished message; None if the group has not started there."""
+    """Offset of the first unfinished message; None if the share group has not started to read the partition."""
     lag: int | None
-    """Unfinished messages; None if the broker does not report it."""
+    """Number of unfinished messages; None if the broker does not report it."""
 
 
 async def describe_share_group(client: KafkaClient, group: str, node_id: int) -> DescribedGroup | None:
-    """Returns a share group from its coordinator; None if it does not exist."""
+    """Returns the description of a share group from its coordinator `node_id`; None if the group does not exist."""
     request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
     try:
         response: ShareGroupDescribeResponse = await client.request(node_id, request)
@@ -43,7 +43,7 @@ async def describe_share_group(client: KafkaClient, group: str, node_id: int) ->
 
 
 async def share_group_offsets(client: KafkaClient, group: str, node_id: int) -> dict[TopicPartition, ShareOffset]:
-    """Returns the progress of a share group in each of its partitions, from its coordinator."""
+    """Returns the progress of a share group in each of its partitions, from its coordinator `node_id`."""
     wanted = DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None)
     response: DescribeShareGroupOffsetsResponse = await client.request(
         node_id, DescribeShareGroupOffsetsRequest(groups=[wanted])

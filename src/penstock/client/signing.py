@@ -1,4 +1,4 @@
-"""AWS Signature Version 4 for outgoing requests; security/sigv4.py verifies them. Pure.
+"""AWS Signature Version 4 for outgoing requests; security/sigv4.py verifies such signatures. Pure.
 
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 """
@@ -24,13 +24,13 @@ class AccessKeys:
     secret_key: str = field(repr=False)
     region: str = REGION_DEFAULT
     token: str = field(default="", repr=False)
-    """Session token of temporary credentials; sent with the request."""
+    """Session token of temporary credentials, sent with each request."""
 
 
 def keys_of(
     environment: Mapping[str, str], access_key: str | None = None, secret_key: str | None = None
 ) -> AccessKeys | None:
-    """Returns the given keys, or else those of AWS's environment variables. None: requests are not signed.
+    """Returns the given keys, or else the keys in AWS's environment variables; None if there are none (no signing).
 
     >>> keys_of({"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": "s", "AWS_REGION": "eu-west-1"}).region
     'eu-west-1'
@@ -51,7 +51,7 @@ def keys_of(
 
 
 def signed(headers: Mapping[str, str], body: bytes, path: str, keys: AccessKeys, now_ms: int) -> dict[str, str]:
-    """Returns the headers of a POST with the signature added. Names are in lower case and must include `host`."""
+    """Returns the headers of a POST with its signature added. Names must be in lower case and include `host`."""
     at = datetime.fromtimestamp(now_ms / 1000, UTC)
     stamp, day = at.strftime("%Y%m%dT%H%M%SZ"), at.strftime("%Y%m%d")
     found = {**headers, "x-amz-date": stamp}

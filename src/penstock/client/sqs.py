@@ -1,4 +1,4 @@
-"""SQS client over HTTP: any broker serves every queue; the next one is tried when one does not answer."""
+"""SQS client over HTTP: any broker serves every queue; if a broker does not answer, the next one is tried."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,21 +18,21 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 ADVERTISED_HTTP: Final = "advertised.http"
-"""The broker setting with the address of its SQS endpoint."""
+"""Name of the broker setting with the address of the broker's SQS endpoint."""
 BATCH_MAX: Final = 10
 BATCH_BYTES_MAX: Final = 1_048_576
 WAIT_S_MAX: Final = 20
-"""The longest wait of one ReceiveMessage."""
+"""Maximum wait time, in seconds, of one ReceiveMessage."""
 NO_SUCH_QUEUE: Final = "AWS.SimpleQueueService.NonExistentQueue"
 TIMEOUT_S: Final = 30.0
 _SHOWN_CHARS: Final = 200
 
 FindEndpoints = Callable[[], Awaitable[Sequence[Endpoint]]]
-"""Returns the current SQS endpoints."""
+"""A function that returns the brokers' current SQS endpoints."""
 
 
 class SqsError(PenstockError):
-    """An error response of the SQS API: `reason` is AWS's error code."""
+    """An error response of the SQS API; `reason` is AWS's error code."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -54,7 +54,7 @@ class NoQueueEndpoint(PenstockError):
 
 
 class SqsClient:
-    """Sends SQS requests to the brokers. For the tasks of one event loop."""
+    """Sends SQS requests to the brokers. May be shared by the tasks of one event loop."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class SqsClient:
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
-        """`timeout_s`: for one response, and for the retries of a request."""
+        """`timeout_s`: limit for one response, and for all retries of a request."""
         self._find_endpoints = find
         self._keys = keys
         self._timeout_s = timeout_s
@@ -78,10 +78,10 @@ class SqsClient:
         self._is_closed = False
 
     async def call(self, action: str, params: dict[str, Any], *, wait_s: float = 0.0) -> dict[str, Any]:
-        """Returns the result of an action. Raises SqsError or ConnectionFailed. `wait_s`: how long the broker may
-        wait itself.
+        """Returns the result of an SQS action. Raises SqsError or ConnectionFailed. `wait_s`: how long the broker may
+        wait for messages before it responds.
 
-        A request whose response was lost is sent again, as AWS's clients do: it may be carried out twice.
+        A request whose response was lost is retried, as AWS's clients do: the action may be carried out twice.
         """
         body = orjson.dumps(params)
         loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ class SqsClient:
             await asyncio.sleep(pause_s)
 
     async def _post(self, action: str, body: bytes, wait_s: float) -> HttpReply:
-        """Sends the request to the first broker that is reachable, without retries."""
+        """Sends the request to the first broker that is reachable, without retries; returns the response."""
         if not self._endpoints:
             self._endpoints = await self._find_endpoints()
             self._endpoint_number = self._rng.randrange(len(self._endpoints))  # spreads clients over the brokers
@@ -162,7 +162,7 @@ class SqsClient:
         return found
 
     def close(self) -> None:
-        """Closes all connections. A receive that waits is cancelled on the broker, and takes no message."""
+        """Closes all connections. A pending ReceiveMessage is cancelled on the broker and receives no message."""
         self._is_closed = True
         self._http.close()
 
@@ -176,7 +176,7 @@ async def find_endpoints(bootstrap: str) -> list[Endpoint]:
 
 
 def endpoints_of(advertised: Sequence[str], bootstrap: str) -> list[Endpoint]:
-    """Parses the advertised endpoints, without duplicates."""
+    """Parses the advertised endpoints, without duplicates. Raises NoQueueEndpoint if one is invalid or none given."""
     try:
         found = dict.fromkeys(Endpoint.parse(text) for text in advertised if text)
     except ValueError as error:

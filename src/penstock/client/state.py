@@ -19,7 +19,7 @@ Pair = tuple[bytes, bytes | None]
 
 
 async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable[Pair], *, partitions: int) -> None:
-    """Writes keys and values; None deletes a key. Returns when all are committed. Idempotent.
+    """Writes key-value pairs (value None deletes the key). Returns when all are committed. Idempotent.
 
     `partitions`: the topic's number of partitions.
     """
@@ -40,7 +40,7 @@ async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable
 
 
 def portions(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
-    """Yields as many pairs at a time as one request may have."""
+    """Yields the pairs in lists of as many as one request may have."""
     portion: list[Pair] = []
     key_bytes = size = 0
     for key, value in pairs:

@@ -1,4 +1,4 @@
-"""Client metrics subscriptions (KIP-714): list, set and remove them."""
+"""Client metrics subscriptions (KIP-714): list, replace and remove subscriptions."""
 
 from collections.abc import Collection, Mapping
 from typing import Final
@@ -62,7 +62,7 @@ class MetricsSubscriptions:
         return found
 
     async def replace(self, name: str, settings: Mapping[str, str]) -> None:
-        """Creates or replaces a subscription; settings that are not given have their defaults."""
+        """Creates or replaces a subscription; settings that are not given get their defaults."""
         values = {key: settings.get(key) or None for key in (METRICS, INTERVAL, MATCH)}
         changes = [
             AlterableConfig(name=key, config_operation=_DELETE if value is None else _SET, value=value)

@@ -6,8 +6,8 @@
     await producer.flush()
     await producer.commit()                           # or abort(), or commit_set() for many (commit_set.py)
 
-A transaction begins with its first batch: the leader of a partition adds the partition to it. Every commit and abort
-bumps the producer epoch, under which the sequences of the next transaction begin at 0.
+A transaction begins with its first batch: a partition's leader adds the partition to the transaction. Every commit
+and abort bumps the producer epoch, under which the sequence numbers of the next transaction begin at 0.
 """
 
 from collections.abc import Sequence
@@ -27,9 +27,9 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, Find
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 TRANSACTION_KEY: Final = 1
-"""The key type of FindCoordinator for a transactional id."""
+"""The key type in FindCoordinator that stands for a transactional id."""
 TIMEOUT_MS: Final = 60_000
-"""Default transaction timeout, as in Kafka's clients."""
+"""Default transaction timeout in milliseconds, as in Kafka's clients."""
 EPOCH_BUMP_FROM: Final = 5
 """The first version of EndTxn that bumps the producer epoch (KIP-890)."""
 QUERY_CLOSED: Final = "is closed: its unfinished batch was abandoned, or another driver has taken over"
@@ -50,7 +50,7 @@ class Identity(NamedTuple):
 
 
 class ReservedSequences(NamedTuple):
-    """The producer id, epoch and base sequence for the header of a batch."""
+    """The producer id, epoch and base sequence number for the header of a batch."""
 
     producer_id: int
     epoch: int
@@ -77,7 +77,7 @@ async def find_coordinator(client: KafkaClient, transactional_id: str) -> int:
 
 
 async def transaction_states(client: KafkaClient, transactional_ids: Sequence[str]) -> dict[str, str]:
-    """Returns the states of known ids, by Kafka's names: `Ongoing`, `PrepareCommit`… All of one coordinator."""
+    """Returns the states (`Ongoing`, `PrepareCommit`…) of ids that exist. All ids must have the same coordinator."""
 
     async def attempt() -> dict[str, str]:
         node_id = await find_coordinator(client, transactional_ids[0])
@@ -94,7 +94,7 @@ async def transaction_states(client: KafkaClient, transactional_ids: Sequence[st
 
 
 class BatchProducer:
-    """An idempotent producer of encoded batches: a batch that is sent again is written once. Created by `open`."""
+    """An idempotent producer of encoded batches: a retried batch is written once. Created by `open`."""
 
     def __init__(
         self, client: KafkaClient, identity: Identity, settings: SendSettings, transactional_id: str | None = None
@@ -118,11 +118,11 @@ class BatchProducer:
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes queued or in flight."""
+        """Bytes of batches queued or in flight."""
         return self._sender.buffered_bytes
 
     def reserve(self, tp: TopicPartition, count: int) -> ReservedSequences:
-        """Reserves the next `count` sequences of a partition. Batches must be sent in the same order."""
+        """Reserves the next `count` sequence numbers of a partition. Batches must be sent in the same order."""
         first = self._sequences.get(tp, 0)
         self._sequences[tp] = (first + count) % SEQUENCE_SPAN
         return ReservedSequences(*self.identity, first)
@@ -142,7 +142,7 @@ class BatchProducer:
             raise self._explain(error) from error
 
     async def close(self) -> None:
-        """Stops at once."""
+        """Stops immediately: queued batches are dropped."""
         await self._sender.close()
 
     def _explain(self, error: ServerError) -> PenstockError:
@@ -155,7 +155,7 @@ class BatchProducer:
 
 
 class TransactionalProducer(BatchProducer):
-    """A producer with a transactional id: fences the previous producer of that id and aborts its open transaction."""
+    """A producer with a transactional id; `open` fences its previous producer and aborts that one's transaction."""
 
     @classmethod
     async def open(  # type: ignore[override]
@@ -185,13 +185,13 @@ class TransactionalProducer(BatchProducer):
         return self._transactional_id
 
     async def commit(self) -> None:
-        """Flushes and commits. Returns when the coordinator has decided, before all partitions have their markers."""
+        """Flushes and commits. Returns when the coordinator has decided; partitions may get their markers later."""
         await self.flush()
         if self._sequences:  # else no transaction has begun
             await self._end(committed=True)
 
     async def abort(self) -> None:
-        """Aborts the transaction. Batches still in flight are rejected when they arrive."""
+        """Aborts the transaction. Batches still in flight are rejected when they reach the leader."""
         await self._sender.close()
         await self._end(committed=False)
 

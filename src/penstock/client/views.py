@@ -1,4 +1,4 @@
-"""View administration: create, list, describe and drop views, with the same requests as for topics."""
+"""View administration: create, list, describe and drop views, with the same Kafka requests as for topics."""
 
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +15,7 @@ _KEYS: Final = [VIEW_OF, VIEW_WHERE, VIEW_IDLE_MS]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ViewInfo:
-    """A view as described by the cluster."""
+    """A view: its topic, condition and number of partitions, as described by the cluster."""
 
     name: str
     of: str
@@ -40,14 +40,14 @@ class Views:
         return partitions
 
     async def all(self, of: str | None = None) -> list[ViewInfo]:
-        """Returns all views, or those of one topic. Views that a subscription created are not listed."""
+        """Returns all views, or the views of topic `of`. Views that a subscription created are not included."""
         topics = {topic.name: len(topic.partitions) for topic in await self._admin.topics()}
         found = await self._cluster.configs(Resource.TOPIC, topics, _KEYS)
         views = [_info(name, values, topics[name]) for name, values in sorted(found.items()) if values.get(VIEW_OF)]
         return [view for view in views if of is None or view.of == of]
 
     async def one(self, name: str) -> ViewInfo:
-        """Returns a view by its name. Raises ServerError if it does not exist or is a topic."""
+        """Returns a view by its name. Raises ServerError if it does not exist or the name is a topic's."""
         topic = await self._admin.topic(name)
         found = await self._cluster.configs(Resource.TOPIC, [name], _KEYS)
         if not found.get(name, {}).get(VIEW_OF):
@@ -57,7 +57,7 @@ class Views:
         return _info(name, found[name], len(topic.partitions))
 
     async def drop(self, name: str) -> None:
-        """Drops a view. Raises ServerError for a topic, so that no data is deleted."""
+        """Drops a view. Raises ServerError if the name is a topic's, so that no data is deleted."""
         await self.one(name)
         await self._admin.delete(name)
 

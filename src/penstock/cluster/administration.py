@@ -1,6 +1,6 @@
 """Admin operations on the cluster: create, grow and delete topics, reassign replicas, elect leaders, drop views.
 
-Any broker can execute them: every change is a compare-and-set on the metadata it was based on.
+Any broker can execute these operations: every change is a compare-and-set on the metadata that it was based on.
 """
 
 import asyncio
@@ -42,13 +42,13 @@ from penstock.log.settings import delays_messages
 
 RETRY_S: Final = 1.0
 COMPANIONS_AT_ONCE: Final = 16
-"""Topics in one transaction: applying a larger change to the image would block the event loop."""
+"""Maximum number of topics that get companion logs in one transaction: a larger one would block the event loop."""
 
 T = TypeVar("T", bound=Hashable)
 
 
 async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> None:
-    """Creates a topic of any size and waits until its partitions are open here. Raises Kafka's errors."""
+    """Creates a topic of any size and waits until its partitions are open on this broker. Raises Kafka's errors."""
     owner = secrets.token_hex(8)
     if delays_messages(wanted.configs) and not wanted.companion:
         wanted = replace(wanted, companion=secrets.token_bytes(16))
@@ -73,8 +73,8 @@ async def grow_topic(
     *,
     may_be_internal: bool = False,
 ) -> None:
-    """Adds partitions to a topic, in as many transactions as needed. Raises InvalidPartitions for the topic of a
-    FIFO queue, and InvalidTopic for an internal one unless `may_be_internal`."""
+    """Adds partitions up to a total of `count`, in as many transactions as needed. Raises InvalidPartitions for
+    the topic of a FIFO queue, and InvalidTopic for an internal topic unless `may_be_internal`."""
     owner = secrets.token_hex(8)
     plan: PartitionPlan | None = None
 
@@ -107,24 +107,24 @@ async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
 
 
 async def create_view(metadata: Metadata, view: View) -> None:
-    """Creates a view of the topic that it names. Raises Kafka's errors."""
+    """Creates a view (a filtered, read-only topic) of the topic named by `view.of`. Raises Kafka's errors."""
     await metadata.change(lambda image: plan_view(image, view))
 
 
 async def drop_view(metadata: Metadata, view_id: bytes) -> None:
-    """Drops a view; does nothing if it does not exist."""
+    """Drops a view; does nothing if the view does not exist."""
     await metadata.change(lambda image: plan_drop(image, view_id))
 
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
-    """Adds companion logs to the partitions of a topic, unless they have some. Returns their id."""
+    """Adds companion logs to the partitions of a topic, unless they exist. Returns the companion id."""
     await metadata.change(lambda image: _plan_new_companion(image, topic_id))
     await metadata.wait_settled(topic_id)
     return _find_topic(metadata.image, topic_id).companion
 
 
 async def add_companions(metadata: Metadata, topic_ids: Iterable[bytes]) -> dict[bytes, PenstockError]:
-    """Adds companion logs to many topics, several in one transaction. Returns errors by topic id."""
+    """Adds companion logs to many topics, several topics per transaction. Returns errors by topic id."""
     results = await _change_each(metadata, topic_ids, _plan_new_companion, COMPANIONS_AT_ONCE)
     return {topic_id: error for topic_id, error in results.items() if error is not None}
 
@@ -147,7 +147,7 @@ async def reassign(
     is_unclean: Callable[[Topic], bool],
     may_resize: bool = True,
 ) -> dict[TopicIdPartition, PenstockError | None]:
-    """Reassigns partitions to these replicas; None cancels a reassignment. Returns an error or None for each."""
+    """Reassigns partitions to the given replicas (None cancels). Returns an error or None for each partition."""
 
     def plan(image: ClusterImage, tp: TopicIdPartition) -> list[Op]:
         topic, replicas = image.topics.get(tp.topic_id), wanted[tp]
@@ -162,7 +162,7 @@ async def reassign(
 async def elect_leaders(
     metadata: Metadata, tps: Iterable[TopicIdPartition], election: Election
 ) -> dict[TopicIdPartition, PenstockError | None]:
-    """Elects leaders. Returns an error or None for each partition."""
+    """Elects leaders of these partitions. Returns an error or None by partition."""
     return await _change_each(metadata, tps, lambda image, tp: plan_elect(image, tp, election))
 
 
@@ -172,7 +172,7 @@ async def _change_each(
     plan_one: Callable[[ClusterImage, T], list[Op]],
     at_once: int = OPERATIONS_MAX,
 ) -> dict[T, PenstockError | None]:
-    """Plans changes one by one, and writes several in one transaction. Returns an error or None for each."""
+    """Writes what `plan_one` returns for each thing, `at_once` per transaction. Returns an error or None by thing."""
     results: dict[T, PenstockError | None] = {}
     left = iter(dict.fromkeys(things))
     while batch := tuple(islice(left, at_once)):
@@ -212,7 +212,7 @@ async def _execute_steps(
 
 
 async def _abandon(metadata: Metadata, topic_id: bytes, owner: str) -> None:
-    """Leaves created partitions to the controller, which removes them; retried until the store is reachable."""
+    """Lets the controller remove a partly created topic; retries until the store is reachable."""
     while True:
         try:
             await metadata.change(lambda image: plan_abandon(image, topic_id, owner))

@@ -1,7 +1,7 @@
 """The controller: decides leader elections, ISR updates and cleanup for the whole cluster. Pure.
 
-It has no state that must survive. A new controller scans the metadata image and continues; its writes depend on its
-controller epoch, so that one that was paused changes nothing when it resumes.
+It has no state that must survive a failover: a new controller scans the metadata image and continues. Its writes
+require its controller epoch, so that a controller that was paused and replaced changes nothing when it resumes.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,7 @@ from penstock.foundation.steps import Steps, run_steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """Settings of the controller, read again at every decision."""
+    """Dynamic settings of the controller, read for every decision."""
 
     rebalances_leaders: bool = True
     rebalances_after_ms: int = 300_000
@@ -27,7 +27,7 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionChange:
-    """A partition whose state the controller changes."""
+    """A change that the controller makes to the state of one partition."""
 
     tp: TopicIdPartition
     before: PartitionState
@@ -43,13 +43,13 @@ class PartitionChange:
 
     @property
     def is_unclean(self) -> bool:
-        """Whether acknowledged records may be lost (unclean leader election)."""
+        """Whether this is an unclean leader election: acknowledged records may be lost."""
         return self.after.leader != NO_LEADER and self.after.leader not in self.before.isr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerDecision:
-    """The decision of the controller: one transaction, and when to decide again if nothing changes before."""
+    """Operations of one transaction, and the time of the next decision if the image does not change before."""
 
     ops: tuple[Op, ...] = ()
     changes: tuple[PartitionChange, ...] = ()
@@ -73,15 +73,15 @@ class Controller:
         self._elections: dict[TopicIdPartition, PartitionChange] = {}
         self._others: dict[TopicIdPartition, PartitionChange] = {}
         self._imbalanced: dict[TopicIdPartition, int] = {}
-        """Partitions whose preferred leader could lead, and since when; the oldest first."""
+        """Partitions whose preferred leader could lead but does not, with the time when that began; oldest first."""
 
     def decide(self, image: ClusterImage, now_ms: int) -> ControllerDecision:
-        """Scans the image and returns the decision. It is the same again until it is written or the image changes."""
+        """Scans the image and returns the decision; the same decision until it is written or the image changes."""
         run_steps(self.scan(image, now_ms))
         return self.next_decision(image, now_ms)
 
     def next_decision(self, image: ClusterImage, now_ms: int) -> ControllerDecision:
-        """Returns the decision for an image that was scanned."""
+        """Returns the decision for an image that `scan` has already scanned."""
         room = OPERATIONS_MAX - 1
         changes = [*self._first(self._elections, room)]
         changes += self._first(self._others, room - len(changes))
@@ -104,7 +104,7 @@ class Controller:
     # -- scanning
 
     def scan(self, image: ClusterImage, now_ms: int) -> Steps[None]:
-        """Scans the changes since the last image; all partitions if brokers have changed. Runs in time slices."""
+        """Scans the partitions changed since the last scan (all, if brokers have changed), in time slices."""
         seen = self._seen
         everywhere = image.brokers is not seen.brokers or image.broker_configs is not seen.broker_configs
         if image.topics is seen.topics and not everywhere:
@@ -125,7 +125,7 @@ class Controller:
     def _scan_topic(
         self, image: ClusterImage, topic: Topic, known: Mapping[int, PartitionState], now_ms: int
     ) -> Steps[None]:
-        """Scans the partitions of a topic whose states differ from `known`."""
+        """Scans the partitions of a topic whose states differ from those in `known`."""
         brokers, unclean = image.brokers, self._is_unclean(topic)
         for number, state in topic.partitions.items():
             if state is known.get(number):
@@ -149,7 +149,7 @@ class Controller:
         self._imbalanced.pop(tp, None)
 
     def _due(self, image: ClusterImage, now_ms: int, room: int) -> tuple[list[PartitionChange], int | None]:
-        """Returns partitions whose preferred leaders take over now, and when the next ones are due."""
+        """Returns the elections of preferred leaders that are due, and the time of the next (None: never)."""
         settings = self._settings()
         due: list[PartitionChange] = []
         if not settings.rebalances_leaders:
@@ -167,7 +167,7 @@ class Controller:
 
     @staticmethod
     def _leftovers(image: ClusterImage, room: int) -> list[Op]:
-        """Returns operations that remove partitions of deleted or incomplete topics."""
+        """Returns at most `room` operations that remove partitions of deleted or incomplete topics."""
         for topic_id in image.incomplete:
             ops = plan_leftovers(image, topic_id, room)
             if ops:

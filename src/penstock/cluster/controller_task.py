@@ -1,4 +1,4 @@
-"""Task that runs the controller: takes the role when it is free, writes decisions, resigns when it is lost."""
+"""Task that runs the controller: takes the role when it is free, writes decisions, resigns when the role is lost."""
 
 import asyncio
 import logging
@@ -22,11 +22,11 @@ logger = logging.getLogger(__name__)
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 3.0
 _LINES_MAX: Final = 20
-"""Maximum number of partitions that are logged by name."""
+"""Maximum number of partition changes that get a log line of their own."""
 
 
 class ControllerTask:
-    """Runs on every broker; only the one that is the controller decides."""
+    """The controller task of a broker. It runs on every broker, but only the elected controller makes decisions."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ControllerTask:
             await self._wait()
 
     async def _wait(self) -> None:
-        """Waits for a new image, or until the next decision is due."""
+        """Waits for a new metadata image, or until the next decision is due."""
         wait_s = None if self._wake_at_ms is None else max(0, self._wake_at_ms - self._clock.steady_ms()) / 1000
         try:
             async with asyncio.timeout(wait_s):
@@ -90,7 +90,7 @@ class ControllerTask:
             pass
 
     async def _run_once(self) -> bool:
-        """Writes at most one transaction. Returns whether there may be more work."""
+        """Takes the controller role or makes one decision, and writes it. Returns whether there may be more work."""
         self._changed.clear()
         self._wake_at_ms = None
         image, broker_epoch = self._metadata.image, self._metadata.broker_epoch

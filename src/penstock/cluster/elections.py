@@ -17,7 +17,7 @@ from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
 from penstock.foundation.ids import TopicIdPartition, uuid_text
 
 RESERVED_OFFSETS: Final = 1 << 24
-"""Offsets that a memory partition reserves at a time."""
+"""Number of offsets that a memory partition reserves at a time."""
 
 Brokers = Mapping[int, Broker]
 
@@ -62,7 +62,7 @@ def elect_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers, 
 
 
 def _is_stable(state: PartitionState, brokers: Brokers) -> bool:
-    """Fast path: whether the state is obviously as desired, which is nearly always so."""
+    """Fast path of `elect_leader`: returns True if the state obviously needs no change, which is nearly always so."""
     leader = brokers.get(state.leader)
     if leader is None or leader.epoch != state.leader_broker_epoch or state.adding or state.removing:
         return False
@@ -74,13 +74,13 @@ def _is_stable(state: PartitionState, brokers: Brokers) -> bool:
 
 
 def can_lead(node: int, tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether a broker may be elected as leader of a partition that it is in sync with."""
+    """Whether a broker in the ISR of a partition may be elected as its leader."""
     broker = brokers.get(node)
     return broker is not None and not broker.leaving and not broker.has_lost(tp, state)
 
 
 def _live_isr(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> tuple[int, ...]:
-    """Returns the ISR without offline and leaving brokers. The last members stay: they have all records."""
+    """Returns the ISR without offline and leaving brokers, unless none would remain: they have all records."""
     candidates = tuple(node for node in state.isr if can_lead(node, tp, state, brokers))
     if candidates:
         return candidates
@@ -89,7 +89,7 @@ def _live_isr(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> 
 
 
 def complete_reassignment(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> PartitionState:
-    """Completes a reassignment once all target replicas are in sync (KIP-455); else returns the same state."""
+    """Completes a reassignment if all target replicas are in sync (KIP-455); else returns the same state."""
     if not state.is_reassigned:
         return state
     replicas = tuple(node for node in state.replicas if node not in state.removing)
@@ -104,7 +104,7 @@ def complete_reassignment(tp: TopicIdPartition, state: PartitionState, brokers: 
 
 
 def _can_stay_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether the elected leader may stay: it has not been restarted since, and is not to be replaced."""
+    """Whether the current leader may stay: it has not restarted since its election, and is not to be replaced."""
     leader = brokers.get(state.leader)
     if leader is None or leader.epoch != state.leader_broker_epoch or state.leader not in state.isr:
         return False
@@ -117,17 +117,17 @@ def _first_candidate(tp: TopicIdPartition, state: PartitionState, brokers: Broke
 
 
 def with_leader(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
-    """Returns the state with a new leader, or with the same one in a new leader epoch."""
+    """Returns the state with `node` as leader, in a new leader epoch."""
     return replace(state, leader=node, leader_epoch=state.leader_epoch + 1, leader_broker_epoch=brokers[node].epoch)
 
 
 def with_unclean_leader(state: PartitionState, node: int, brokers: Brokers) -> PartitionState:
-    """Returns the state with a leader that may lack acknowledged records; in memory, with new offsets."""
+    """Returns the state with `node` as leader, which may lack records; a memory partition gets new offsets."""
     return with_new_offsets(with_leader(replace(state, isr=(node,)), node, brokers))
 
 
 def with_new_offsets(state: PartitionState) -> PartitionState:
-    """Returns the state of a memory partition that restarts empty, above all offsets it ever assigned."""
+    """Returns the state of a memory partition that restarts empty, at an offset above all that it ever assigned."""
     if not state.in_memory:
         return state
     return replace(state, reserved_from=state.reserved_to, reserved_to=state.reserved_to + RESERVED_OFFSETS)
@@ -137,7 +137,7 @@ def without_data(state: PartitionState, node: int) -> PartitionState:
     """Returns the state without a broker in the ISR that has lost the partition's data and is about to register.
 
     The last member of the ISR stays: its acknowledged records may be restored. A memory partition cannot be restored,
-    so it restarts empty; for one on disk, the broker registers it as lost (Broker.lost).
+    so it restarts empty; a partition on disk is listed as lost in the broker's registration (Broker.lost).
     """
     if node not in state.isr:
         return state
@@ -170,13 +170,13 @@ def find_state(image: ClusterImage, tp: TopicIdPartition) -> PartitionState:
 
 
 def plan_elect(image: ClusterImage, tp: TopicIdPartition, election: Election) -> list[Op]:
-    """Returns the write of an election. Raises Kafka's errors."""
+    """Returns the store writes of a requested leader election. Raises Kafka's errors."""
     before = find_state(image, tp)
     return [Put(keys.partition(*tp), elect_requested(image, tp, election).dump(), before.version)]
 
 
 def elect_requested(image: ClusterImage, tp: TopicIdPartition, election: Election) -> PartitionState:
-    """Returns the state after a requested election. Raises Kafka's errors."""
+    """Returns the partition state after a requested leader election. Raises Kafka's errors."""
     state = find_state(image, tp)
     if election is Election.PREFERRED:
         return _elect_preferred(image, tp, state)

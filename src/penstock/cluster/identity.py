@@ -1,4 +1,4 @@
-"""Identity file and lock of a data folder: the broker and the cluster that it belongs to, and its format version."""
+"""Identity file and lock of a data folder: its broker, its cluster and its format version."""
 
 import errno
 import json
@@ -13,7 +13,7 @@ from penstock.foundation.ids import uuid_text
 from penstock.log.disk import Disk
 
 FORMAT_VERSION: Final = 1
-"""Format version of the data folder; raised when a release writes data that older ones would misread."""
+"""Format version of the data folder; raised when a release writes data that older releases would misread."""
 _FILE: Final = "identity"
 
 
@@ -34,7 +34,7 @@ class DataFolderUnusable(PenstockError):
 
 
 def lock_folder(folder: Path) -> int:
-    """Creates the folder if it is missing and locks it; returns the descriptor of the lock.
+    """Creates the folder if it is missing and locks it; returns the file descriptor that holds the lock.
 
     The kernel releases the lock when the process ends or the descriptor is closed.
     """
@@ -73,7 +73,7 @@ def _why_unusable(folder: Path, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderIdentity:
-    """The id of the folder, and its broker and cluster. An empty cluster id is not known yet."""
+    """The id of a data folder, its broker, and its cluster id, which is empty before it joins a cluster."""
 
     folder: str
     node_id: int
@@ -82,9 +82,9 @@ class FolderIdentity:
 
     @classmethod
     def of(cls, disk: Disk, node_id: int) -> "FolderIdentity":
-        """Reads the identity. A folder without one is new; it is written once the cluster is known.
+        """Reads the identity file. A folder without the file is new: it gets an identity, which `save` writes later.
 
-        Folders written before there was a version get version 1. Raises StorageError, WrongBroker, NewerDataFolder.
+        A file without a format version counts as version 1. Raises StorageError, WrongBroker, NewerDataFolder.
         """
         data = disk.load(_FILE)
         if data is None:
@@ -105,7 +105,7 @@ class FolderIdentity:
         return found
 
     def save(self, disk: Disk, cluster_id: str) -> None:
-        """Writes the cluster that the folder belongs to."""
+        """Writes the identity file with this cluster id."""
         if cluster_id != self.cluster_id:
             replace(self, cluster_id=cluster_id)._store(disk)
 

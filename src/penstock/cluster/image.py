@@ -25,7 +25,7 @@ from penstock.foundation.steps import Steps, run_steps
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterImage:
-    """The cluster metadata at one revision. A topic is in it once all of its partitions are."""
+    """The cluster metadata at one revision of the store. It contains a topic once all its partitions exist."""
 
     revision: int = 0
     cluster_id: str = ""
@@ -37,25 +37,25 @@ class ClusterImage:
     topics: Mapping[bytes, Topic] = field(default_factory=lambda: EMPTY)
     by_name: Mapping[str, Topic] = field(default_factory=lambda: EMPTY)
     incomplete: Mapping[bytes, IncompleteTopic] = field(default_factory=lambda: EMPTY)
-    """Topics that are partly written, or being deleted."""
+    """Topics that are partly created or partly deleted, by topic id."""
     unfinished: Mapping[bytes, str] = field(default_factory=lambda: EMPTY)
-    """Topics whose partitions are created in several transactions, and the owner of that request."""
+    """Topics whose partitions are being created in several transactions, with the token of that request."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
-    """Dynamic broker settings, by node id as text; "" holds those of the whole cluster."""
+    """Dynamic broker settings, by node id as text; the key "" holds the cluster-wide settings."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
-    """Dynamic settings of groups, by group id."""
+    """Dynamic settings of consumer and share groups, by group id."""
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Client metrics subscriptions (KIP-714), by name."""
     queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
-    """By name. A queue whose topic was deleted does not count: see cluster/queue_changes.py."""
+    """Queues by name. A queue whose topic was deleted does not exist: see cluster/queue_changes.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
-    """Move tasks by source queue; the newest first."""
+    """Message move tasks by name of the source queue; the newest first."""
     views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)
-    """By id. A view whose topic was deleted does not count: see cluster/views.py."""
+    """Views by id. A view whose topic was deleted does not exist: see cluster/views.py."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
-    """Versions of the keys that are not part of a topic."""
+    """Store versions of all keys that do not belong to a topic."""
     shown: Mapping[bytes, Topic] = field(init=False)
-    """Topics and views, for readers. Writes and replicas use `topics`."""
+    """Topics and views that clients can read, by id. Writes and replicas use `topics`."""
     shown_by_name: Mapping[str, Topic] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -71,7 +71,7 @@ class ClusterImage:
         return (view for view in self.views.values() if view.topic_id in self.topics)
 
     def listed_by_name(self) -> Mapping[str, Topic]:
-        """Returns the topics that clients list: no views that were created for one reader."""
+        """Returns the topics and views that clients list, by name; without views created for a single reader."""
         if not self.views:
             return self.by_name
         return {
@@ -81,11 +81,11 @@ class ClusterImage:
         }
 
     def with_change(self, change: Change) -> "ClusterImage":
-        """Returns the image after a change. Unchanged parts are shared, so the cost depends on the change only."""
+        """Returns the image after a change of the store. Unchanged parts are shared between both images."""
         return run_steps(self.change_steps(change))
 
     def change_steps(self, change: Change) -> "Steps[ClusterImage]":
-        """Same as `with_change`, in time slices of SLICE_KEYS keys: a snapshot may have tens of thousands."""
+        """Same as `with_change`, in time slices of SLICE_KEYS keys: a snapshot may have tens of thousands of keys."""
         base = ClusterImage() if change.snapshot else self
         draft = ImageDraft(base, self)
         for number, (key, state) in enumerate(change.states.items(), 1):
@@ -100,7 +100,7 @@ class ClusterImage:
         return topic.partitions.get(tp.partition) if topic is not None else None
 
     def version(self, key: str) -> int:
-        """Returns the version of a key that is not part of a topic; ABSENT if it does not exist."""
+        """Returns the store version of a key that does not belong to a topic; ABSENT if the key does not exist."""
         return self.versions.get(key, ABSENT)
 
     @property
@@ -118,7 +118,7 @@ class ClusterImage:
         return self.find_partitions(lambda state: state.leader == node_id)
 
     def held_by(self, node_id: int) -> Iterator[PartitionEntry]:
-        """Yields the partitions that a broker has a replica of."""
+        """Yields the partitions that have a replica on a broker."""
         return self.find_partitions(lambda state: node_id in state.replicas)
 
     def offline(self) -> Iterator[PartitionEntry]:
@@ -129,11 +129,11 @@ class ClusterImage:
         return self.find_partitions(lambda state: state.is_under_replicated)
 
     def eligible(self) -> dict[int, int]:
-        """Returns the brokers that may join an ISR, and their broker epochs."""
+        """Returns the broker epochs of the brokers that may join an ISR, by node id."""
         return {node: broker.epoch for node, broker in self.brokers.items() if not broker.leaving}
 
     def may_stop(self, node_id: int) -> bool:
-        """Whether a broker can stop: no ISR has it beside another broker that could lead."""
+        """Whether a broker can stop without harm: it is in no ISR that has another broker that could lead."""
         able = {node for node, broker in self.brokers.items() if not broker.leaving} - {node_id}
         counted = self.find_partitions(lambda state: node_id in state.isr and not able.isdisjoint(state.isr))
         return next(counted, None) is None

@@ -1,4 +1,4 @@
-"""Builds the next metadata image from the previous one and a change of the store (MetadataDelta). Pure."""
+"""Builds the next metadata image from the previous image and a change of the store (MetadataDelta). Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -20,11 +20,11 @@ from penstock.cluster.views import View
 from penstock.coordination.store import Versioned
 
 SLICE_KEYS: Final = 1000
-"""Keys of a change per time slice: at most about 5 ms."""
+"""Number of changed keys applied per time slice, which takes at most about 5 ms."""
 
 
 class Image(Protocol):
-    """The parts of an image that a draft needs."""
+    """The parts of a metadata image that ImageDraft reads."""
 
     @property
     def topics(self) -> Mapping[bytes, Topic]: ...
@@ -37,20 +37,20 @@ class Image(Protocol):
 
 
 class ImageDraft:
-    """An image being built. Tables are copied on their first change, so an identical table means no change."""
+    """A metadata image being built. A table is copied on its first change, so an identical table means no change."""
 
     def __init__(self, base: Image, before: Image) -> None:
         self._base = base
         self._before = before
-        """The previous image."""
+        """The last published image."""
         self._changed: dict[str, Any] = {}
         self._headers: dict[bytes, Topic | None] = {}
         self._partitions: dict[bytes, dict[int, PartitionState]] = {}
         self._reshaped: set[bytes] = set()
-        """Topics that may be created or deleted, or have other partitions."""
+        """Ids of topics that may have been created or deleted, or may have another set of partitions."""
 
     def _table(self, name: str) -> dict[Any, Any]:
-        """Returns a table of the image that may be modified."""
+        """Returns a copy of a table of the image, which may be modified."""
         found = self._changed.get(name)
         if found is None:
             found = self._changed[name] = dict(getattr(self._base, name))
@@ -142,7 +142,7 @@ class ImageDraft:
         return table
 
     def finish_topics(self) -> Iterator[None]:
-        """Builds topics from their own keys and those of their partitions, in time slices."""
+        """Builds topics from their own keys and the keys of their partitions, in time slices."""
         keys_seen = 0
         for topic_id in dict.fromkeys((*self._headers, *self._partitions)):
             if topic_id in self._reshaped:
@@ -159,13 +159,13 @@ class ImageDraft:
         return self._changed
 
     def _refill(self, topic_id: bytes) -> None:
-        """Updates a topic with the same partitions: new partition states or settings."""
+        """Updates the settings and partition states of a topic whose set of partitions is unchanged."""
         shown, partitions = self._base.topics[topic_id], self._partitions.get(topic_id)
         header = self._header(topic_id) or shown
         self._show(replace(header, partitions=shown.partitions if partitions is None else partitions))
 
     def _reshape(self, topic_id: bytes) -> None:
-        """Updates which partitions of a topic are shown and which wait."""
+        """Updates which partitions of a topic the image shows, and which wait in `incomplete`."""
         header, before = self._header(topic_id), self._before.topics.get(topic_id)
         found = self._partitions.get(topic_id)
         table = self._partitions_before(topic_id) if found is None else found
@@ -196,7 +196,7 @@ class ImageDraft:
 
 
 def shown_view(view: View, source: Topic) -> Topic:
-    """Returns a view in the form of a topic."""
+    """Returns a view as a Topic, with the partitions of its source topic."""
     return Topic(
         topic_id=view.view_id,
         name=view.name,
@@ -210,9 +210,9 @@ def shown_view(view: View, source: Topic) -> Topic:
 def _shown(
     topic: Topic | None, table: Mapping[int, PartitionState], before: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
-    """Returns the partitions to show: all once they are complete, until then the previous ones.
+    """Returns the partitions of a topic to show: all if complete, else the partitions shown before.
 
-    A topic is deleted when its own key is; other missing keys are still to be received.
+    A topic is deleted when its own key is deleted; any other missing key is expected to arrive with a later change.
     """
     if topic is None:
         return {}

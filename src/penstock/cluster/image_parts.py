@@ -25,19 +25,19 @@ class Broker:
     rack: str | None = None
     http: str = ""
     host_id: str = ""
-    """The machine. Several brokers on one machine are one failure domain."""
+    """Id of the machine that the broker runs on. Brokers on the same machine are one failure domain."""
     epoch: int = NO_EPOCH
-    """The broker epoch: unique for each registration."""
+    """The broker epoch, which is unique for each registration."""
     folder: str = ""
-    """The id of the data folder, by which a restarted broker recognises its old registration."""
+    """The id of the broker's data folder, by which it recognises its own registration after a restart."""
     leaving: bool = False
-    """It is shutting down: leads no partition that another can lead, and joins no ISR."""
+    """Whether the broker is shutting down: it leads no partition that another broker can lead, and joins no ISR."""
     lost: Mapping[TopicIdPartition, int] = field(default_factory=lambda: EMPTY)
-    """Partitions of which it was the last in-sync replica and has lost the data, with their leader epochs then: it
-    leads none of them without an unclean election. The entry is obsolete once the partition has a leader."""
+    """Partitions whose data the broker lost as the last in-sync replica, with their leader epochs then: it leads
+    them only after an unclean election. An entry is obsolete once the partition has a leader."""
 
     def dump(self) -> bytes:
-        """Returns the value for the store."""
+        """Returns the registration as a value for the store."""
         value = {entry.name: getattr(self, entry.name) for entry in fields(self) if entry.name != "node_id"}
         value["lost"] = [[uuid_text(tp.topic_id), tp.partition, epoch] for tp, epoch in self.lost.items()]
         return keys.encode(value)
@@ -61,18 +61,18 @@ class Broker:
         )
 
     def has_lost(self, tp: TopicIdPartition, state: PartitionState) -> bool:
-        """Whether it has lost the data of a partition of which it was the last in-sync replica."""
+        """Whether the broker has lost the data of a partition of which it was the last in-sync replica."""
         return self.lost.get(tp, NO_EPOCH) >= state.leader_epoch
 
     @property
     def failure_domain(self) -> tuple[str, str]:
-        """Rack and machine. A broker without a host id is its own domain."""
+        """Returns rack and machine of the broker. A broker without a host id counts as a machine of its own."""
         return self.rack or "", self.host_id or f"broker-{self.node_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """The current controller: broker, broker epoch and controller epoch."""
+    """The current controller: its node id, broker epoch and controller epoch."""
 
     node_id: int
     broker_epoch: int
@@ -86,17 +86,17 @@ class Topic:
     configs: Mapping[str, str] = field(default_factory=lambda: EMPTY)
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
     count: int = COUNT_UNKNOWN
-    """Number of partitions according to its own key, which is written last."""
+    """Number of partitions as stored in the topic's own key, which is written after its partitions."""
     companion: bytes = b""
-    """The id of its companion logs, or empty. Never reused."""
+    """The id of the topic's companion logs, never reused; empty if it has none."""
     is_queue: bool = False
-    """Whether it was created for the queue of its name: deleted with it, and finished messages are reclaimed."""
+    """Whether the topic was created for the queue of its name: finished messages are reclaimed from its log."""
     version: int = 0
     view: View | None = None
-    """Set for a view: then its partitions are those of its source topic."""
+    """The view that this topic shows, with the partitions of the view's source topic; None for a real topic."""
 
     def dump(self) -> bytes:
-        """Returns the value of the topic's key for the store."""
+        """Returns the value of the topic's own key for the store."""
         value: dict[str, Any] = {"name": self.name, "configs": dict(self.configs), "partitions": self.count}
         if self.companion:
             value["companion"] = uuid_text(self.companion)
@@ -106,7 +106,7 @@ class Topic:
 
     @classmethod
     def read(cls, topic_id: bytes, value: Mapping[str, Any], version: int) -> "Topic":
-        """Reads a topic without its partitions, which have separate keys."""
+        """Parses the value of a topic's own key. Its partitions have separate keys."""
         return cls(
             topic_id=topic_id,
             name=value["name"],
@@ -124,12 +124,12 @@ class Topic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncompleteTopic:
-    """The parts of a topic that are not shown: its own key, or partitions beyond its count."""
+    """The stored parts of a topic that the image does not show: its own key, or partitions beyond its count."""
 
     topic: Topic | None = None
     partitions: Mapping[int, PartitionState] = field(default_factory=lambda: EMPTY)
     missing: frozenset[int] = frozenset()
-    """Partitions shown in their previous state, because their keys are missing."""
+    """Partitions that are shown in their previous state, because their keys are missing in the store."""
 
 
 NOTHING_INCOMPLETE: Final = IncompleteTopic()

@@ -2,7 +2,7 @@
 
 Coordinators lose state when an internal topic deletes old segments, delays records or keeps its log in memory, and no
 longer find a key when the number of partitions changes. Logs ignore most of the wrong settings (see
-LogSettings.for_internal_topic), but brokers of earlier versions do not.
+LogSettings.for_internal_topic), but logs of earlier broker versions do not.
 """
 
 from collections.abc import Callable, Mapping
@@ -23,7 +23,7 @@ class Rule(NamedTuple):
     allows: Callable[[Any], bool]
     expected: str
     repair: str | None = None
-    """The value that repairs the setting; None: the setting is removed."""
+    """The value that repairs a wrong setting; None means that the setting is removed."""
     may_be_absent: bool = True
     is_repairable: bool = True
 
@@ -60,7 +60,7 @@ class Fault(NamedTuple):
 
 
 def find_faults(configs: Mapping[str, str]) -> list[Fault]:
-    """Returns the settings by which an internal topic would lose state. `configs` are the topic's own settings."""
+    """Returns the settings that would make an internal topic lose state. `configs`: the topic-level settings."""
     return [
         Fault(rule.setting, configs.get(rule.setting), rule.expected, rule.repair, rule.is_repairable)
         for rule in RULES
@@ -69,7 +69,7 @@ def find_faults(configs: Mapping[str, str]) -> list[Fault]:
 
 
 def check_configs(name: str, before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Raises InvalidConfig for a change that breaks a rule. A wrong value may stay until it is repaired."""
+    """Raises InvalidConfig if a change of settings breaks a rule. A value that was wrong before may stay."""
     if name not in INTERNAL_TOPICS:
         return
     for fault in find_faults(after):
@@ -81,15 +81,15 @@ def check_configs(name: str, before: Mapping[str, str], after: Mapping[str, str]
 
 
 def check_new(name: str, configs: Mapping[str, str], *, is_plain: bool) -> None:
-    """Raises InvalidTopic if a client is about to create an internal topic in another way than brokers do.
+    """Raises InvalidTopic if a client creates an internal topic in another way than brokers create it.
 
-    `is_plain`: it is no queue's topic, and has no companion logs.
+    `is_plain`: whether the topic is neither for a queue nor has companion logs.
     """
     if name in INTERNAL_TOPICS and (find_faults(configs) or not is_plain):
         raise InvalidTopic(f"topic {name!r} is internal: brokers create it with the settings that it needs")
 
 
 def check_mutable(name: str, operation: str) -> None:
-    """Raises InvalidTopic if a topic is internal. `operation` names the request, as in "delete"."""
+    """Raises InvalidTopic if a topic is internal. `operation`: the verb for the error message, such as "delete"."""
     if name in INTERNAL_TOPICS:
         raise InvalidTopic(f"cannot {operation} the internal topic {name!r}: it holds the state of coordinators")

@@ -1,8 +1,8 @@
 """Key layout of the store: names and encoding of all keys.
 
-Keys contain topic ids, never names that could be reused (except four). A key that ends with its owner's session is
-leased. Where a key is created again (`brokers/1`, `controller`), conditions refer to a key beside it that never is:
-`incarnations/<epoch>`, `controller-epoch`.
+Keys contain topic ids, since names can be reused (names are used in four kinds of keys). A leased key is deleted at
+the end of its owner's session. For a key that can be deleted and created again (`brokers/1`, `controller`), writes
+depend on a related key that cannot: `incarnations/<epoch>`, `controller-epoch`.
 """
 
 import json
@@ -16,20 +16,20 @@ from penstock.foundation.ids import uuid_bytes, uuid_text
 
 CLUSTER: Final = "cluster"
 MOVING: Final = "moving"
-"""Exists while a cluster is migrated into this store: no broker joins meanwhile."""
+"""Key that exists while a cluster is migrated into this store: no broker joins while it exists."""
 BROKERS: Final = "brokers"
 INCARNATIONS: Final = "incarnations"
 BROKER_EPOCHS: Final = "broker-epochs"
-"""Counter of broker epochs."""
+"""Key of the counter that assigns broker epochs."""
 BROKER_CONFIGS: Final = "broker-configs"
 GROUP_CONFIGS: Final = "group-configs"
 CLIENT_METRICS: Final = "client-metrics"
 FOLDERS: Final = "folders"
 DRAINED: Final = "drained"
 CONTROLLER: Final = "controller"
-"""The controller (leased). Written together with the next controller epoch."""
+"""Key of the current controller (leased). It is written together with the next controller epoch."""
 CONTROLLER_EPOCH: Final = "controller-epoch"
-"""Counter of controllers: its version is a condition of all writes of a controller."""
+"""Key of the counter of controller epochs. All writes of a controller require that its version is unchanged."""
 TOPICS: Final = "topics"
 TOPIC_NAMES: Final = "topic-names"
 PARTITIONS: Final = "partitions"
@@ -38,7 +38,7 @@ PRODUCER_IDS: Final = "producer-ids"
 QUEUES: Final = "queues"
 QUEUE_MOVES: Final = "queue-moves"
 QUEUE_COOLDOWNS: Final = "queue-cooldowns"
-"""Queues deleted or purged within the last minute: see queue_cooldowns.py."""
+"""Key with the queues deleted or purged within the last minute: see queue_cooldowns.py."""
 VIEWS: Final = "views"
 
 
@@ -47,7 +47,7 @@ def topic(topic_id: bytes) -> str:
 
 
 def topic_name(name: str) -> str:
-    """Holds the id of the topic or view with this name: makes names unique."""
+    """Returns the key that holds the id of the topic or view with this name. It makes names unique."""
     return f"{TOPIC_NAMES}/{name}"
 
 
@@ -56,42 +56,42 @@ def partition(topic_id: bytes, number: int) -> str:
 
 
 def unfinished(topic_id: bytes) -> str:
-    """Leased by a request that creates partitions in several transactions, to keep them from being removed."""
+    """Returns the key (leased) that keeps the partitions of a topic from removal while a request creates them."""
     return f"{UNFINISHED}/{uuid_text(topic_id)}"
 
 
 def queue(name: str) -> str:
-    """A queue: owner, settings, and the id of its topic."""
+    """Returns the key of a queue: its owner, its settings and the id of its topic."""
     return f"{QUEUES}/{name}"
 
 
 def queue_moves(name: str) -> str:
-    """The move tasks of a queue, running and finished."""
+    """Returns the key of the message move tasks of a queue, running and finished."""
     return f"{QUEUE_MOVES}/{name}"
 
 
 def view(view_id: bytes) -> str:
-    """A view: its name, its filter, and the id of its source topic."""
+    """Returns the key of a view: its name, its filter and the id of its source topic."""
     return f"{VIEWS}/{uuid_text(view_id)}"
 
 
 def broker(node_id: int) -> str:
-    """The registration of a broker (leased)."""
+    """Returns the key of the registration of a broker (leased)."""
     return f"{BROKERS}/{node_id}"
 
 
 def incarnation(epoch: int) -> str:
-    """Exists as long as the registration with this broker epoch (leased), and is never created again."""
+    """Returns the key that exists as long as the registration with this broker epoch. Never created again."""
     return f"{INCARNATIONS}/{epoch}"
 
 
 def folder(node_id: int) -> str:
-    """The data folder that a broker last registered with: another folder has none of its data."""
+    """Returns the key with the id of the data folder that a broker last registered with."""
     return f"{FOLDERS}/{node_id}"
 
 
 def drained(node_id: int) -> str:
-    """Exists if a broker must get no new replicas."""
+    """Returns the store key that marks a broker as drained: it gets no new replicas while the key exists."""
     return f"{DRAINED}/{node_id}"
 
 
@@ -100,23 +100,23 @@ def broker_config(node: str) -> str:
 
 
 def group_config(group_id: str) -> str:
-    """The dynamic settings of a group. Any text can be a group id."""
+    """Returns the key of the dynamic settings of a consumer or share group, with the group id percent-encoded."""
     return f"{GROUP_CONFIGS}/{quote(group_id, safe='')}"
 
 
 def client_metrics(name: str) -> str:
-    """A client metrics subscription. Any text can be its name."""
+    """Returns the key of a client metrics subscription, with its name percent-encoded."""
     return f"{CLIENT_METRICS}/{quote(name, safe='')}"
 
 
 def plain_name_of(text: str) -> str:
-    """The inverse of the last part of `group_config` and `client_metrics`."""
+    """Decodes the last part of a key made by `group_config` or `client_metrics`."""
     return unquote(text)
 
 
 @lru_cache(maxsize=1000)
 def topic_id_of(text: str) -> bytes:
-    """Returns the topic id in a key; cached, since ten thousand partitions name the same topic."""
+    """Returns the topic id for its text form in a key; cached, since ten thousand partitions name the same topic."""
     return uuid_bytes(text)
 
 

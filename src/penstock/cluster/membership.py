@@ -1,4 +1,4 @@
-"""Broker registration: registers at the start and after a lost session, and leaves in a controlled shutdown."""
+"""Broker registration: registers at startup and after a lost session, and leaves in a controlled shutdown."""
 
 import asyncio
 import contextlib
@@ -32,13 +32,13 @@ logger = logging.getLogger(__name__)
 RETRY_FIRST_S: Final = 0.1
 RETRY_MAX_S: Final = 3.0
 STORE_TIMEOUT_S: Final = 15.0
-"""How long a starting broker waits for a store that does not answer."""
+"""How long, in seconds, a starting broker waits for a store that does not answer."""
 GRACE_S: Final = 1.0
-"""How long a broker whose registration was removed waits for the reason."""
+"""How long, in seconds, a broker that lost its registration waits for its session to expire before it registers."""
 
 
 class Membership:
-    """Keeps a broker registered. `metadata.broker_epoch` is its broker epoch."""
+    """Keeps a broker registered. Its current broker epoch is `metadata.broker_epoch`."""
 
     def __init__(
         self,
@@ -54,8 +54,8 @@ class Membership:
     ) -> None:
         """`is_lost`: whether a partition's log is missing from the data folder. `may_lack`: whether a log may lack
         acknowledged records. `note_cluster`: saves the cluster id in the folder. `on_registered`: called with the
-        new broker epoch. `on_refused`: called if another process has registered as this broker, so this one must
-        stop."""
+        new broker epoch. `on_refused`: called if another process has registered as this broker, so this process
+        must stop."""
         self._store = store
         self._metadata = metadata
         self._identity = identity
@@ -73,7 +73,7 @@ class Membership:
         self._is_closed = False
 
     async def prepare(self) -> None:
-        """Removes the old registration and leaves ISRs of lost partitions. Raises if the cluster refuses it."""
+        """Removes the old registration and leaves ISRs of lost partitions. Raises if the broker is refused."""
         await _retry_store(self._prepare)
 
     async def _prepare(self) -> None:
@@ -85,7 +85,7 @@ class Membership:
         await self._leave_isrs()
 
     async def join(self) -> None:
-        """Registers for the first time in this process: from now on this broker may be elected."""
+        """Registers for the first time in this process: from now on this broker may be elected as leader."""
         await _retry_store(self._register)
         self._is_new = False
         self._store.on_session_lost.append(self._session_lost)
@@ -98,7 +98,7 @@ class Membership:
 
     async def _leave_isrs(self) -> None:
         """Leaves the ISRs of partitions whose records are lost or incomplete, before this broker counts as in
-        sync. It stays where it is the last member: an incomplete log is the best one left."""
+        sync. It stays in an ISR without other members: its incomplete log is the best one left."""
         node_id, begun = self._identity.node_id, set[TopicIdPartition]()
         states: dict[TopicIdPartition, PartitionState] = {}
 
@@ -192,7 +192,7 @@ class Membership:
     # -- leaving
 
     async def leave(self, timeout_s: float) -> None:
-        """Announces the shutdown, and waits until other brokers have taken over (controlled shutdown)."""
+        """Announces the shutdown, and waits until other brokers have taken over leadership (controlled shutdown)."""
         node_id, epoch = self._identity.node_id, self._metadata.broker_epoch
         if self._is_closed or self._joining is not None or self._metadata.image.may_stop(node_id):
             return
@@ -212,7 +212,7 @@ class Membership:
 
 
 async def _retry_store(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Retries while the store does not answer, at most for STORE_TIMEOUT_S."""
+    """Runs `work`, and retries it while the store does not answer, for at most STORE_TIMEOUT_S."""
     backoff = Backoff(Random(), first_s=RETRY_FIRST_S, max_s=RETRY_MAX_S)
     clock = asyncio.get_running_loop().time
     give_up_at_s = clock() + STORE_TIMEOUT_S

@@ -18,22 +18,22 @@ Condition = Callable[[ClusterImage], bool]
 
 
 class Metadata:
-    """Follows the store. `image` is always complete; it is replaced, never modified."""
+    """Follows the coordination store. `image` is always a complete metadata image; it is replaced, never modified."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.image = ClusterImage()
         self.listeners: list[Callable[[ClusterImage], None]] = []
         self.on_failed: Callable[[Exception], None] = lambda error: None
-        """Called when a listener has failed: this broker no longer follows the cluster."""
+        """Callback for a failed listener of the image: this broker no longer follows the cluster."""
         self.wait_settled: Callable[[bytes], Awaitable[None]] = _return_at_once
-        """Waits until this broker has opened its partitions of a topic, at most for a time."""
+        """Waits, for a limited time, until this broker has opened its partitions of a topic."""
         self.broker_epoch = NO_EPOCH
-        """The broker epoch of the current registration."""
+        """The broker epoch of this broker's current registration."""
         self._changes: deque[Change] = deque()
-        """Changes that wait for an image being built, or for the next iteration of the event loop."""
+        """Changes of the store that wait for the image being built, or for the next event loop iteration."""
         self._has_published = False
-        """Whether a change was applied in this iteration of the event loop."""
+        """Whether a change was already applied in this iteration of the event loop."""
         self._building: asyncio.Task[None] | None = None
         self._failure: Exception | None = None
         self._awaited: list[tuple[Condition, asyncio.Future[None]]] = []
@@ -45,9 +45,9 @@ class Metadata:
             await asyncio.shield(self._building)
 
     def _on_change(self, change: Change) -> None:
-        """Applies a change to the image: a small one at once, a large one and those after it in time slices.
+        """Applies a change of the store to the image: a small change at once, a large one in time slices.
 
-        Applies one small change per iteration of the event loop, so that a burst of them does not block it.
+        Applies one small change per iteration of the event loop, so that a burst of changes does not block it.
         """
         loop = asyncio.get_running_loop()
         if self._building is None and len(change.states) <= SLICE_KEYS and not self._has_published:
@@ -99,7 +99,7 @@ class Metadata:
             self._wake()
 
     def _wake(self) -> None:
-        """Wakes the tasks whose condition the image fulfils."""
+        """Wakes the tasks in `until` whose condition the image now fulfils."""
         awaited, self._awaited = self._awaited, []
         for condition, future in awaited:
             if future.done():
@@ -110,7 +110,7 @@ class Metadata:
                 self._awaited.append((condition, future))
 
     async def change(self, plan: Plan) -> None:
-        """Plans on the image and writes; plans again after a conflict. Returns when the image shows the change."""
+        """Writes what `plan` returns for the image; plans again on a conflict. Returns once the image shows it."""
         while True:
             seen = self.image
             ops = plan(seen)
@@ -125,7 +125,7 @@ class Metadata:
             return
 
     async def execute_steps(self, next_step: Callable[[ClusterImage], Step]) -> None:
-        """Executes a change that may take several transactions, one after another."""
+        """Executes the transactions of a change one after another, until `next_step` returns the last."""
         while True:
             seen = self.image
             try:
@@ -140,7 +140,7 @@ class Metadata:
                 return
 
     def _registration_check(self, image: ClusterImage) -> Check:
-        """Returns the condition that this broker is still registered: then its leased keys exist as well."""
+        """Returns the condition that this broker is still registered, so that its leased keys still exist."""
         key = keys.incarnation(self.broker_epoch)
         if key not in image.versions:
             raise Conflict(key)
@@ -154,23 +154,23 @@ class Metadata:
             await future
 
     async def is_stored(self, key: str) -> bool:
-        """Whether the store has a key, which this broker's image may not show yet."""
+        """Whether the store has a key; this broker's image may not show the key yet."""
         return await self._store.get(key) is not None
 
     async def _wait_newer(self, seen: ClusterImage) -> None:
-        """Waits for an image newer than `seen`, after a conflict."""
+        """Waits for an image newer than `seen`; called after a write conflict."""
         await self._wait_revision(seen.revision + 1)
 
     async def _wait_revision(self, revision: int) -> None:
         await self.until(lambda image: image.revision >= revision)
 
     async def stored(self, key: str) -> Any:
-        """Returns the value of a key that is not part of the image; None if it does not exist."""
+        """Reads the value of a key that is not part of the image; None if the key does not exist."""
         found = await self._store.get(key)
         return None if found is None else keys.decode(found.value)
 
     async def edit(self, key: str, change: Callable[[Any], Any]) -> Any:
-        """Replaces a value that is not part of the image; returns the old one. `change` may be called repeatedly."""
+        """Replaces a value outside the image by `change(old)`, repeated after a conflict. Returns the old value."""
         while True:
             found = await self._store.get(key)
             before = None if found is None else keys.decode(found.value)
@@ -182,7 +182,7 @@ class Metadata:
             return before
 
     async def reserve(self, key: str, count: int) -> int:
-        """Reserves `count` unique numbers; returns the first."""
+        """Adds `count` to the counter in this key; returns the first of the reserved values."""
         return int(await self.edit(key, lambda first: (first or 0) + count) or 0)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -200,4 +200,4 @@ class Metadata:
 
 
 async def _return_at_once(topic_id: bytes) -> None:
-    """Default: returns at once."""
+    """Default of `wait_settled`: does not wait."""

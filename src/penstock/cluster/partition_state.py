@@ -13,7 +13,7 @@ NO_EPOCH: Final = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """Replicas, leader and ISR of a partition; changed by compare-and-set on its key."""
+    """Replicas, leader and ISR of a partition; changed by compare-and-set on its store key."""
 
     replicas: tuple[int, ...]
     leader: int
@@ -22,15 +22,15 @@ class PartitionState:
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     leader_broker_epoch: int = NO_EPOCH
-    """The registration in which the leader was elected. If it restarts, it no longer leads in this epoch."""
+    """The leader's broker epoch when it was elected. A leader that restarts no longer leads in this leader epoch."""
     reserved_from: int = 0
     reserved_to: int = 0
-    """Offsets that a memory partition may assign. After an empty restart it begins above all of them."""
+    """The end of the offsets that a memory partition may assign; after losing its data, it restarts there."""
     version: int = 0
-    """The store's version of this state: the condition of the next change."""
+    """The store version of this state, which the next change requires."""
 
     def dump(self) -> bytes:
-        """Returns the value for the store."""
+        """Returns this state as a value for the store."""
         return keys.encode({name: getattr(self, name) for name in _STORED})
 
     @classmethod
@@ -49,7 +49,7 @@ class PartitionState:
         )
 
     def is_led_by(self, node_id: int, broker_epoch: int) -> bool:
-        """Whether a broker was elected in its current registration; it leads as soon as its log is open."""
+        """Whether a broker was elected as leader in its current registration; it leads as soon as its log is open."""
         return self.leader == node_id and self.leader_broker_epoch == broker_epoch
 
     @property
@@ -58,12 +58,12 @@ class PartitionState:
 
     @property
     def is_reassigned(self) -> bool:
-        """Whether a reassignment is under way."""
+        """Whether a reassignment is in progress."""
         return bool(self.adding or self.removing)
 
     @property
     def is_under_replicated(self) -> bool:
-        """Whether not all replicas are in sync, except those being added."""
+        """Whether a replica is not in sync; replicas that a reassignment is adding do not count."""
         return len(self.isr) < len(self.replicas) and not {*self.replicas} <= {*self.isr, *self.adding}
 
 

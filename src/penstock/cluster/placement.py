@@ -1,8 +1,8 @@
 """Replica placement: rendezvous hashing over failure domains (racks and machines). Pure.
 
-Every broker has a score for every partition, which depends only on these two: so adding or removing brokers changes
-little. The best score wins among the brokers that the rules prefer: first racks without a replica of the partition,
-then machines without one, then brokers with less than their share.
+Every broker has a score for every partition, which depends only on the two: so adding or removing brokers moves few
+replicas. The best score wins among the brokers that the rules prefer: first racks without a replica of the partition,
+then machines without a replica, then brokers with less than their share of replicas.
 """
 
 from collections import Counter
@@ -18,11 +18,11 @@ from penstock.foundation.ids import TopicIdPartition
 
 Replicas = tuple[int, ...]
 _SLACK: Final = 2
-"""Replicas that a broker may be ahead of its share, so that the last partitions still have a choice."""
+"""Number of replicas by which a broker may exceed its share, so that the last partitions still have a choice."""
 
 
 def score(tp: TopicIdPartition, node_id: int) -> int:
-    """Returns the rendezvous hash of a broker for a partition: the same everywhere, and evenly distributed."""
+    """Returns the rendezvous hash of a broker for a partition: the same in every process, and evenly distributed."""
     key = b"%b/%d/%d" % (tp.topic_id, tp.partition, node_id)
     return int.from_bytes(blake2b(key, digest_size=8).digest())
 
@@ -40,8 +40,7 @@ def open_brokers(image: ClusterImage) -> list[Broker]:
 
 
 def awaited_brokers(image: ClusterImage, factor: int) -> list[int]:
-    """Returns the offline brokers with replicas that are needed for this replication factor; none if enough are
-    online."""
+    """Returns the offline brokers that are needed for this replication factor; empty if enough brokers are online."""
     there = {broker.node_id for broker in open_brokers(image)}
     if len(there) >= factor:
         return []
@@ -57,16 +56,16 @@ def crowding(replicas: Iterable[Broker]) -> tuple[int, int]:
 
 @dataclass(slots=True, kw_only=True)
 class Spread:
-    """The available brokers, and the number of replicas and leaders of each."""
+    """The brokers that may get replicas, and the number of replicas and leaders on each."""
 
     brokers: Mapping[int, Broker]
     replicas: Counter[int] = field(default_factory=Counter)
     leaders: Counter[int] = field(default_factory=Counter)
     share: float = 0.0
-    """Replicas per broker if all had the same number."""
+    """Number of replicas per broker if all brokers had the same number."""
 
     def choose(self, tp: TopicIdPartition, chosen: Sequence[Broker]) -> Broker | None:
-        """Returns the best broker for one more replica of a partition, or None."""
+        """Returns the best broker for one more replica of a partition beside `chosen`; None if none is left."""
         racks = Counter(broker.failure_domain[0] for broker in chosen)
         hosts = Counter(broker.failure_domain for broker in chosen)
         taken = {broker.node_id for broker in chosen}
@@ -92,7 +91,7 @@ class Spread:
 class Placer:
     """Places the new partitions of a topic, one after another. Deterministic.
 
-    Partitions are placed one at a time: a topic may have ten thousand, and a transaction holds about a hundred.
+    A topic may have ten thousand partitions, while a transaction holds about a hundred: so each is placed separately.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class Placer:
         self._share_at_last = (self._total + count * factor) / len(table)
 
     def place(self, number: int) -> Replicas:
-        """Returns the replicas of the next partition, the preferred leader first."""
+        """Returns the replicas of the next partition, the preferred leader first. `number`: the partition index."""
         spread, factor = self._spread, self._factor
         tp = TopicIdPartition(self._topic_id, number)
         spread.share = min(self._share_at_last, (self._total + factor) / len(spread.brokers) + _SLACK)
@@ -126,7 +125,7 @@ class Placer:
 
 
 def check_factor(factor: int, brokers: int) -> None:
-    """Raises InvalidReplicationFactor if this number of brokers cannot hold this number of replicas."""
+    """Raises InvalidReplicationFactor unless `factor` replicas can be placed on this number of brokers."""
     if factor < 1:
         raise InvalidReplicationFactor(f"the replication factor must be at least 1, got {factor}")
     if factor > brokers:
@@ -136,7 +135,7 @@ def check_factor(factor: int, brokers: int) -> None:
 def place_replicas(
     brokers: Iterable[Broker], topic_id: bytes, numbers: Sequence[int], factor: int, existing: Iterable[Replicas] = ()
 ) -> dict[int, Replicas]:
-    """Returns replicas for new partitions of a topic, the preferred leader first. Deterministic.
+    """Returns the replicas of new partitions by partition index, the preferred leader first. Deterministic.
 
     `existing`: the replicas of the existing partitions of the topic.
     """

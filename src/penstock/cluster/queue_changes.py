@@ -1,8 +1,8 @@
 """Queue changes: lookups, and the store writes that create, alter or delete a queue and its move tasks. Pure.
 
-A queue is the share group of its name on one topic. Its own topic is created first, marked as a queue's, then the
-queue's key; if a broker dies in between, the next CreateQueue repeats it. A queue whose topic was deleted does not
-exist, even if keys are left. Every write depends on the topic, whose key is never created again.
+A queue is the share group of its name on one topic. CreateQueue writes the topic first, marked as a queue's, then the
+queue's key; if the broker dies in between, the next CreateQueue resumes. A queue whose topic was deleted does not
+exist, even if its keys remain. Every write requires the topic's key, which is never created again.
 """
 
 from collections.abc import Sequence
@@ -28,17 +28,17 @@ from penstock.foundation.ids import INTERNAL_TOPICS
 
 MOVES_KEPT: Final = 10
 QUEUES_PER_TOPIC_MAX: Final = 32
-"""They are deleted with their topic, in one transaction."""
+"""Maximum number of queues on a topic. They are deleted with their topic, in one transaction."""
 
 
 def find_queue(image: ClusterImage, name: str) -> Queue | None:
-    """Returns a queue by its name, or None if it or its topic does not exist."""
+    """Returns a queue by its name, or None if the queue or its topic does not exist."""
     found = image.queues.get(name)
     return found if found is not None and found.topic_id in image.topics else None
 
 
 def queue_of(image: ClusterImage, name: str) -> Queue:
-    """Same as `find_queue`; raises NoSuchQueue."""
+    """Returns a queue by its name. Raises NoSuchQueue if the queue or its topic does not exist."""
     found = find_queue(image, name)
     if found is None:
         raise NoSuchQueue(f"there is no queue {name!r}; create it, or list the existing queues")
@@ -46,12 +46,12 @@ def queue_of(image: ClusterImage, name: str) -> Queue:
 
 
 def queues_on(image: ClusterImage, topic_id: bytes) -> list[Queue]:
-    """Returns all queues of a topic: its own, and those attached to it."""
+    """Returns all queues of a topic: the queue that it was created for, and queues attached later."""
     return [queue for queue in image.queues.values() if queue.topic_id == topic_id]
 
 
 def sources_of(image: ClusterImage, name: str) -> list[Queue]:
-    """Returns the queues whose dead-letter queue is this one."""
+    """Returns the queues that use the queue `name` as their dead-letter queue."""
     return [
         queue
         for queue in image.queues.values()
@@ -86,7 +86,7 @@ def plan_queue(image: ClusterImage, queue: Queue) -> list[Op]:
 
 
 def plan_alter_queue(image: ClusterImage, before: Queue, after: Queue) -> list[Op]:
-    """Returns the writes that change settings or tags of a queue, and the queue's topic accordingly."""
+    """Returns the writes that change settings or tags of a queue, and the settings of its topic accordingly."""
     if after == before:
         return []
     key, topic = keys.queue(before.name), image.topics[after.topic_id]
@@ -97,7 +97,7 @@ def plan_alter_queue(image: ClusterImage, before: Queue, after: Queue) -> list[O
 
 
 def check_partitions(topic: Topic, queue: Queue) -> None:
-    """Raises InvalidPartitions for deduplication per queue on several partitions: only one leader can detect it."""
+    """Raises InvalidPartitions for per-queue deduplication on several partitions, which have several leaders."""
     settings, count = queue.settings, len(topic.partitions)
     if settings.is_fifo and settings.deduplication_scope == SCOPE_QUEUE and count > 1:
         raise InvalidPartitions(
@@ -107,7 +107,7 @@ def check_partitions(topic: Topic, queue: Queue) -> None:
 
 
 def check_growth(image: ClusterImage, topic: Topic) -> None:
-    """Raises InvalidPartitions for a FIFO queue: its message groups and deduplication would be split."""
+    """Raises InvalidPartitions if a FIFO queue uses the topic: message groups would change their partition."""
     for queue in queues_on(image, topic.topic_id):
         if queue.settings.is_fifo:
             raise InvalidPartitions(
@@ -117,24 +117,24 @@ def check_growth(image: ClusterImage, topic: Topic) -> None:
 
 
 def plan_topic_configs(topic: Topic, settings: QueueSettings) -> list[Op]:
-    """Returns the write that sets the settings of a queue's own topic from the queue's."""
+    """Returns the write that updates the settings of a queue's own topic from the queue settings."""
     configs = {**topic.configs, **settings.topic_configs()}
     return plan_configure(topic, configs) if configs != topic.configs else []
 
 
 def plan_forget_queues(image: ClusterImage, queues: Sequence[Queue]) -> list[Op]:
-    """Returns the writes that remove all keys of queues."""
+    """Returns the writes that remove all store keys of these queues."""
     named = [make(queue.name) for queue in queues for make in (keys.queue, keys.queue_moves)]
     return [Delete(key, image.version(key)) for key in named if key in image.versions]
 
 
 def moves_of(image: ClusterImage, queue: Queue) -> tuple[MoveTask, ...]:
-    """Returns the move tasks of a queue, the newest first."""
+    """Returns the message move tasks of a queue, the newest first."""
     return tuple(task for task in image.queue_moves.get(queue.name, ()) if task.topic_id == queue.topic_id)
 
 
 def plan_moves(image: ClusterImage, queue: Queue, task: MoveTask) -> list[Op]:
-    """Returns the write that adds or updates a move task of a queue."""
+    """Returns the write that adds or updates a message move task of a queue."""
     known = moves_of(image, queue)
     if task.handle in {each.handle for each in known}:
         tasks = tuple(task if each.handle == task.handle else each for each in known)

@@ -1,7 +1,7 @@
 """Queues deleted or purged within the last 60 seconds, which SQS refuses to create or purge again so soon.
 
-One key of the store holds all of them, for all brokers. It is not in the metadata image: it is read when needed, if
-AWS's limits are enabled.
+One key of the store holds all of these queues, for all brokers. The key is not in the metadata image: it is read when
+needed, if AWS's limits are enabled.
 """
 
 from typing import Any, Final
@@ -12,25 +12,25 @@ from penstock.foundation.clock import Clock
 
 COOLDOWN_MS: Final = 60_000
 ENTRIES_MAX: Final = 1000
-"""Of both kinds together; beyond it the oldest are dropped."""
+"""Maximum number of remembered queues, deleted and purged together; beyond it the oldest are dropped."""
 DELETED: Final = "deleted"
 PURGED: Final = "purged"
 
 
 class QueueCooldowns:
-    """Times when queues were deleted and purged, by the clock of the broker that did it."""
+    """Times when queues were deleted and purged, by the clock of the broker that deleted or purged each."""
 
     def __init__(self, metadata: Metadata, clock: Clock) -> None:
         self._metadata = metadata
         self._clock = clock
 
     async def is_over(self, kind: str, name: str) -> bool:
-        """Whether a queue was not deleted (or purged) within the last minute."""
+        """Whether the last deletion (or purge, see `kind`) of a queue was more than a minute ago."""
         known = await self._metadata.stored(keys.QUEUE_COOLDOWNS)
         return f"{kind}/{name}" not in _recent(known, self._clock.now_ms())
 
     async def begin(self, kind: str, name: str) -> None:
-        """Notes that a queue was deleted (or purged) now."""
+        """Records that a queue was deleted (or purged, see `kind`) now."""
         now_ms = self._clock.now_ms()
 
         def change(known: Any) -> dict[str, int]:
@@ -42,5 +42,5 @@ class QueueCooldowns:
 
 
 def _recent(known: Any, now_ms: int) -> dict[str, int]:
-    """Returns the entries that still count; those of a clock that is ahead count for the same time."""
+    """Returns the entries less than a minute from now, before or after: the clock of another broker may be ahead."""
     return {entry: at_ms for entry, at_ms in (known or {}).items() if abs(now_ms - at_ms) < COOLDOWN_MS}

@@ -20,16 +20,16 @@ SCOPE_GROUP: Final = "messageGroup"
 PER_QUEUE: Final = "perQueue"
 PER_GROUP: Final = "perMessageGroupId"
 PARTITIONS_MAX: Final = 8
-"""Of a new queue, unless more are requested."""
+"""Maximum number of partitions of a new queue's topic, unless more are requested."""
 _MESSAGE_BYTES: Final = 1 << 20
-"""Limit of one SendMessage or batch; as a record batch it is larger."""
+"""Maximum bytes of one SendMessage or SendMessageBatch request; its record batch is larger."""
 _SEGMENT_BYTES: Final = 32 << 20
-"""Finished messages are reclaimed segment by segment."""
+"""Segment size, in bytes, of a queue's topic. Disk space of finished messages is reclaimed segment by segment."""
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class QueueExists(PenstockError):
-    """A queue of this name exists, with other settings."""
+    """A queue of this name exists with other settings."""
 
     code = ErrorCode.TOPIC_ALREADY_EXISTS
 
@@ -60,7 +60,7 @@ class Redrive:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedriveAllow:
-    """The queues that may use this one as their dead-letter queue (RedriveAllowPolicy)."""
+    """The queues that may use a queue as their dead-letter queue (RedriveAllowPolicy)."""
 
     permission: str = ALLOW_ALL
     queues: tuple[str, ...] = ()
@@ -87,12 +87,12 @@ class QueueSettings:
     redrive: Redrive | None = None
     redrive_allow: RedriveAllow = RedriveAllow()
     partitions: int = 0
-    """Of its topic when that is created; 0: one per broker, up to PARTITIONS_MAX."""
+    """Number of partitions for the queue's new topic; 0 means one per broker, up to PARTITIONS_MAX."""
     others: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
-    """Attributes that are stored and returned, but have no effect."""
+    """Other SQS attributes, which are stored and returned, but have no effect."""
 
     def dump(self) -> dict[str, Any]:
-        """Returns the value for the store, without defaults."""
+        """Returns the settings that differ from their defaults, as a value for the store."""
         plain = QueueSettings()
         kept = {name: value for name, value in _fields(self) if value != getattr(plain, name)}
         if self.redrive is not None:
@@ -114,13 +114,13 @@ class QueueSettings:
         return cls(**found)
 
     def topic_partitions(self, brokers: int) -> int:
-        """Returns the number of partitions of its topic. Deduplication per queue needs a single leader."""
+        """Returns the number of partitions for the queue's topic; 1 for per-queue deduplication."""
         if self.is_fifo and self.deduplication_scope == SCOPE_QUEUE:
             return 1
         return self.partitions or max(1, min(brokers, PARTITIONS_MAX))
 
     def topic_configs(self) -> dict[str, str]:
-        """Returns the settings for the queue's topic."""
+        """Returns the topic settings for the queue's own topic."""
         return {
             "retention.ms": str(self.retention_s * 1000),
             "max.message.bytes": str(2 * max(self.message_bytes_max, _MESSAGE_BYTES)),
@@ -145,22 +145,22 @@ class Queue:
     created_ms: int = 0
     modified_ms: int = 0
     is_attached: bool = False
-    """Whether it is on a topic that existed before, and is not deleted with it."""
+    """Whether the queue was added to an existing topic, which is not deleted with the queue."""
     settings: QueueSettings = QueueSettings()
     tags: Mapping[str, str] = field(default_factory=lambda: _EMPTY)
 
     @property
     def arn(self) -> str:
-        """The ARN that messages name as their source; account and region have no meaning here."""
+        """The ARN of the queue as messages name their source; account and region have no meaning in Penstock."""
         account = self.owner if _ACCOUNT.fullmatch(self.owner) else "000000000000"
         return f"arn:aws:sqs:us-east-1:{account}:{self.name}"
 
     def is_same(self, other: "Queue | None") -> bool:
-        """Whether both are the same queue, maybe altered; not another one created under its name."""
+        """Whether both are the same queue, maybe altered; False if it was deleted and created again."""
         return other is not None and (self.topic_id, self.created_ms) == (other.topic_id, other.created_ms)
 
     def dump(self) -> bytes:
-        """Returns the value of its key for the store."""
+        """Returns the value of the queue's key for the store."""
         return keys.encode(
             {
                 "topic": uuid_text(self.topic_id),
@@ -188,7 +188,7 @@ class Queue:
 
 
 class MoveStatus(StrEnum):
-    """The status of a move task, in AWS's words."""
+    """The status of a message move task, in AWS's words."""
 
     RUNNING = "RUNNING"
     COMPLETED = "COMPLETED"
@@ -203,16 +203,16 @@ class MoveTask:
     handle: str
     source: str
     topic_id: bytes
-    """Of the source: a queue created again under its name is another queue."""
+    """The topic id of the source queue: a queue deleted and created again under its name has another topic."""
     destination: str = ""
-    """A queue name; empty: each message is moved back to its source queue."""
+    """Name of the destination queue; if empty, each message is moved back to its source queue."""
     per_second: int = 0
-    """Maximum messages per second; 0: unlimited."""
+    """Maximum number of messages moved per second; 0 means unlimited."""
     started_ms: int = 0
     status: MoveStatus = MoveStatus.RUNNING
     moved: int = 0
     to_move: int = 0
-    """Number of messages at the start of the task."""
+    """Number of messages to move, as counted at the start of the task."""
     failure: str = ""
 
     def dump(self) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Partition reassignment: plans, cancels and lists moves of replicas (KIP-455). Pure.
 
-New replicas are added beside the old ones. When all target replicas are in sync, `elections.complete` drops the
-others. The whole state of a reassignment is in the partition state.
+New replicas are added beside the old replicas. When all target replicas are in sync,
+`elections.complete_reassignment` drops the others. The whole state of a reassignment is in the partition state.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -31,12 +31,12 @@ class Reassignment:
 
 
 def target_replicas(state: PartitionState) -> tuple[int, ...]:
-    """Returns the replicas of a partition, or those it will have after its reassignment."""
+    """Returns the replicas of a partition; during a reassignment, the replicas it will have afterwards."""
     return tuple(node for node in state.replicas if node not in state.removing)
 
 
 def check_replicas(image: ClusterImage, replicas: Sequence[int]) -> None:
-    """Raises InvalidReplicaAssignment if the replicas are empty, duplicate or unknown."""
+    """Raises InvalidReplicaAssignment if the list of replicas is empty, has duplicates or names an unknown broker."""
     if not replicas:
         raise InvalidReplicaAssignment("a partition needs at least one replica, the assignment is empty")
     if len(set(replicas)) != len(replicas):
@@ -70,8 +70,8 @@ def plan_reassign(
 
 
 def reassigned(state: PartitionState, replicas: tuple[int, ...]) -> PartitionState:
-    """Returns the state with a reassignment to these replicas. Replicas that a previous one was adding are
-    dropped, unless they are in the new target or the only ones in sync."""
+    """Returns the state with a reassignment to these replicas. Replicas that a previous reassignment was adding
+    are dropped, unless they are in the new target or are the only replicas in sync."""
     origin = set(state.replicas).difference(state.adding)
     if not (origin | set(replicas)).intersection(state.isr):
         origin.update(state.isr)
@@ -87,7 +87,7 @@ def reassigned(state: PartitionState, replicas: tuple[int, ...]) -> PartitionSta
 
 
 def _fence_dropped(before: PartitionState, after: PartitionState) -> PartitionState:
-    """Raises the leader epoch if replicas are dropped, so that they are fenced."""
+    """Returns `after` with a higher leader epoch if replicas were dropped, which fences them; else `after` itself."""
     if set(before.replicas) <= set(after.replicas) or after.leader_epoch > before.leader_epoch:
         return after
     return replace(after, leader_epoch=before.leader_epoch + 1)
@@ -123,7 +123,7 @@ def _plan_write(tp: TopicIdPartition, before: PartitionState, after: PartitionSt
 
 
 def find_reassignments(image: ClusterImage, tps: Iterable[TopicIdPartition] | None = None) -> Iterator[Reassignment]:
-    """Yields the reassignments in progress: all, or those of these partitions."""
+    """Yields the reassignments in progress, of these partitions or (None) of all."""
     if tps is None:
         found = image.find_partitions(lambda state: state.is_reassigned)
     else:

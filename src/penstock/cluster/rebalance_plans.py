@@ -1,7 +1,7 @@
 """Reassignment plans for operators: rebalance replicas, drain a broker, change the replication factor. Pure.
 
-A plan lists target replicas; reassignment.py executes it. It moves as little as possible: only what a new broker
-lacks, or what a drained broker has.
+A plan lists target replicas; reassignment.py executes it. A plan moves as few replicas as possible: only those that a
+new broker lacks, or that a drained broker has.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -17,7 +17,7 @@ from penstock.foundation.ids import TopicIdPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A partition with new replicas, or a new order of them."""
+    """A partition and its planned replicas, which may differ in their order only."""
 
     tp: TopicIdPartition
     topic: str
@@ -26,12 +26,12 @@ class Move:
 
     @property
     def copies(self) -> int:
-        """Number of replicas to copy over the network."""
+        """Number of replicas that the move copies over the network."""
         return len(set(self.after) - set(self.before))
 
 
 def plan_leaders(image: ClusterImage) -> list[PartitionEntry]:
-    """Returns the partitions whose preferred leader could lead, but does not."""
+    """Returns the partitions not led by their preferred leader although it could lead."""
     return [(tp, state) for tp, state in image.find_partitions() if is_imbalanced(tp, state, image.brokers)]
 
 
@@ -49,7 +49,7 @@ def throttled_replicas(moves: Iterable[Move]) -> dict[str, tuple[str, str]]:
 
 
 def plan_rebalance(image: ClusterImage) -> list[Move]:
-    """Returns the fewest moves that give every broker its share of replicas and leaders, and satisfy all rules."""
+    """Returns the fewest moves that give all brokers their share of replicas and leaders by the placement rules."""
     layout = _Layout(image)
     layout.separate_replicas()
     layout.balance()
@@ -58,7 +58,7 @@ def plan_rebalance(image: ClusterImage) -> list[Move]:
 
 
 def plan_drain(image: ClusterImage, node_id: int) -> list[Move]:
-    """Returns the moves that leave a broker without replicas. The broker may be offline."""
+    """Returns the moves that take all replicas off a broker, which may be offline."""
     layout = _Layout(image, without=node_id)
     layout.evacuate(node_id)
     layout.balance_leaders()
@@ -80,7 +80,7 @@ def plan_replication(image: ClusterImage, topics: Iterable[Topic], factor: int) 
 
 
 class _Layout:
-    """Replicas of all partitions, before and after the plan."""
+    """The replicas of all partitions, before and after the planned moves."""
 
     def __init__(self, image: ClusterImage, without: int | None = None) -> None:
         self._image = image
@@ -103,7 +103,7 @@ class _Layout:
                 yield move
 
     def _broker(self, node_id: int) -> Broker:
-        """Returns a broker; an unknown one is returned without rack and machine."""
+        """Returns a broker by node id; an offline broker has neither rack nor machine."""
         return self._image.brokers.get(node_id) or Broker(node_id=node_id, host="", port=0)
 
     def _set(self, tp: TopicIdPartition, replicas: Replicas) -> None:
@@ -120,7 +120,7 @@ class _Layout:
         return [self._broker(node) for node in self.replicas[tp] if node != without]
 
     def evacuate(self, node_id: int) -> None:
-        """Moves all replicas of a broker to others. Raises InvalidReplicationFactor if there are too few brokers."""
+        """Moves all replicas off a broker. Raises InvalidReplicationFactor if there are too few other brokers."""
         for tp in [tp for tp, replicas in self.replicas.items() if node_id in replicas]:
             found = self.spread.choose(tp, self._others(tp, node_id))
             if found is None:
@@ -132,7 +132,7 @@ class _Layout:
             self._swap(tp, node_id, found.node_id)
 
     def resize(self, tp: TopicIdPartition, factor: int) -> None:
-        """Adds the best brokers, or drops the fullest; the preferred leader remains if it is online and in sync."""
+        """Adds the best or drops the worst replicas, up to `factor`. Keeps a preferred leader that is in sync."""
         replicas = self.replicas[tp]
         while len(replicas) < factor:
             found = self.spread.choose(tp, [self._broker(node) for node in replicas])
@@ -144,7 +144,7 @@ class _Layout:
             self._set(tp, replicas)
 
     def _without_worst(self, tp: TopicIdPartition, replicas: Replicas) -> Replicas:
-        """Drops one replica: offline ones first, then those not in sync, which may lack records."""
+        """Returns the replicas without one: an offline replica if any, else one that is not in sync."""
         isr = self._image.topics[tp.topic_id].partitions[tp.partition].isr
 
         def rank(dropped: int) -> tuple[bool, bool, bool, tuple[int, int], int, int]:
@@ -160,7 +160,7 @@ class _Layout:
         return crowding(self._broker(node) for node in replicas)
 
     def separate_replicas(self) -> None:
-        """Separates replicas that share a rack or machine unnecessarily, and evacuates drained brokers."""
+        """Moves replicas of a partition that share a rack or machine unnecessarily; evacuates drained brokers."""
         for node_id in sorted(self._closed):
             self.evacuate(node_id)
         domains = {broker.failure_domain for broker in self.spread.brokers.values()}
@@ -172,7 +172,7 @@ class _Layout:
                 self._separate(tp)
 
     def _separate(self, tp: TopicIdPartition) -> None:
-        """Replaces replicas of a partition that share a rack or machine."""
+        """Moves replicas of one partition that share a rack or machine."""
         for old in reversed(self.replicas[tp]):
             replicas = self.replicas[tp]
             found = self.spread.choose(tp, self._others(tp, old))
@@ -182,16 +182,16 @@ class _Layout:
                     self._set(tp, after)
 
     def balance(self) -> None:
-        """Moves replicas from the fullest brokers to those below their share, by highest score.
+        """Moves replicas from the fullest brokers to brokers below their share, by highest placement score.
 
-        First from brokers above their share; then, where racks do not allow that, from any broker that has more.
+        First takes replicas from brokers above their share; then, where racks prevent that, from any fuller broker.
         """
         for least in (self.spread.share, 0.0):
             while self._balance_above(least):
                 pass
 
     def _balance_above(self, least: float) -> bool:
-        """Runs one round; returns whether anything moved. Each move brings two loads closer, so it ends."""
+        """Runs one round of `balance`; returns whether a replica moved. Each move evens out loads, so rounds end."""
         share, loads, moved = self.spread.share, self.spread.replicas, False
         for node_id in sorted(self.spread.brokers, key=lambda node: (loads[node], node)):
             for tp in self._by_score(node_id) if loads[node_id] + 1 <= share else ():
@@ -205,7 +205,7 @@ class _Layout:
         return sorted(missing, key=lambda tp: -score(tp, node_id))
 
     def _take_replica(self, tp: TopicIdPartition, node_id: int, least: float) -> bool:
-        """Moves a replica from the fullest broker with more than `least` to a broker, if that violates no rule."""
+        """Moves a replica of `tp` to this broker from the fullest one above `least`, if the placement rules allow."""
         loads, replicas = self.spread.replicas, self.replicas[tp]
         for old in sorted(replicas, key=lambda node: (-loads[node], node)):
             if old not in self.spread.brokers or loads[old] <= max(least, loads[node_id] + 1):
@@ -217,12 +217,12 @@ class _Layout:
         return False
 
     def balance_leaders(self) -> None:
-        """Reorders replicas where a broker would lead more than its share."""
+        """Reorders the replicas of partitions so that no broker is preferred leader of more than its share."""
         while self._balance_leaders_once():
             pass
 
     def _balance_leaders_once(self) -> bool:
-        """Runs one round. Returns whether anything changed. Every change brings loads closer, so it terminates."""
+        """Runs one round of `balance_leaders`; returns whether anything changed. Loads even out, so rounds end."""
         leaders, changed = self.spread.leaders, False
         for tp, replicas in self.replicas.items():
             first = replicas[0]

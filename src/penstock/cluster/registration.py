@@ -19,13 +19,13 @@ from penstock.foundation.ids import TopicIdPartition
 
 
 class WrongCluster(PenstockError):
-    """The data folder belongs to another cluster than the store."""
+    """The data folder belongs to another cluster than the coordination store."""
 
     code = ErrorCode.INCONSISTENT_CLUSTER_ID
 
 
 class NodeIdTaken(PenstockError):
-    """Another process is registered as this broker."""
+    """Another process is registered with the node id of this broker."""
 
     code = ErrorCode.DUPLICATE_BROKER_REGISTRATION
 
@@ -38,16 +38,16 @@ class Identity:
     host: str
     port: int
     folder: str
-    """The id of its data folder."""
+    """The id of the broker's data folder."""
     cluster_id: str = ""
-    """The cluster that the folder belongs to; empty if it is new."""
+    """The id of the cluster that the data folder belongs to; empty if the folder is new."""
     http: str = ""
     rack: str | None = None
     host_id: str = ""
 
 
 def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -> list[Op]:
-    """Returns the write that creates the cluster, if there is none. Raises WrongCluster for data of another one."""
+    """Returns the write that creates the cluster if missing. Raises WrongCluster if the folder has another one."""
     if keys.MOVING in image.versions:
         raise WrongCluster(
             "a cluster is being moved into this store, which is not complete; "
@@ -73,9 +73,9 @@ def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -
 
 
 def plan_retire(image: ClusterImage, identity: Identity, own: Container[int] | None = None) -> list[Op]:
-    """Returns the writes that remove this broker's registration of before a restart. Raises NodeIdTaken.
+    """Returns the writes that remove this broker's registration from before a restart. Raises NodeIdTaken.
 
-    `own`: the epochs that this process has tried to register with; None at its start.
+    `own`: the broker epochs that this process has tried to register with; None at its start.
     """
     known = image.brokers.get(identity.node_id)
     if known is None:
@@ -102,7 +102,7 @@ def lost_partitions(
 ) -> Iterator[tuple[TopicIdPartition, PartitionState]]:
     """Yields the partitions whose ISR contains this broker although its new process has no data of them.
 
-    Those in memory, those that `is_lost` reports, and all if its data was in another folder.
+    These are memory partitions, partitions that `is_lost` reports, and all partitions if the data folder has changed.
     """
     elsewhere = image.folders.get(identity.node_id, identity.folder) != identity.folder
     for tp, state in image.find_partitions(lambda state: identity.node_id in state.isr):
@@ -113,9 +113,9 @@ def lost_partitions(
 def leave_isrs(
     image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool], begun: Container[TopicIdPartition]
 ) -> dict[TopicIdPartition, PartitionState]:
-    """Returns states without this broker in the ISR, for lost partitions; as many as fit a transaction.
+    """Returns the states of lost partitions without this broker in the ISR; as many as fit into one transaction.
 
-    `begun`: partitions that have restarted empty already.
+    `begun`: memory partitions that have already restarted empty.
     """
     changed = (
         (tp, after)
@@ -126,7 +126,7 @@ def leave_isrs(
 
 
 def plan_leave_isrs(node_id: int, states: Mapping[TopicIdPartition, PartitionState]) -> list[Op]:
-    """Returns the writes of these states, on the condition that the broker is not registered."""
+    """Returns the writes of these partition states, on the condition that the broker is not registered."""
     puts = [Put(keys.partition(*tp), state.dump(), state.version) for tp, state in states.items()]
     return [Check(keys.broker(node_id), ABSENT), *puts] if puts else []
 
@@ -134,7 +134,7 @@ def plan_leave_isrs(node_id: int, states: Mapping[TopicIdPartition, PartitionSta
 def plan_register(
     image: ClusterImage, identity: Identity, epoch: int, lost: Mapping[TopicIdPartition, int]
 ) -> list[Op]:
-    """Returns the writes that register a broker with a unique broker epoch."""
+    """Returns the writes that register a broker with a new broker epoch. `lost`: see Broker.lost."""
     if identity.node_id in image.brokers:
         return []  # written, but the response was lost; or another process was faster
     broker = Broker(
@@ -171,7 +171,7 @@ def plan_leaving(image: ClusterImage, node_id: int, epoch: int) -> list[Op]:
 
 
 def plan_take_control(image: ClusterImage, node_id: int, broker_epoch: int) -> list[Op]:
-    """Returns the writes that make a broker the controller, if there is none."""
+    """Returns the writes that make a broker the controller; empty if there is a controller."""
     incarnation, known = keys.incarnation(broker_epoch), image.brokers.get(node_id)
     if image.controller is not None or incarnation not in image.versions or known is None or known.leaving:
         return []
@@ -196,7 +196,7 @@ def is_controller(image: ClusterImage, node_id: int, broker_epoch: int) -> bool:
 
 
 def plan_drained(image: ClusterImage, node_id: int, drained: bool) -> list[Op]:
-    """Returns the write that excludes a broker from new replicas, or allows them again."""
+    """Returns the write that marks a broker as drained, so that it gets no new replicas, or removes that mark."""
     key = keys.drained(node_id)
     if drained == (node_id in image.drained):
         return []

@@ -62,4 +62,4 @@ STARTUP_SETTINGS: Final = (
     ),
     Setting(name=LOG_DIRS, kind=Kind.LIST, default="", doc="The data folder (--data-dir)."),
 )
-"""Read once, when the process starts."""
+"""Broker settings that are read only once, when the process starts."""

@@ -1,8 +1,7 @@
 """Migrates a cluster from the embedded store of one broker to ZooKeeper or etcd, while no broker runs.
 
-The old store is sealed first, so that no broker starts on it by mistake. The new one is no cluster before its last
-key is written: until then a marker key exists, and no broker joins. An interrupted migration is resumed when it is
-run again.
+The old store is sealed first, so that no broker starts on it by mistake. A marker key in the new store keeps brokers
+from joining until all keys are written. To resume an interrupted migration, run it again.
 """
 
 import secrets
@@ -18,42 +17,42 @@ from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import uuid_text
 
 TRANSACTION_BYTES_MAX: Final = 256 << 10
-"""Far below ZooKeeper's 1 MB and etcd's 1.5 MB: keys and conditions add to the values."""
+"""Maximum bytes of all values in one transaction: far below ZooKeeper's limit of 1 MB and etcd's of 1.5 MB."""
 
 
 class CannotMigrate(PenstockError):
-    """The migration would lose data, or mix two clusters. Nothing has changed."""
+    """The migration was refused: it would lose data or mix two clusters. Nothing has changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MigrationPlan:
-    """The keys to migrate, and which are still missing."""
+    """The keys to migrate, and the keys that the target still lacks."""
 
     cluster_id: str
     entries: Mapping[str, bytes]
-    """All keys that are not leased."""
+    """All keys to migrate with their values: those of the old store that are not leased."""
     missing: tuple[str, ...]
-    """Keys still to be written; the one that makes it a cluster is the last."""
+    """Keys still to be written to the target; the last is the `cluster` key, after which brokers can join."""
     seal: Seal | None
-    """The seal of the old store."""
+    """The seal of the old store; None if it is not sealed yet."""
 
     @property
     def is_complete(self) -> bool:
         return not self.missing
 
     def count(self, prefix: str) -> int:
-        """Returns the number of keys of a kind."""
+        """Returns the number of keys to migrate of one kind, such as prefix `topics`."""
         return sum(key.partition("/")[0] == prefix for key in self.entries)
 
 
 class Migration:
     """Migrates an embedded store, sealed or not, to a store that is empty or partly migrated.
 
-    Leased keys are not migrated: the old store has removed them when it was opened.
+    Leased keys are not migrated: the old store removed them when it was opened.
     """
 
     def __init__(self, source: EmbeddedStore, target: Store, url: str) -> None:
-        """`url`: the target's address for brokers."""
+        """`url`: the address of the target store, as brokers will use it."""
         self._source = source
         self._target = target
         self._url = url
@@ -61,7 +60,7 @@ class Migration:
         self._follows = False
 
     async def plan(self) -> MigrationPlan:
-        """Returns what is to be migrated. Raises CannotMigrate."""
+        """Returns the keys to migrate, and which of them are missing. Raises CannotMigrate."""
         if not self._follows:
             await self._target.watch("", self._on_change)
             self._follows = True
@@ -111,7 +110,7 @@ class Migration:
         progress(1)
 
     def _verify(self, move: MigrationPlan) -> None:
-        """Raises CannotMigrate unless the target holds exactly the keys to migrate, except the last."""
+        """Raises CannotMigrate unless the target holds exactly the keys to migrate, apart from the `cluster` key."""
         written = {key: state.value for key, state in self._states.items() if key != keys.MOVING}
         if written | {keys.CLUSTER: move.entries[keys.CLUSTER]} != move.entries or keys.MOVING not in self._states:
             raise CannotMigrate(f"{self._url} lacks keys written to it; does another process write to it?")
@@ -126,12 +125,12 @@ class Migration:
                 self._states[key] = state
 
     def _is_migrated(self, seal: Seal | None, cluster_id: str) -> bool:
-        """Whether this cluster was migrated here already. Without a seal it was not."""
+        """Whether the target already holds this cluster. An old store without a seal was never migrated."""
         found = self._states.get(keys.CLUSTER)
         return seal is not None and found is not None and keys.decode(found.value)["cluster_id"] == cluster_id
 
     def _check_seal(self, seal: Seal | None) -> None:
-        """Raises CannotMigrate if the store is sealed for another target, unless only its address differs."""
+        """Raises CannotMigrate if the old store is sealed for another target; the target may have a new address."""
         if seal is None or seal.url == self._url:
             if seal is not None and seal.is_done:
                 raise CannotMigrate(
@@ -160,13 +159,13 @@ class Migration:
                 raise CannotMigrate(f"{self._url} holds another value than was written to it: {key}")
 
     def _move_id(self) -> str | None:
-        """Returns the id of the migration that was started in the target, or None."""
+        """Returns the id of the unfinished migration in the target, or None."""
         found = self._states.get(keys.MOVING)
         return str(keys.decode(found.value)["move_id"]) if found is not None else None
 
 
 async def _read_entries(source: EmbeddedStore) -> dict[str, bytes]:
-    """Reads all keys of the old store."""
+    """Reads all keys of the old store with their values."""
     entries: dict[str, bytes] = {}
 
     def take(change: Change) -> None:
@@ -177,7 +176,7 @@ async def _read_entries(source: EmbeddedStore) -> dict[str, bytes]:
 
 
 def _batches(names: Sequence[str], entries: Mapping[str, bytes]) -> Iterator[list[str]]:
-    """Yields keys in batches that fit into one transaction."""
+    """Yields the keys in batches that each fit into one transaction."""
     batch: list[str] = []
     size = 0
     for key in names:

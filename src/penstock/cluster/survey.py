@@ -21,7 +21,7 @@ def image_of(
     machines: Mapping[int, str] | None = None,
     closed: Iterable[int] = (),
 ) -> ClusterImage:
-    """Builds an image for plans. It has no versions or registrations, so nothing can be written with it.
+    """Builds a metadata image to plan on. It has no versions or registrations, so nothing can be written with it.
 
     `machines`: the machine of a broker, if it differs from its host name. `closed`: brokers that must get no
     replicas.
@@ -72,9 +72,9 @@ class Health:
     """Partitions with replicas that are not in sync."""
     moving: tuple[PartitionEntry, ...]
     not_preferred: tuple[PartitionEntry, ...]
-    """Partitions not led by their preferred leader."""
+    """Partitions led by another replica than their preferred leader."""
     missing: tuple[int, ...]
-    """Brokers that have replicas and are offline."""
+    """Offline brokers that have replicas."""
 
     @property
     def is_good(self) -> bool:

@@ -1,9 +1,9 @@
 """Topic changes: the store writes that create, grow, configure or delete a topic. Pure.
 
-A store limits the size of a transaction. A larger topic is created in several: first its partitions, which are not
-shown, then its own key with the number of partitions, and its name. The request holds the key `unfinished/<topic>`
-meanwhile; partitions without it, left by a failed request, are removed by the controller. A topic is deleted the
-other way round: its name and its own key first.
+A store limits the size of a transaction. A larger topic is created in several transactions: first its partitions,
+which clients do not see yet, then its name and its own key with the number of partitions. Until then the request
+holds the key `unfinished/<topic>`; the controller removes partitions of a failed request, which lack that key. A
+topic is deleted in the reverse order: its name and its own key first.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,14 +31,14 @@ from penstock.log.setting_table import DELAYED_MESSAGES
 from penstock.log.settings import delays_messages
 
 OPERATIONS_MAX: Final = 100
-"""Operations of one transaction. etcd accepts 128 by default, ZooKeeper 1 MB."""
+"""Maximum number of operations in one transaction. etcd accepts 128 by default, ZooKeeper 1 MB."""
 _PARTITIONS_PER_TRANSACTION: Final = OPERATIONS_MAX - 4
-"""Leaves space for the name, the topic, the marker and the registration check."""
+"""Maximum number of partitions created in one transaction, beside the four other operations that it may need."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One transaction of a change that may take several."""
+    """One transaction of a topic change that may take several."""
 
     ops: tuple[Op, ...]
     is_last: bool = True
@@ -55,7 +55,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewTopic:
-    """A topic to create: -1 stands for the default."""
+    """A topic to create; -1 stands for the default number of partitions or replicas."""
 
     name: str
     partitions: int = -1
@@ -63,13 +63,13 @@ class NewTopic:
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
     configs: Mapping[str, str] = field(default_factory=dict)
     companion: bytes = b""
-    """The id of its companion logs; empty: none."""
+    """The id of the topic's companion logs; empty if it has none."""
     is_queue: bool = False
-    """Whether it is created for the queue of its name."""
+    """Whether the topic is created for the queue of the same name."""
 
 
 def plan_create(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> list[Op]:
-    """Returns the writes that create a topic, if one transaction can hold them. Raises Kafka's errors."""
+    """Returns the writes that create a topic, which must fit into one transaction. Raises Kafka's errors."""
     return _single_transaction(next_create(image, wanted, topic_id, defaults))
 
 
@@ -82,9 +82,9 @@ def _single_transaction(step: Step) -> list[Op]:
 
 
 class PartitionPlan:
-    """Placement of new partitions, computed a few at a time while the brokers stay the same.
+    """Placement of new partitions, computed for one transaction at a time while the brokers stay the same.
 
-    A topic of ten thousand partitions is created in a hundred transactions; each costs only by its own partitions.
+    A topic of ten thousand partitions takes a hundred transactions; each costs only by its own partitions.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class PartitionPlan:
         leader_epoch: int = 0,
         beside: Callable[[], Iterable[Replicas]] = tuple,
     ) -> None:
-        """`assignments`: the replicas given in the request, if any. `beside`: the replicas of existing partitions."""
+        """`assignments`: the replicas given in the request, if any. `beside`: replicas of existing partitions."""
         self.topic_id: Final = topic_id
         self.numbers: Final = numbers
         self._factor = factor
@@ -113,8 +113,8 @@ class PartitionPlan:
     def next_states(
         self, image: ClusterImage, missing: Sequence[int], created: Mapping[int, PartitionState]
     ) -> dict[int, PartitionState]:
-        """Returns the first missing partitions that fit a transaction, beside those `created`. Raises Kafka's
-        errors."""
+        """Returns the states of the first `missing` partitions, as many as fit into a transaction. `created`: the
+        new partitions that already exist. Raises Kafka's errors."""
         brokers = image.brokers, image.drained, image.broker_configs
         if self._brokers != brokers:
             self._brokers = brokers
@@ -144,7 +144,7 @@ def check_create(image: ClusterImage, wanted: NewTopic, defaults: Defaults) -> N
 
 
 def check_new_name(image: ClusterImage, wanted: NewTopic) -> None:
-    """Raises Kafka's errors if the name is taken or not allowed for such a topic."""
+    """Raises Kafka's errors if the topic name is taken, or not allowed for such a topic."""
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
     check_name(image, wanted.name)
@@ -152,7 +152,7 @@ def check_new_name(image: ClusterImage, wanted: NewTopic) -> None:
 
 
 def plan_partitions(image: ClusterImage, wanted: NewTopic, topic_id: bytes, defaults: Defaults) -> PartitionPlan:
-    """Returns the plan of a new topic's partitions. Raises Kafka's errors."""
+    """Returns the placement of a new topic's partitions. Raises Kafka's errors."""
     if wanted.assignments:
         if wanted.partitions != -1 or wanted.replication_factor != -1:
             raise InvalidRequest("set an assignment, or the number of partitions and replicas, not both")
@@ -203,7 +203,7 @@ def next_create(
 
 
 def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], owner: str) -> Step:
-    """Returns a step with missing partitions, as many as fit; the last step includes the operations `last`."""
+    """Returns a transaction with as many missing partitions as fit; the final one adds the operations `last`."""
     topic_id = plan.topic_id
     marker, holder = keys.unfinished(topic_id), image.unfinished.get(topic_id)
     if holder not in (None, owner):
@@ -224,7 +224,7 @@ def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], o
 
 
 def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
-    """Returns the write that leaves created partitions to the controller, to be removed."""
+    """Returns the write that lets the controller remove the partitions of a partly created topic."""
     if image.unfinished.get(topic_id) != owner:
         return []
     marker = keys.unfinished(topic_id)
@@ -234,7 +234,7 @@ def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
 def _new_state(
     image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader_epoch: int = 0
 ) -> PartitionState:
-    """Returns a new partition. Brokers that are shutting down join its ISR later."""
+    """Returns the state of a new partition. Brokers that are shutting down are not yet in its ISR."""
     isr = [node for node in replicas if not image.brokers[node].leaving]
     if not isr:
         raise InvalidReplicaAssignment(f"all of the brokers {list(replicas)} are shutting down")
@@ -272,7 +272,7 @@ def _check_assignment(image: ClusterImage, assignments: Mapping[int, Sequence[in
 def plan_grow(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
 ) -> list[Op]:
-    """Returns the writes that add partitions to a topic, if one transaction can hold them."""
+    """Returns the writes that add partitions to a topic, which must fit into one transaction."""
     return _single_transaction(next_grow(image, topic, count, assignments, defaults))
 
 
@@ -294,7 +294,7 @@ def next_grow(
 def plan_growth(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
 ) -> PartitionPlan:
-    """Returns the plan of the partitions that a topic lacks to have `count`. Raises Kafka's errors."""
+    """Returns the placement of the partitions that a topic lacks to have `count`. Raises Kafka's errors."""
     have = len(topic.partitions)
     if count <= have:
         raise InvalidPartitions(f"topic {topic.name!r} has {have} partitions; expected a larger number, got {count}")
@@ -329,7 +329,7 @@ def plan_growth(
 def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = b"") -> list[Op]:
     """Returns the write that replaces the settings of a topic. Raises InvalidConfig.
 
-    `companion`: the id of companion logs for delayed messages, if these settings are the first to need some.
+    `companion`: the id of new companion logs; used if these settings enable delayed messages, which need them.
     """
     check_configs(topic.name, topic.configs, configs)
     if delays_messages(topic.configs) and not delays_messages(configs):
@@ -348,7 +348,7 @@ def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = 
 
 
 def check_may_share(topic: Topic) -> None:
-    """Raises PolicyViolation or InvalidTopic if queues and share groups cannot use a topic."""
+    """Raises PolicyViolation or InvalidTopic if queues and share groups cannot use this topic."""
     check_mutable(topic.name, "keep delivery state for")
     if delays_messages(topic.configs):
         raise PolicyViolation(
@@ -358,20 +358,20 @@ def check_may_share(topic: Topic) -> None:
 
 
 def plan_companion(topic: Topic, companion: bytes) -> list[Op]:
-    """Returns the write that adds companion logs to the partitions of a topic, or removes them."""
+    """Returns the write that adds companion logs to a topic's partitions, or (empty id) removes them."""
     if topic.companion == companion:
         return []
     return [_write_topic(topic, replace(topic, companion=companion))]
 
 
 def _write_topic(topic: Topic, changed: Topic) -> Op:
-    """Returns the write of a topic's own key, with the number of partitions if it was missing."""
+    """Returns the write of a topic's own key; adds the number of partitions if the stored value lacks it."""
     count = len(topic.partitions) if topic.count == COUNT_UNKNOWN else topic.count
     return Put(keys.topic(topic.topic_id), replace(changed, count=count).dump(), topic.version)
 
 
 def plan_delete(topic: Topic, name_version: int, beside: Sequence[Op] = ()) -> list[Op]:
-    """Returns the writes that delete a topic and `beside`. The controller removes partitions that do not fit."""
+    """Returns the writes that delete a topic, and `beside`. The controller removes partitions that do not fit."""
     return [
         Delete(keys.topic_name(topic.name), name_version),
         Delete(keys.topic(topic.topic_id), topic.version),
@@ -404,7 +404,7 @@ def plan_leftovers(image: ClusterImage, topic_id: bytes, room: int) -> list[Op]:
 
 
 def plan_reserve(image: ClusterImage, topic_id: bytes, number: int, beyond: int) -> list[Op]:
-    """Returns the write that lets a memory partition assign offsets beyond `beyond`."""
+    """Returns the write that lets a memory partition assign offsets above `beyond`."""
     topic = image.topics.get(topic_id)
     if topic is None or number not in topic.partitions or topic.partitions[number].reserved_to > beyond:
         return []

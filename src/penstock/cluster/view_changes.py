@@ -1,8 +1,8 @@
 """The store writes that create, drop or touch a view; and the checks of names of topics and views. Pure.
 
-A view has its own key, and shares its name space with topics: no topic can have the name of a view, and no view that
-of a topic. It is dropped with its topic. A view whose topic was deleted does not exist, even if keys are left; any
-broker removes them. Every write depends on the topic, whose key is never created again.
+A view has its own key, and a topic and a view cannot have the same name. A view is dropped with its topic. A view
+whose topic was deleted does not exist, even if its keys remain; any broker removes them. Every write requires the
+topic's key, which is never created again.
 """
 
 from collections.abc import Iterable
@@ -32,7 +32,7 @@ def views_on(image: ClusterImage, topic_id: bytes) -> list[View]:
 
 
 def check_name(image: ClusterImage, name: str) -> None:
-    """Raises TopicExists or InvalidTopic if a new topic or view cannot have a name."""
+    """Raises TopicExists or InvalidTopic if a name is not available for a new topic or view."""
     check_topic_name(name)
     for view in image.views.values():
         if view.name == name:
@@ -42,7 +42,7 @@ def check_name(image: ClusterImage, name: str) -> None:
 
 
 def _check_collision(name: str, names: Iterable[str]) -> None:
-    """Raises InvalidTopic if names differ only in `.` and `_`: Kafka's metrics write `.` as `_`."""
+    """Raises InvalidTopic if names differ only in `.` and `_`, which Kafka's metric names do not distinguish."""
     flat = name.replace(".", "_")
     for known in names:
         if known.replace(".", "_") == flat:
@@ -74,7 +74,7 @@ def plan_view(image: ClusterImage, view: View) -> list[Op]:
 
 
 def plan_drop(image: ClusterImage, view_id: bytes) -> list[Op]:
-    """Returns the writes that remove a view; none if it does not exist."""
+    """Returns the writes that remove a view; empty if the view does not exist."""
     view = image.views.get(view_id)
     if view is None:
         return []
@@ -83,7 +83,7 @@ def plan_drop(image: ClusterImage, view_id: bytes) -> list[Op]:
 
 
 def plan_touch(image: ClusterImage, view_id: bytes) -> list[Op]:
-    """Returns the write that tells other brokers that a view is being read."""
+    """Returns the write that tells other brokers that a view is being read, so that it does not become idle."""
     view = image.views.get(view_id)
     if view is None:
         return []

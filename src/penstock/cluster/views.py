@@ -1,6 +1,6 @@
 """Views: read-only virtual topics, each a filter on another topic, as in the store. Pure.
 
-Changes: cluster/view_changes.py.
+Store writes that change views: cluster/view_changes.py.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE
 
 
 class NotAllowedOnView(PenstockError):
-    """A view can only be read."""
+    """The request would change a view, which can only be read."""
 
     code = ErrorCode.POLICY_VIOLATION
 
@@ -25,31 +25,31 @@ class View:
     """A view in the metadata image."""
 
     view_id: bytes
-    """Its topic id for clients. Never reused."""
+    """The id of the view, which clients see as a topic id. Never reused."""
     name: str
     topic_id: bytes
-    """Of its source topic."""
+    """The id of the source topic."""
     of: str
-    """The name of its source topic."""
+    """The name of the source topic."""
     where: str
     created_ms: int = 0
     idle_ms: int = 0
-    """Dropped when it was not read for this long; 0: never."""
+    """Time without reads, in milliseconds, after which the view is dropped; 0 means never."""
     touched: int = 0
-    """Incremented while it is read, if it can become idle."""
+    """Counter that is incremented while the view is being read, if the view has an idle time."""
 
     @property
     def is_ad_hoc(self) -> bool:
-        """Whether it was created for one reader: found by its name, but not listed among the topics."""
+        """Whether the view was created for a single reader: it is found by name, but not listed among the topics."""
         return self.idle_ms > 0
 
     def configs(self) -> dict[str, str]:
-        """Returns its settings for clients."""
+        """Returns the settings of the view as clients see them."""
         idle = {VIEW_IDLE_MS: str(self.idle_ms)} if self.idle_ms else {}
         return {VIEW_OF: self.of, VIEW_WHERE: self.where, **idle}
 
     def dump(self) -> bytes:
-        """Returns the value of its key for the store."""
+        """Returns the value of the view's key for the store."""
         value = {
             "name": self.name,
             "topic": uuid_text(self.topic_id),

@@ -40,12 +40,12 @@ CREATE TABLE IF NOT EXISTS moved (
 
 
 class StoreMoved(PenstockError):
-    """The store was migrated to another one: no broker may start on it."""
+    """The cluster was migrated from this store to another store: no broker may start on this one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """The store that the keys are migrated to (completely if `is_done`), and the id of that migration."""
+    """Marks a store as migrated: the target's URL, the id of the migration, and whether it is complete."""
 
     url: str
     move_id: str
@@ -53,10 +53,10 @@ class Seal:
 
 
 class EmbeddedStore:
-    """One thread owns the database; the event loop submits work to it. Versions are revisions of the last change.
+    """SQLite store: one thread owns the database. The version of a key is the revision of its last change.
 
-    Its session lasts from `open` to `close`. After a crash, the next `open` removes leased keys. Raises StoreMoved if
-    it is sealed, except with `opens_sealed`, for the migration itself.
+    Its session lasts from `open` to `close`. After a crash, the next `open` removes leased keys. `open` raises
+    StoreMoved if the store is sealed, except with `opens_sealed`, which the migration itself uses.
     """
 
     def __init__(self, path: Path, *, opens_sealed: bool = False) -> None:
@@ -123,7 +123,7 @@ class EmbeddedStore:
         return Versioned(value=row[0], version=row[1]) if row else None
 
     async def seal(self) -> Seal | None:
-        """Returns the target of a migration, or None."""
+        """Returns the seal, which names the target of a migration; None if the store is not sealed."""
         return await self._on_thread(lambda: _read_seal(self._db))
 
     async def put_seal(self, seal: Seal) -> None:

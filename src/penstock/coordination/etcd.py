@@ -27,7 +27,7 @@ from penstock.coordination.watchers import Watchers, in_time
 
 
 class EtcdStore:
-    """`addresses`: `host:port` of each server; `root`: prefix of all keys. Leased keys share one etcd lease."""
+    """The store on etcd. `addresses`: `host:port` of all servers; `root`: prefix of all keys. Has one etcd lease."""
 
     def __init__(self, addresses: Sequence[str], root: str, *, ttl_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self.on_session_lost: list[Callable[[], None]] = []
@@ -120,7 +120,7 @@ class EtcdStore:
 
     @staticmethod
     def _conflicting_key(ops: Sequence[Op], answer: Any) -> str:
-        """Returns the first key that had another version."""
+        """Returns the first key whose version was not the expected one."""
         for op, found in zip(ops, answer.responses, strict=True):
             kvs = found.response_range.kvs
             if (kvs[0].mod_revision if kvs else ABSENT) != op.version:

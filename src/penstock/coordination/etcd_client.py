@@ -1,6 +1,6 @@
 """gRPC client for the servers of an etcd cluster; fails over to another server when the current one fails.
 
-Only the generated stubs of aetcd are used: its client knows a single server, and splits transactions when watching.
+Uses only the generated stubs of aetcd: aetcd's own client knows a single server, and its watch splits transactions.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Call = Callable[[Any, float], Awaitable[T]]
-"""A call on this channel with a timeout in seconds."""
+"""A function that makes a call on a gRPC channel, with a timeout in seconds."""
 
 _OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),
@@ -39,11 +39,11 @@ _REFUSALS: Final = {
     StatusCode.NOT_FOUND,
     StatusCode.OUT_OF_RANGE,
 }
-"""Errors of the request itself: other servers would refuse it as well."""
+"""gRPC status codes of a wrong request, which other servers would refuse as well."""
 
 
 class Refused(StoreUnavailable):
-    """The server refused the request; the caller interprets `status`."""
+    """The server refused the request, with this gRPC `status`."""
 
     def __init__(self, error: rpc.AioRpcError) -> None:
         super().__init__(f"etcd refused: {error.details()}")
@@ -51,13 +51,13 @@ class Refused(StoreUnavailable):
 
 
 class EtcdClient:
-    """Channels to all servers; the current one is used until it fails."""
+    """Channels to all etcd servers; the current server is used until it fails."""
 
     def __init__(self, addresses: Sequence[str], timeout_s: float) -> None:
         self.name = f"etcd at {','.join(addresses)}"
         self.timeout_s = timeout_s
         self.on_failover: list[Callable[[], None]] = []
-        """Called after a failover to another server: calls to the old one should be restarted."""
+        """Callbacks after a failover to another server: calls on the old server should be restarted."""
         self._channels = [rpc.insecure_channel(address, options=_OPTIONS) for address in addresses]
         self._turns = itertools.cycle(self._channels)
         self._current = next(self._turns)
@@ -72,14 +72,14 @@ class EtcdClient:
         return not self._is_closed and self._current.get_state() == ChannelConnectivity.READY
 
     def fail_over_from(self, channel: Any) -> None:
-        """Fails over to the next server, unless that has happened already."""
+        """Fails over to the next server, unless `channel` is no longer the current one."""
         if channel is self._current and not self._is_closed:
             self._current = next(self._turns)
             for callback in tuple(self.on_failover):
                 callback()
 
     async def read(self, call: Call[T]) -> T:
-        """Calls one server after another until one answers."""
+        """Returns the first answer; calls one server after another until one answers."""
         ends_s = time.monotonic() + self.timeout_s
         while True:
             channel = await self._ready(self.timeout_s, ends_s)
@@ -93,7 +93,7 @@ class EtcdClient:
                 await asyncio.sleep(_PAUSE_S)
 
     async def write(self, call: Call[T], timeout_s: float | None = None) -> T:
-        """Calls one connected server, once: after a failure the outcome is unknown, and a retry could hide it."""
+        """Calls one server, without a retry: after a failure it is unknown whether the write was executed."""
         timeout_s = min(timeout_s or self.timeout_s, self.timeout_s)
         ends_s = time.monotonic() + timeout_s
         channel = await self._ready(timeout_s, ends_s)
@@ -148,6 +148,6 @@ class EtcdClient:
 
 
 def is_cancelled() -> bool:
-    """Whether this task was cancelled: gRPC raises CancelledError also when only its call was cancelled."""
+    """Whether this task was cancelled. gRPC raises CancelledError also when only its own call was cancelled."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

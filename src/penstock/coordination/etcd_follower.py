@@ -16,18 +16,18 @@ logger = logging.getLogger(__name__)
 
 PAGE_KEYS: Final = 500
 BEGIN_S: Final = 1.0
-"""Timeout for starting the watch on a connected server."""
+"""Timeout, in seconds, for starting the watch on a connected server."""
 
 
 class EtcdFollower:
-    """Notifies the watchers of whole revisions, in order. `root`: prefix of all keys of the store."""
+    """Notifies the watchers of all changes of one revision together, in order. `root`: prefix of all keys."""
 
     def __init__(self, client: EtcdClient, root: bytes, watchers: Watchers) -> None:
         self._client = client
         self._root = root
         self._watchers = watchers
         self._position: int | None = None
-        """The last revision that watchers were notified of; None: the changes after it were compacted."""
+        """The last revision that watchers were notified of; None if etcd has compacted the changes after it."""
         self._channel: Any = None
         self._call: Any = None
         self._task: asyncio.Task[None] | None = None
@@ -36,7 +36,7 @@ class EtcdFollower:
         client.on_failover.append(self._cancel_watch)
 
     async def add_watcher(self, prefix: str, watcher: Watcher) -> None:
-        """Adds a watcher. Returns when it has its snapshot."""
+        """Adds a watcher. Returns when the watcher has received its snapshot."""
         watch = self._watchers.join(prefix, watcher)
         try:
             # One at a time: the stream begins at the first snapshot, and no later one may be older.
@@ -58,7 +58,7 @@ class EtcdFollower:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def _cancel_watch(self) -> None:
-        """Cancels the watch on a server that is no longer used."""
+        """Cancels the watch on the previous server after a failover."""
         if self._call is not None:
             self._call.cancel()
 
@@ -115,7 +115,7 @@ class EtcdFollower:
                 self._notify_events(response.events)
 
     def _notify_events(self, events: Any) -> None:
-        """Notifies watchers of events: they are ordered by revision, those of one revision always together."""
+        """Notifies watchers of events, which are ordered by revision; all events of a revision come together."""
         states: dict[str, Versioned | None] = {}
         for event in events:
             is_put = event.type == rpc.Event.PUT
@@ -153,6 +153,6 @@ def versioned(found: Any) -> Versioned:
 
 
 def range_end_of(prefix: bytes) -> bytes:
-    """Returns the end of the key range with this prefix (not all of its bytes are 0xff)."""
+    """Returns the exclusive end of the key range with this prefix, which must have a byte other than 0xff."""
     kept = prefix.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1])

@@ -19,11 +19,11 @@ logger = logging.getLogger(__name__)
 NO_LEASE: Final = 0
 PAUSE_S: Final = 0.2
 HAS_LEADER: Final = (("hasleader", "true"),)
-"""With this header, a server that is cut off from the others ends the call instead of delaying it."""
+"""gRPC metadata that makes a server without contact to the etcd leader fail the call instead of delaying it."""
 
 
 class EtcdSession:
-    """Grants a lease, keeps it alive, and grants another one when it has expired."""
+    """Grants a lease, keeps it alive, and grants a new lease when the old one has expired."""
 
     def __init__(self, client: EtcdClient, ttl_s: float) -> None:
         self.on_lost: Callable[[], None] = lambda: None
@@ -42,13 +42,13 @@ class EtcdSession:
         self._task = asyncio.create_task(self._run())
 
     async def wait_for_lease(self) -> int:
-        """Returns the lease; waits for a new one if it was lost."""
+        """Returns the id of the lease; waits for a new lease if the old one was lost."""
         async with in_time(self._client.timeout_s, self._client.name):
             await self._has_lease.wait()
             return self.lease
 
     async def close(self) -> None:
-        """Revokes the lease, which removes its keys."""
+        """Revokes the lease, which deletes its keys."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -63,7 +63,7 @@ class EtcdSession:
                 logger.info("lease_not_revoked store=%r reason=%r", self._client.name, str(error))
 
     def lost(self, lease: int) -> None:
-        """Notes that the lease has expired on the servers."""
+        """Handles that the lease has expired on the servers."""
         if lease == self.lease and lease != NO_LEASE:
             self.lease = NO_LEASE
             self._has_lease.clear()
@@ -85,7 +85,7 @@ class EtcdSession:
                 self._set_alive(True, "")
 
     async def _pause(self) -> None:
-        """Waits until the next heartbeat is due, or a failover requires one."""
+        """Waits until the next heartbeat is due, or a failover requires a heartbeat at once."""
         if not self.is_alive:
             await asyncio.sleep(PAUSE_S)
             return

@@ -17,7 +17,7 @@ from penstock.foundation.errors import PenstockError
 ETCD: Final = "etcd"
 ZOOKEEPER: Final = "zookeeper"
 KINDS: Final = (ETCD, ZOOKEEPER)
-"""In order of preference, if no kind is given."""
+"""Kinds of coordination servers; the first that is installed is the default."""
 PORTS: Final = {ETCD: 2379, ZOOKEEPER: 2181}
 HOST: Final = "127.0.0.1"
 PROBE_S: Final = 2.0
@@ -36,7 +36,7 @@ _JARS: Final = (
     "snappy-java",
     "zookeeper",
 )
-"""The jars that ZooKeeper needs: with all of Spark's on the class path it would start slowly."""
+"""Name prefixes of the jars that ZooKeeper needs: it would start slowly with all of Spark's jars."""
 _JAVA_OPTIONS: Final = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _ZOOKEEPER_MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
@@ -47,7 +47,7 @@ class ServerMissing(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalServer:
-    """One server, with one client port on localhost."""
+    """How to start one coordination server, with one client port on localhost."""
 
     kind: str
     port: int
@@ -59,11 +59,11 @@ class LocalServer:
 
     @property
     def url(self) -> str:
-        """The value of `--store` for brokers."""
+        """The value of `--store` for brokers that use this server."""
         return f"{self.kind}://{self.address}/penstock"
 
     async def is_ready(self) -> bool:
-        """Whether it accepts requests now."""
+        """Whether the server accepts requests now."""
         if self.kind == ETCD:
             question = f"GET /health HTTP/1.1\r\nHost: {self.address}\r\nConnection: close\r\n\r\n"
             return b'"health":"true"' in await _probe(self.port, question.encode())
@@ -71,7 +71,7 @@ class LocalServer:
 
 
 def why_not(kind: str) -> str | None:
-    """Returns what is missing to run a server of this kind and how to install it, or None."""
+    """Returns what is missing to run a server of this kind and how to install it; None if nothing is missing."""
     library = _LIBRARIES[kind]
     if find_spec(library) is None:
         return f"{library} is not installed: pip install 'penstock[{kind}]'"
@@ -87,7 +87,7 @@ def why_not(kind: str) -> str | None:
 
 
 def choose(kind: str | None) -> str:
-    """Returns the requested kind, or the first that is available. Raises ServerMissing."""
+    """Returns the requested kind of server; for None, the first kind that is installed. Raises ServerMissing."""
     if kind is None:
         reasons = {each: why_not(each) for each in KINDS}
         for each, reason in reasons.items():
@@ -115,7 +115,7 @@ def find_java() -> str | None:
 
 
 def _find_jars() -> Path | None:
-    """Returns PySpark's folder of jars if it contains ZooKeeper, or None. Does not import PySpark: it is large."""
+    """Returns PySpark's folder of jars, or None if it lacks ZooKeeper. Does not import PySpark, which is large."""
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         return None
@@ -124,7 +124,7 @@ def _find_jars() -> Path | None:
 
 
 def etcd_server(folder: Path, port: int, peer_port: int) -> LocalServer:
-    """Returns an etcd server with its data in a folder."""
+    """Returns an etcd server that keeps its data in this folder."""
     client, peer = f"http://{HOST}:{port}", f"http://{HOST}:{peer_port}"
     command = (
         shutil.which("etcd") or "etcd",
@@ -144,7 +144,7 @@ def etcd_server(folder: Path, port: int, peer_port: int) -> LocalServer:
 
 
 def zookeeper_server(folder: Path, port: int) -> LocalServer:
-    """Returns a ZooKeeper server with its data in an existing folder; writes its configuration there."""
+    """Returns a ZooKeeper server that keeps its data in this existing folder; writes its configuration file there."""
     jars, java = _find_jars(), find_java()
     if jars is None or java is None:
         raise ServerMissing(f"zookeeper cannot be started: {why_not(ZOOKEEPER)}")
@@ -165,7 +165,7 @@ def zookeeper_server(folder: Path, port: int) -> LocalServer:
 
 
 async def _probe(port: int, question: bytes) -> bytes:
-    """Returns the whole response of a server until it closes the connection; empty if it does not answer."""
+    """Sends `question` to a server and returns its whole response; empty if the server does not answer."""
     try:
         async with asyncio.timeout(PROBE_S):
             reader, writer = await asyncio.open_connection(HOST, port)

@@ -1,10 +1,10 @@
 """The Store port: a small linearizable key-value store with compare-and-set transactions, leases and watches.
 
-Every write names the version it was based on, so that a decision on outdated data changes nothing.
+Every write names the version that it was based on, so that a decision on outdated data changes nothing.
 
 A version is meaningful only while its key exists. A key that is deleted and created again gets a version it never had
-in embedded and etcd stores; ZooKeeper counts every node from the beginning. So a key that may be created again must
-have something unique in its name (a topic id, an incarnation), or be changed only together with one that has.
+in embedded and etcd stores; ZooKeeper restarts versions for every new node. So a key that may be created again must
+have something unique in its name (a topic id, an incarnation), or be changed only together with a key that has.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,11 +18,11 @@ ABSENT = 0
 """The version of a key that does not exist."""
 
 TIMEOUT_S: Final = 5.0
-"""Timeout for requests to a remote store, after which StoreUnavailable is raised."""
+"""Timeout, in seconds, for requests to a remote store, after which StoreUnavailable is raised."""
 
 
 class Conflict(PenstockError):
-    """A key had another version than expected: read again, decide again."""
+    """A key had another version than expected: the caller must read the key and decide again."""
 
     code = ErrorCode.OPERATION_NOT_ATTEMPTED
 
@@ -38,7 +38,7 @@ class StoreUnavailable(PenstockError):
 
 
 class TransactionTooLarge(PenstockError):
-    """The transaction exceeds the limit of the store's servers, and is never split. Nothing has changed."""
+    """The transaction exceeds the size limit of the store's servers; it was not executed."""
 
     code = ErrorCode.POLICY_VIOLATION
 
@@ -51,7 +51,7 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Requires that the key has this version (ABSENT: that it does not exist)."""
+    """Condition of a transaction: the key has this version (ABSENT: the key does not exist)."""
 
     key: str
     version: int
@@ -101,10 +101,10 @@ def has_writes(ops: Sequence[Op]) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """The latest states of changed keys, None for deleted ones, as sent to watchers.
+    """Changed keys with their latest states (None: deleted), as sent to watchers.
 
-    `snapshot`: these are all keys; forget any others. All changes up to `revision` have been sent; a change may
-    contain nothing but a new revision.
+    `snapshot`: these are all keys, and any other key is gone. All changes up to `revision` have been sent; a change
+    may contain nothing but a new revision.
     """
 
     revision: int
@@ -116,31 +116,31 @@ Watcher = Callable[[Change], None]
 
 
 class Store(Protocol):
-    """One connection to the store, with one session. Reconnects automatically."""
+    """One connection to the coordination store, with one session. Reconnects automatically."""
 
     on_session_lost: list[Callable[[], None]]
-    """Called on the event loop when the session has expired: its leased keys are deleted, or will be soon. The
-    store starts another session as soon as it can. Not called for a session that ends by `close`."""
+    """Callback on the event loop when the session has expired: its leased keys are deleted, or will be soon. The
+    store starts a new session as soon as it can. Not called for a session that ends by `close`."""
 
     @property
     def is_connected(self) -> bool:
         """Whether the store was reachable at the last attempt."""
 
     async def get(self, key: str) -> Versioned | None:
-        """Returns the current value of a key, or None."""
+        """Returns the current value and version of a key; None if the key does not exist."""
 
     async def transact(self, ops: Sequence[Op]) -> int:
         """Executes all operations, or none and raises Conflict; at most one operation per key. Returns the revision.
 
         When it returns, the watchers of this store have been notified of that revision. A cancelled transaction may
-        still be executed, and then watchers are notified.
+        still be executed; then watchers are notified as well.
         """
 
     async def watch(self, prefix: str, watcher: Watcher) -> None:
-        """Calls `watcher` on the event loop with a snapshot, then with changes; with a new snapshot after any gap.
+        """Calls `watcher` on the event loop with a snapshot, then with changes; with another snapshot after a gap.
 
-        Changes may be combined. The keys of one transaction are in one Change with embedded and etcd; ZooKeeper
-        reports each node separately, so under load a transaction may be seen in parts.
+        Several changes may be combined. The keys of one transaction are in one Change with embedded and etcd;
+        ZooKeeper reports each node separately, so under load a watcher may see a transaction in parts.
         """
 
     async def close(self) -> None:

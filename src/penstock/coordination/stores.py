@@ -13,7 +13,7 @@ from penstock.foundation.errors import InvalidConfig
 EMBEDDED: Final = "embedded"
 EMBEDDED_FILE: Final = "metadata.db"
 ROOT: Final = "/penstock"
-"""Root of all keys, if the URL has no path."""
+"""Default path below which all keys are stored, if the URL has no path."""
 _PORTS: Final = {"zookeeper": 2181, "etcd": 2379}
 _LIBRARIES: Final = {"zookeeper": "kazoo", "etcd": "aetcd"}
 _EXPECTED: Final = (
@@ -31,10 +31,10 @@ class Address:
 
 
 async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = TIMEOUT_S) -> Store:
-    """Returns an open store. `ttl_s`: how long the session lasts after the last heartbeat of a broker.
+    """Returns an open store. `ttl_s`: seconds that the session lasts after the last heartbeat of a broker.
 
     Servers limit it (ZooKeeper: 2 to 20 ticks; etcd: at least 1.5 election timeouts). Raises InvalidConfig if the URL
-    is invalid or a library is missing, StoreUnavailable if no server answers, StoreMoved if the embedded one was
+    is invalid or a library is missing, StoreUnavailable if no server answers, StoreMoved if the embedded store was
     migrated.
     """
     if ttl_s <= 0:
@@ -54,7 +54,7 @@ async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = 
 
 
 async def open_embedded(data_dir: Path, *, opens_sealed: bool = False) -> EmbeddedStore:
-    """Returns the open store of a data folder. `opens_sealed`: even if it was migrated."""
+    """Returns the open store of a data folder. `opens_sealed`: opens it even if it was migrated."""
     store = EmbeddedStore(data_dir / EMBEDDED_FILE, opens_sealed=opens_sealed)
     try:
         await store.open()
@@ -65,7 +65,7 @@ async def open_embedded(data_dir: Path, *, opens_sealed: bool = False) -> Embedd
 
 
 def _module(address: Address) -> Any:
-    """Imports the adapter of a store; its library is an optional dependency."""
+    """Imports the adapter module of a store. Raises InvalidConfig if its optional library is not installed."""
     try:
         return import_module(f"penstock.coordination.{address.kind}")
     except ModuleNotFoundError as error:

@@ -13,14 +13,14 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Watch:
-    """One watcher of the keys with a prefix."""
+    """One watcher, and the prefix of the keys that it watches."""
 
     prefix: str
     watcher: Watcher
     floor: int = -1
-    """Changes up to this revision are known to the watcher."""
+    """Revision of the snapshot: earlier changes are not delivered to the watcher."""
     waiting: list[Change] | None = field(default_factory=list)
-    """Changes since the snapshot was requested; None once the watcher has that snapshot."""
+    """Changes to deliver after the requested snapshot; None once the watcher has received it."""
 
     def notify(self, change: Change) -> None:
         if self.waiting is not None:
@@ -29,7 +29,7 @@ class Watch:
             self._call(change)
 
     def begin(self, snapshot: Change) -> None:
-        """Delivers the snapshot and the changes since."""
+        """Delivers the snapshot to the watcher, then the changes since the snapshot."""
         self._call(snapshot)
         self.floor = snapshot.revision
         waiting, self.waiting = self.waiting or [], None
@@ -53,10 +53,10 @@ class Watchers:
         self._watches: list[Watch] = []
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
         self.notified = -1
-        """All changes up to this revision have been delivered."""
+        """The revision up to which all changes have been delivered."""
 
     def join(self, prefix: str, watcher: Watcher) -> Watch:
-        """Adds a watcher. Its changes are buffered until it has its snapshot (`Watch.begin`)."""
+        """Adds a watcher. Its changes are buffered until it has received its snapshot (`Watch.begin`)."""
         watch = Watch(prefix=prefix, watcher=watcher)
         self._watches.append(watch)
         return watch
@@ -70,7 +70,7 @@ class Watchers:
         self.mark_notified(change.revision)
 
     def mark_notified(self, revision: int) -> None:
-        """Wakes the tasks that wait for this revision."""
+        """Wakes the tasks that wait until watchers are notified of this revision."""
         self.notified = max(self.notified, revision)
         awaited, self._awaited = self._awaited, []
         for wanted, future in awaited:
@@ -87,20 +87,20 @@ class Watchers:
             await future
 
     def close(self) -> None:
-        """Fails all waiting tasks."""
+        """Raises StoreUnavailable in all tasks in `wait_notified`."""
         awaited, self._awaited = self._awaited, []
         for _, future in awaited:
             if not future.done():
                 future.set_exception(StoreUnavailable("the store was closed before its watchers were notified"))
 
     def limit_to_seen(self, revision: int) -> int:
-        """Returns `revision`, but no later than watchers have seen: the result of a transaction without writes."""
+        """Returns `revision`, or the last one that watchers have seen if lower; for transactions without writes."""
         return min(revision, self.notified) if any(watch.waiting is None for watch in self._watches) else revision
 
 
 @asynccontextmanager
 async def in_time(timeout_s: float, name: str) -> AsyncIterator[None]:
-    """Raises StoreUnavailable if the block takes longer."""
+    """Raises StoreUnavailable if the `with` block takes longer than `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             yield

@@ -1,6 +1,6 @@
 """ZookeeperStore: the Store port on ZooKeeper 3.6 or newer, with kazoo.
 
-A revision is a zxid; a key's version is that of its node, counted from 1.
+A revision is a zxid; a key's version is the version of its node, counted from 1.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from penstock.coordination.zookeeper_nodes import BUCKETS, Nodes, versioned
 
 
 class ZookeeperStore:
-    """`hosts`: `host:port,host:port`; `root`: the chroot, such as `/penstock`. Leased keys are ephemeral nodes."""
+    """The store on ZooKeeper. `hosts`: `host:port,host:port`; `root`: the chroot. Leased keys are ephemeral nodes."""
 
     def __init__(self, hosts: str, root: str, *, ttl_s: float, timeout_s: float = TIMEOUT_S) -> None:
         self.on_session_lost: list[Callable[[], None]] = []
@@ -34,7 +34,7 @@ class ZookeeperStore:
         return self._client.is_connected
 
     async def open(self) -> None:
-        """Connects, and creates the parent nodes if this store is new."""
+        """Connects to ZooKeeper, and creates the parent nodes of all keys if they are missing."""
         self._client.on_connected = self._follower.on_connected
         self._client.on_event = self._follower.on_event
         self._client.on_session_lost = self._session_lost

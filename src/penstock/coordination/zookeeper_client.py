@@ -1,7 +1,7 @@
 """ZooKeeper client on asyncio: bridges kazoo's threads, and keeps responses and watch events in connection order.
 
-kazoo passes events and responses to two threads, which loses their order, and has no recursive watches. So this reads
-both on kazoo's connection thread; that part of kazoo is not public, and its version is pinned for that reason.
+kazoo passes events and responses to two threads, which loses their order, and has no recursive watches. So this
+client reads both on kazoo's connection thread. That part of kazoo is not public, so kazoo's version is pinned.
 """
 
 import asyncio
@@ -33,11 +33,11 @@ _RECONNECT: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1
 class Answer(NamedTuple):
     value: Any
     zxid: int
-    """The last transaction known to the server when it answered; for a write, the write itself."""
+    """The last transaction that the server knew when it answered; for a write, the write itself."""
 
 
 class AddWatch(namedtuple("AddWatch", "path")):
-    """Watches a node and all nodes below it as long as the connection lasts (ZooKeeper 3.6)."""
+    """Request that watches a node and all nodes below it as long as the connection lasts (ZooKeeper 3.6)."""
 
     type = 106
     _PERSISTENT_RECURSIVE: Final = 1
@@ -51,7 +51,7 @@ class AddWatch(namedtuple("AddWatch", "path")):
 
 
 class _PendingRequest:
-    """Replaces kazoo's own result object for a request. Called on kazoo's thread."""
+    """Replaces kazoo's result object of a request. Its methods are called on kazoo's thread."""
 
     __slots__ = ("_client", "_future")
 
@@ -67,15 +67,15 @@ class _PendingRequest:
 
 
 class ZookeeperClient:
-    """A connection with one session after another. Callbacks run on the event loop, in order."""
+    """A ZooKeeper connection; a new session follows an expired one. Callbacks run on the event loop, in order."""
 
     def __init__(self, hosts: str, ttl_s: float, timeout_s: float) -> None:
         self.name = f"ZooKeeper at {hosts}"
         self.timeout_s = timeout_s
         self.zxid = 0
-        """The last known transaction. All events up to it have been delivered."""
+        """The last transaction seen from the server. All watch events up to it have been delivered."""
         self.connection = 0
-        """Counts connects and disconnects, to detect that the connection has changed."""
+        """Number of connects and disconnects so far, to detect that the connection has changed."""
         self.on_event: Callable[[str], None] = lambda path: None
         self.on_connected: Callable[[], None] = lambda: None
         self.on_session_lost: Callable[[], None] = lambda: None
@@ -101,7 +101,7 @@ class ZookeeperClient:
         return self._connected.is_set()
 
     async def open(self) -> None:
-        """Starts connecting; returns with the first connection."""
+        """Starts connecting; returns once the first connection is made."""
         self._tick()
         self._kazoo.start_async()
         await self.connected()
@@ -123,7 +123,7 @@ class ZookeeperClient:
         return future
 
     def _send_waiting(self) -> None:
-        """Passes waiting requests to kazoo, up to a limit: too many fill its wake-up pipe and block the sender."""
+        """Passes queued requests to kazoo, up to a limit: too many fill kazoo's wake-up pipe and block the sender."""
         while self._waiting and self._in_flight < IN_FLIGHT_MAX:
             request, future = self._waiting.popleft()
             if not future.done():
@@ -161,7 +161,7 @@ class ZookeeperClient:
                 await stopped.wait()
 
     def _tick(self) -> None:
-        """Notes that the event loop is running; kazoo's thread checks that before it sends a heartbeat."""
+        """Records that the event loop is running; kazoo's thread checks that before it sends a heartbeat."""
         self._ticked_s = time.monotonic()
         self._ticker = self._loop.call_later(self._silence_max_s / 4, self._tick)
 
@@ -187,7 +187,7 @@ class ZookeeperClient:
         self._call_on_loop(self._on_state, state, self._kazoo.client_state)
 
     def _fail_stale_requests(self) -> None:
-        """Fails requests that were queued while there was no connection, so that they are not executed later."""
+        """Fails the requests that kazoo queued while it had no connection, so that they are not executed later."""
         queue = self._kazoo._queue
         while queue and not self._is_closing:
             _, asked = queue.popleft()
@@ -237,7 +237,7 @@ class ZookeeperClient:
                 self._on_thread(self._restart)
 
     def _fail_waiting(self) -> None:
-        """Fails the waiting requests of the previous connection."""
+        """Fails the queued requests of the previous connection."""
         self._in_flight = 0
         waiting, self._waiting = self._waiting, deque()
         for _, future in waiting:
@@ -251,5 +251,5 @@ class ZookeeperClient:
 
     @staticmethod
     def _on_thread(work: Callable[[], object]) -> None:
-        """Runs work on a thread, since kazoo blocks while it starts and stops."""
+        """Runs a function on a thread, since kazoo blocks while it starts and stops."""
         threading.Thread(target=work, name="zookeeper", daemon=True).start()

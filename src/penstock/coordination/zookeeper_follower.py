@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 READS_AT_ONCE: Final = 500
 ROUNDS_MAX: Final = 4
-"""How often nodes that change during the read are read again, before watchers are notified. At least 2."""
+"""Maximum number of reads of nodes that keep changing, before watchers are notified. At least 2."""
 SNAPSHOT_TIMEOUT_S: Final = 60.0
 PAUSE_S: Final = 0.2
 
@@ -31,21 +31,21 @@ States = dict[str, Versioned | None]
 
 
 class Follower:
-    """One task reads and notifies, so that no old value is delivered after a newer one."""
+    """Reads changed nodes and notifies watchers, in a single task so that no old value follows a newer one."""
 
     def __init__(self, client: ZookeeperClient, nodes: Nodes, watchers: Watchers) -> None:
         self._client = client
         self._nodes = nodes
         self._watchers = watchers
         self._followed = 0
-        """The connection that watch events arrive on."""
+        """The connection (see ZookeeperClient.connection) that has the recursive watch."""
         self._dirty: set[str] = set()
         self._known: set[str] = set()
-        """Keys that exist in the view of some watcher."""
+        """Keys that exist according to the changes sent to watchers."""
         self._joining: dict[Watch, asyncio.Future[None]] = {}
         self._wake = asyncio.Event()
         self._wanted = 0
-        """The highest zxid that a task waits for."""
+        """The highest zxid that a task in `wait_notified` waits for."""
         self._prefixes: tuple[str, ...] = ()
         self._task: asyncio.Task[None] | None = None
 
@@ -62,7 +62,7 @@ class Follower:
         self._wake.set()
 
     async def add_watcher(self, prefix: str, watcher: Watcher) -> None:
-        """Adds a watcher. Returns when it has its snapshot."""
+        """Adds a watcher. Returns when the watcher has received its snapshot."""
         watch = self._watchers.join(prefix, watcher)
         self._joining[watch] = joined = asyncio.get_running_loop().create_future()
         try:
@@ -77,7 +77,7 @@ class Follower:
             raise
 
     async def wait_notified(self, zxid: int) -> None:
-        """Waits until the watchers are notified of all changes up to a known `zxid`."""
+        """Waits until the watchers are notified of all changes up to `zxid`."""
         self._wanted = max(self._wanted, zxid)
         self._wake.set()
         await self._watchers.wait_notified(zxid)
@@ -157,7 +157,7 @@ class Follower:
                 joined.set_result(None)
 
     async def _catch_up(self) -> None:
-        """Reads changed nodes and notifies the watchers; includes further changes if they end soon."""
+        """Reads changed nodes and notifies the watchers; includes nodes that change during the reads."""
         connection, states = self._client.connection, States()
         for _ in range(ROUNDS_MAX):
             revision = self._client.zxid
@@ -187,7 +187,7 @@ class Follower:
         return {key: node and versioned(*node) for key, node in zip(names, found, strict=True)}
 
     async def _ask_all(self, about: Iterable[str], request_of: Callable[[str], Any]) -> list[Any]:
-        """Returns the answers, None for each missing node. Sends a limited number at a time: servers have limits."""
+        """Returns the answers to one request per node, None for missing nodes. Limits the requests in flight."""
         rest, answers = iter(about), list[Any]()
         while some := list(islice(rest, READS_AT_ONCE)):
             async with in_time(self._client.timeout_s, self._client.name):

@@ -34,21 +34,21 @@ from penstock.coordination.store import (
 
 BUCKETS: Final = tuple(f"{number:02x}" for number in range(256))
 TRANSACTION_BYTES_MAX: Final = 1_000_000
-"""A little less than `jute.maxbuffer`: a server closes the connection after a larger request."""
+"""Maximum transaction size in bytes. Just below `jute.maxbuffer`: servers disconnect after a larger request."""
 _VERSION_MAX: Final = 2**31 - 1
 _PERSISTENT: Final = 0
 _EPHEMERAL: Final = 1
 
 
 class Nodes:
-    """Paths below the chroot `root` ("" or "/a/b")."""
+    """Converts between keys and paths of nodes below the chroot `root` ("" or "/a/b")."""
 
     def __init__(self, root: str) -> None:
         self.root = root or "/"
         self._prefix = root
 
     def parents(self) -> list[str]:
-        """Returns the chroot and all nodes above it, from the top."""
+        """Returns the paths of the chroot and of all nodes above it, from the top."""
         parts = self._prefix.split("/")[1:]
         return ["/" + "/".join(parts[: length + 1]) for length in range(len(parts))]
 
@@ -62,11 +62,11 @@ class Nodes:
 
     @staticmethod
     def key(name: str) -> str:
-        """Returns the key of a node name."""
+        """Returns the key that a node name encodes."""
         return unquote(name)
 
     def key_at(self, path: str) -> str | None:
-        """Returns the key of a node path; None for other nodes."""
+        """Returns the key of a node path; None if the node does not hold a key."""
         if not path.startswith(f"{self._prefix}/"):
             return None
         bucket, _, name = path[len(self._prefix) + 1 :].partition("/")
@@ -76,7 +76,7 @@ class Nodes:
         return Transaction([_create(self.bucket(name), b"") for name in BUCKETS])
 
     def transaction(self, ops: Sequence[Op]) -> Transaction:
-        """Returns one multi request: all or nothing. Raises Conflict or TransactionTooLarge."""
+        """Returns one ZooKeeper multi request for all operations. Raises Conflict or TransactionTooLarge."""
         for op in ops:
             if op.version > _VERSION_MAX:
                 raise Conflict(op.key)  # no node can have this version
@@ -101,7 +101,7 @@ class Nodes:
         return [DeleteNode(path, version) if isinstance(op, Delete) else CheckVersion(path, version)]
 
     def raise_if_refused(self, ops: Sequence[Op], results: Iterable[Any]) -> None:
-        """Raises Conflict if a transaction was refused for a version, StoreUnavailable if for something else."""
+        """Raises Conflict if a transaction was refused because of a version, StoreUnavailable for other reasons."""
         owners = [op for op in ops for _ in self._steps(op)]
         for op, result in zip(owners, results, strict=False):
             if not isinstance(result, ZookeeperError) or isinstance(result, RolledBackError | RuntimeInconsistency):
@@ -118,5 +118,5 @@ def _create(path: str, value: bytes, flags: int = _PERSISTENT) -> Create:
 
 
 def versioned(value: bytes, stat: Any) -> Versioned:
-    """Converts a node. ZooKeeper's versions begin at 0, which is ABSENT in the port."""
+    """Converts the value and stat of a node; adds 1 to its version, since ZooKeeper's begin at 0, which is ABSENT."""
     return Versioned(value=value, version=stat.version + 1)

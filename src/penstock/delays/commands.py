@@ -7,7 +7,7 @@ from penstock.delays.entries import Entry
 
 
 class Begin(NamedTuple):
-    """Starts delaying records from this offset of the topic on: sent once, when the setting is new."""
+    """Starts delaying records from this offset of the topic on. Sent once, when delays are enabled for the topic."""
 
     offset: int
 
@@ -23,53 +23,53 @@ class Message(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Stores these messages: all delayed ones below `copied_to` that are not stored yet."""
+    """Stores these messages: all delayed messages below `copied_to` that are not stored yet."""
 
     messages: Sequence[Message]
     copied_to: int
     now_ms: int = 0
-    """Wall clock time."""
+    """Current wall-clock time."""
 
 
 class Take(NamedTuple):
-    """Takes messages that are due. They arrive as a Deliver effect, once all earlier decisions are committed."""
+    """Takes due messages for delivery. Once all earlier decisions are committed, a Deliver effect contains them."""
 
     now_ms: int
-    """Wall clock time, by which producers set delivery times."""
+    """Current wall-clock time, by which due times are compared."""
     count_max: int
 
 
 class ConfirmDelivered(NamedTuple):
-    """These messages are committed in the topic; the next search for unrecorded deliveries starts at `scan_from`."""
+    """Records that these messages are committed in the topic. A new leader searches the topic from `scan_from` on."""
 
     offsets: Sequence[int]
-    """A prefix of the messages taken; from a new leader, the deliveries that it found in the topic."""
+    """The first of the messages taken; from a new leader, the unrecorded deliveries that it found in the topic."""
     scan_from: int
 
 
 class Release(NamedTuple):
-    """Releases the messages taken, because they could not be delivered yet."""
+    """Makes all taken messages pending again, because they could not be delivered yet."""
 
 
 class Cancel(NamedTuple):
-    """Cancels messages. The reply tells for each whether it was pending until now."""
+    """Cancels messages. The reply is a dict from offset to whether the message was pending."""
 
     offsets: Sequence[int]
 
 
 class Rewind(NamedTuple):
-    """Truncates the copied messages to the end of the topic, after an unclean election."""
+    """Removes copied messages from the offset `end` on, which an unclean election has removed from the topic."""
 
     end: int
 
 
 class Began(NamedTuple):
-    """Effect: delayed records may be accepted from here on."""
+    """Effect: from the offset `since` on, the topic may accept delayed records."""
 
     since: int
 
 
 class Deliver(NamedTuple):
-    """Effect: append these to the topic in order, then send ConfirmDelivered, also for cancelled ones."""
+    """Effect: append these messages to the topic in order, then send ConfirmDelivered; cancelled ones included."""
 
     entries: tuple[Entry, ...]

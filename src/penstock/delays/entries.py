@@ -1,6 +1,6 @@
 """The 32-byte entry of a pending delayed message, and the records of the companion log that hold it.
 
-An entry starts with its due time and its offset, most significant byte first, so entries sort as bytes do.
+An entry starts with due time and offset, big-endian, so entries sorted as bytes are in delivery order.
 """
 
 import struct
@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 ENTRY_BYTES: Final = 32
 RANK_BYTES: Final = 16
-"""Due time and offset: the order in which messages are delivered."""
+"""Size of a rank (due time and offset), by which messages are delivered in order."""
 
 CANCELLED: Final = 1
-"""Bit of the state of a cancelled message. The rest of the state is its generation."""
+"""Bit of an entry's `state` that marks a cancelled message. The other bits are the generation."""
 GENERATION_MAX: Final = 127
 
 _ENTRY: Final = struct.Struct(">qqB7sq")
@@ -25,11 +25,11 @@ BEGAN: Final = (30_101).to_bytes(2, "big")
 COPIED: Final = (30_102).to_bytes(2, "big")
 DELIVERED: Final = (30_103).to_bytes(2, "big")
 MESSAGE: Final = (30_110).to_bytes(2, "big")
-"""Kinds of records: the first bytes of their keys."""
+"""Key prefixes of the kinds of records in the companion log: BEGAN, COPIED, DELIVERED and MESSAGE."""
 
 
 class Rank(NamedTuple):
-    """A message's position among all pending messages."""
+    """The position of a message in delivery order: due time, then offset."""
 
     due_ms: int
     offset: int
@@ -39,7 +39,7 @@ class Rank(NamedTuple):
 
 
 BEFORE_ALL: Final = Rank(0, -1)
-"""Before every possible message."""
+"""A rank before that of every possible message."""
 
 
 class Entry(NamedTuple):
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     state: int
     key_hash: bytes
     stored_at: int
-    """The offset of the message in the companion log."""
+    """The offset of the message in the companion log; `offset` is that in the topic."""
 
     @property
     def rank(self) -> Rank:
@@ -90,7 +90,7 @@ def rank_at(data: bytes, at: int = 0) -> Rank:
 
 
 def hash_of(key: bytes | None) -> bytes:
-    """Returns the hash by which messages with a key are found; the caller compares the keys themselves."""
+    """Returns the hash of a key. Different keys may have the same hash, so the caller must also compare the keys."""
     return bytes(7) if key is None else blake2b(key, digest_size=7).digest()
 
 
@@ -99,14 +99,14 @@ def message_key(offset: int) -> bytes:
 
 
 class StoredMessage(NamedTuple):
-    """A message in the companion log."""
+    """A delayed message as stored in the companion log."""
 
     state: int
     due_ms: int
     key_hash: bytes
     timestamp_ms: int
     raw: bytes
-    """The record as it was produced: see records/delayed.py. Empty once it is cancelled."""
+    """The record as it was produced: see records/delayed.py. Empty once the message is cancelled."""
 
     def pack(self) -> bytes:
         return _STORED.pack(self.state, self.due_ms, self.key_hash, self.timestamp_ms) + self.raw

@@ -1,15 +1,14 @@
 """The state machine of the delayed messages of one partition: which are pending, and which were delivered. Pure.
 
-Its log is the partition's companion log. A message is a record there, under its offset in the topic. Deliveries are
-recorded as one rank: messages are delivered in the order of their ranks, so all up to that rank are delivered. To
-keep that true, a message that arrives after its due time gets a rank after all that were taken already. If that rank
-is far in the future, because the clock was set back, the message keeps its time in a new generation with its own
-rank.
+Its records are in the partition's companion log: one record per message, with the message's offset in the topic as
+key. Deliveries are recorded as a single rank (due time and offset): messages are delivered in the order of ranks, so
+all messages up to that rank are delivered. To keep that true, a message that arrives after its due time gets a rank
+after all messages already taken. If that rank is far in the future, because the clock was set back, the message keeps
+its due time in a new generation, which has its own delivered rank.
 
-The rank is recorded after the messages are in the topic, with the offset at which the last of them start: a new
-leader scans from that offset for messages that were appended but not recorded. All decisions before messages are
-taken are committed before the messages are appended, so a leader that finds them in the topic has in its companion
-log the entries that they were chosen from.
+The rank is recorded after the messages are appended to the topic, with an offset from which a new leader scans the
+topic for messages that were appended but not recorded. Everything decided before messages are taken is committed
+before they are appended, so a leader that finds them in the topic also has their entries in its companion log.
 """
 
 import struct
@@ -50,36 +49,36 @@ UNKNOWN: Final = -1
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
 LATE_MAX_MS: Final = 1000
-"""How much longer a message that arrives after its due time may wait because of the rank it gets."""
+"""Maximum extra delay, in ms, of a message that arrives after its due time; beyond it, a new generation begins."""
 
 
 class DamagedDelays(PenstockError):
-    """A record of delayed messages that this broker cannot read: it is damaged, or of a later version."""
+    """A record of delayed messages cannot be read: it is damaged, or was written by a later version."""
 
     code = ErrorCode.CORRUPT_MESSAGE
 
 
 class DelayMachine:
-    """See replication/runtime.py for how it is run. It has no clock: commands carry the time."""
+    """State machine of delayed messages, run by replication/runtime.py. It has no clock: commands carry the time."""
 
     def __init__(self, storage: RunStorage, run_entries: int = RUN_ENTRIES) -> None:
         self.pending: Final = Pending(storage, run_entries)
         self.since = UNKNOWN
-        """Records are delayed from this offset of the topic on."""
+        """The offset of the topic from which on records are delayed; UNKNOWN before Begin."""
         self.copied_to = UNKNOWN
-        """All delayed messages below are stored here, or were aborted."""
+        """All delayed messages of the topic below this offset are copied to the companion log, unless aborted."""
         self.delivered_ranks: Final[Ranks] = {}
-        """For each generation, all messages up to this rank are delivered or cancelled."""
+        """By generation: all messages up to this rank are delivered or cancelled."""
         self._generation = 0
         """The generation of new messages."""
         self.scan_from = 0
-        """Where to search the topic for deliveries that are not recorded."""
+        """The offset of the topic from which a new leader searches for deliveries that were not recorded."""
         self._taken: Ranks = {}
-        """For each generation, all messages up to this rank were taken for delivery."""
+        """By generation: all messages up to this rank were taken for delivery."""
         self._in_flight: list[Entry] = []
         self.delivered_count = 0
         self.cancelled_count = 0
-        """Since this state machine was created, including loaded records."""
+        """Number of messages cancelled since this state machine was created, including records loaded from disk."""
 
     @property
     def in_flight(self) -> int:
@@ -87,7 +86,7 @@ class DelayMachine:
 
     @property
     def pending_count(self) -> int:
-        """Pending messages, without cancelled ones."""
+        """Number of pending messages, without cancelled messages."""
         return self.pending.count + sum(entry.is_live for entry in self._in_flight)
 
     @property
@@ -105,7 +104,7 @@ class DelayMachine:
             self._taken[generation] = max(self._taken.get(generation, BEFORE_ALL), rank)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Does nothing: this log has no transactions."""
+        """Does nothing: delayed-message state is not written in transactions."""
 
     # -- deciding
 
@@ -183,7 +182,7 @@ class DelayMachine:
         self.pending.put_back(taken)
 
     def _cancel(self, ticket: Ticket, command: Cancel) -> Decision:
-        """Messages that are being delivered cannot be cancelled: they may be in the topic."""
+        """Cancels pending messages; not messages that are being delivered, which may already be in the topic."""
         records, replies = [], []
         for offset in dict.fromkeys(command.offsets):
             entry = self.pending.find(offset)
@@ -196,7 +195,7 @@ class DelayMachine:
     # -- applying
 
     def apply_batch(self, batch: Buffer, header: BatchHeader) -> None:
-        """Applies all records of a batch of the log."""
+        """Applies all records of a batch of the companion log."""
         entries, others = kernel.active.pack_entries(batch, MESSAGE)
         if entries:
             self._apply_entries(entries)

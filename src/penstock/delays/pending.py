@@ -1,8 +1,8 @@
 """Pending delayed messages in due order: the newest in a heap in memory, all others in sorted runs on disk.
 
 A run is sorted once, when it is full, and stored in a file. The next few entries of each run are in memory, so the
-cost of finding due messages does not grow with the number of pending ones. Runs are never merged: messages arrive in
-the order of their offsets, so each run has its own range of offsets, by which a message to cancel is found.
+cost of finding due messages does not grow with the number of pending messages. Runs are never merged: messages arrive
+in offset order, so each run has its own range of offsets, by which a message to cancel is found.
 """
 
 import struct
@@ -17,7 +17,7 @@ from penstock.records import kernel
 
 RUN_ENTRIES: Final = 1 << 16
 HEAD_ENTRIES: Final = 256
-"""Entries of a run that are in memory."""
+"""Number of entries of each run that are kept in memory."""
 _OFFSETS: Final = struct.Struct(">8xq16x")
 _STATE_AT: Final = 16
 _IS_CANCELLED: Final = bytes(state & CANCELLED for state in range(256))
@@ -26,7 +26,7 @@ _HASH_END: Final = 24
 
 
 class _Run:
-    """A sorted block of entries, and how far it is consumed."""
+    """A sorted block of entries, and the position up to which it is consumed."""
 
     __slots__ = ("_head", "_head_at", "_storage", "at", "first_offset", "last_offset", "number", "size")
 
@@ -35,7 +35,7 @@ class _Run:
         self.number = number
         self.size = size
         self.at = 0
-        """Byte position of the next entry."""
+        """Byte position of the next entry that is not consumed."""
         self.first_offset = first_offset
         self.last_offset = last_offset
         self._head = b""
@@ -52,12 +52,12 @@ class _Run:
         return self._head[position : position + ENTRY_BYTES]
 
     def rest(self, at: int | None = None) -> bytes:
-        """Returns all entries that are not consumed, or those from a position on."""
+        """Returns all entries that are not consumed, or all entries from byte position `at` on."""
         at = self.at if at is None else max(at, self.at)
         return self._storage.read(self.number, at, self.size - at)
 
     def find(self, offset: int) -> int | None:
-        """Returns the position of an offset's entry; None if it is not here or is consumed."""
+        """Returns the byte position of a message's entry; None if it is not in this run or is already consumed."""
         wanted, data = offset.to_bytes(8, "big"), self.rest()
         at = data.find(wanted)
         while at >= 0:
@@ -74,7 +74,7 @@ class _Run:
         self._head = b""  # it may contain the old state
 
     def position_after(self, rank: bytes) -> int:
-        """Returns the position of the first entry after a rank."""
+        """Returns the byte position of the first entry after a rank."""
         low, high = self.at // ENTRY_BYTES, self.size // ENTRY_BYTES
         while low < high:
             middle = (low + high) // 2
@@ -92,7 +92,7 @@ class _Run:
 
 
 class Pending:
-    """Pending messages. At most RUN_ENTRIES, and a few of every run, are in memory."""
+    """Pending messages. At most RUN_ENTRIES entries, plus HEAD_ENTRIES of each run, are in memory."""
 
     def __init__(self, storage: RunStorage, run_entries: int = RUN_ENTRIES) -> None:
         self._storage = storage
@@ -100,22 +100,22 @@ class Pending:
         self._incoming = bytearray()
         self._heap: list[bytes] = []
         self._fresh: dict[int, bytes] = {}
-        """The entries of the heap, by offset."""
+        """The entries in the heap, by offset."""
         self._runs: dict[int, _Run] = {}
         self._heads: list[tuple[bytes, int]] = []
-        """The next entry of every run, smallest first."""
+        """A heap of the next entry of every run, earliest first."""
         self.count = 0
-        """Without cancelled ones."""
+        """Number of pending messages, without cancelled messages."""
 
     def __len__(self) -> int:
-        """Returns the number of all entries, including cancelled ones."""
+        """Returns the number of all entries, including those of cancelled messages."""
         runs = sum(run.size - run.at for run in self._runs.values())
         return (len(self._incoming) + runs) // ENTRY_BYTES + len(self._heap)
 
     # -- adding
 
     def add(self, entries: bytes) -> None:
-        """Adds entries as packed by `Entry.pack`, one after another."""
+        """Adds entries, packed by `Entry.pack` and concatenated."""
         self._incoming += entries
         states = entries[_STATE_AT::ENTRY_BYTES]
         self.count += len(states) - states.translate(_IS_CANCELLED).count(1)
@@ -123,7 +123,7 @@ class Pending:
             self._spill()
 
     def _drain_incoming(self) -> None:
-        """Moves incoming entries into the heap."""
+        """Moves newly added entries into the heap."""
         data, self._incoming = bytes(self._incoming), bytearray()
         for at in range(0, len(data), ENTRY_BYTES):
             entry = data[at : at + ENTRY_BYTES]
@@ -156,14 +156,14 @@ class Pending:
 
     @property
     def next_due_ms(self) -> int | None:
-        """When the first entry is due, cancelled or not."""
+        """Due time of the first entry, even if it is cancelled; None if there are no entries."""
         if self._incoming:
             self._drain_incoming()
         first = [*self._heap[:1], *(head for head, _ in self._heads[:1])]
         return rank_at(min(first)).due_ms if first else None
 
     def pop_to(self, last: Rank, count_max: int | None = None) -> list[Entry]:
-        """Removes and returns all entries up to a rank, in order, at most `count_max`."""
+        """Removes and returns the entries up to a rank, in order, at most `count_max`."""
         if self._incoming:
             self._drain_incoming()
         heap, heads = self._heap, self._heads
@@ -199,7 +199,7 @@ class Pending:
     # -- finding
 
     def find(self, offset: int) -> Entry | None:
-        """Returns the entry of an offset; None if it is not pending or is cancelled."""
+        """Returns the entry of a message; None if the message is not pending or is cancelled."""
         if self._incoming:
             self._drain_incoming()
         known = self._fresh.get(offset)
@@ -220,7 +220,7 @@ class Pending:
                     yield run, at
 
     def cancel(self, offset: int) -> bool:
-        """Cancels a message; returns whether it was pending. Its entry stays until it is due."""
+        """Cancels a message; returns whether it was pending. Its entry stays until the due time."""
         entry = self.find(offset)
         if entry is None:
             return False
@@ -236,7 +236,7 @@ class Pending:
         return True
 
     def with_hash(self, key_hash: bytes) -> Iterator[list[Entry]]:
-        """Yields the entries whose keys have this hash, one run at a time, so the caller can do other work."""
+        """Yields the entries whose keys have this hash, one list per run, so the caller can pause between runs."""
         if self._incoming:
             self._drain_incoming()
         fresh = (read_entry(entry) for entry in list(self._heap) if entry[_HASH_AT:_HASH_END] == key_hash)
@@ -248,7 +248,7 @@ class Pending:
                 yield list(_with_hash(run.rest(), key_hash))
 
     def page(self, after: Rank, count_max: int) -> list[Entry]:
-        """Returns the next entries after a rank (one with a negative time is before all), without cancelled ones."""
+        """Returns the next entries after a rank, without cancelled ones. A negative due time precedes all entries."""
         if self._incoming:
             self._drain_incoming()
         rank = after.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES) if after.due_ms >= 0 else b""
@@ -258,7 +258,7 @@ class Pending:
         return list(islice(live, count_max))
 
     def drop_from(self, offset: int) -> None:
-        """Removes the messages from an offset on, which were lost in the topic."""
+        """Removes messages from an offset on, because the topic has lost them."""
         found = self.pop_to(Rank(2**63 - 1, 2**63 - 1))
         self.put_back(entry for entry in found if entry.offset < offset)
 

@@ -5,10 +5,10 @@ from typing import Protocol
 
 
 class RunStorage(Protocol):
-    """Stores blocks of bytes for the lifetime of the process: they can be rebuilt from the log."""
+    """Stores blocks of bytes until the process ends: they can be rebuilt from the companion log."""
 
     def put(self, data: bytes | bytearray) -> int:
-        """Stores a block; returns its number."""
+        """Stores a block; returns the number that identifies it."""
 
     def read(self, number: int, at: int, size: int) -> bytes: ...
 
@@ -21,7 +21,7 @@ class RunStorage(Protocol):
 
 
 class MemoryRunStorage:
-    """Keeps blocks in memory: for tests, and when the disk is full."""
+    """Stores blocks in memory: for tests, and when the disk is full."""
 
     def __init__(self) -> None:
         self._blocks: dict[int, bytearray] = {}

@@ -22,7 +22,7 @@ class Address:
         return cls(host=host.strip("[]") or "127.0.0.1", port=int(port))
 
     def advertised_as(self, host: str) -> "Address":
-        """Returns the address to advertise: `host` if this one listens on all interfaces, else itself.
+        """Returns the address to advertise: `host` and this port if this address is all interfaces, else itself.
 
         >>> str(Address.parse("0.0.0.0:9324").advertised_as("queue.example.org"))
         'queue.example.org:9324'
@@ -31,7 +31,7 @@ class Address:
 
     @property
     def is_local(self) -> bool:
-        """Whether only this machine can connect.
+        """Whether only this machine can connect to the address.
 
         >>> Address.parse("localhost:9092").is_local, Address.parse("0.0.0.0:9092").is_local
         (True, False)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 Timer = Callable[[float, Callable[[], None]], Callable[[], None]]
-"""`timer(seconds, action)` schedules the action and returns a function that cancels it."""
+"""Function type: `timer(seconds, action)` schedules the action and returns a function that cancels it."""
 
 
 class Clock(Protocol):
@@ -13,14 +13,14 @@ class Clock(Protocol):
         """Wall-clock milliseconds since the epoch, for timestamps and retention."""
 
     def steady_ms(self) -> int:
-        """Milliseconds since the epoch that never jump when the wall clock is set, for state machines."""
+        """Milliseconds since the epoch, without the jumps when the wall clock is set; for state machines."""
 
     def monotonic_s(self) -> float:
         """Monotonic seconds, for timeouts."""
 
 
 def conservative_now_ms(clock: Clock) -> int:
-    """Returns the earlier of both clocks: data that has expired by it has expired by both."""
+    """Returns the earlier of wall clock and steady clock: data expired by that time is expired by both."""
     return min(clock.now_ms(), clock.steady_ms())
 
 

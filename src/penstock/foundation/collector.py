@@ -1,8 +1,8 @@
 """Garbage collector tuning for a process with many objects: freezes survivors, so that full collections stay short.
 
-Python's full collection visits every live object without a break: 100 ms for 10,000 groups. Objects that survive a
-long one are mostly state, which stays or is freed by reference counting. They are frozen: later collections skip
-them. Cycles that are frozen before they become garbage are found by an occasional collection of everything.
+Python's full collection visits every live object without a break: 100 ms for 10,000 consumer groups. Objects that
+survive a long collection are mostly state, which stays or is freed by reference counting. They are frozen: later
+collections skip them. An occasional collection of everything finds frozen cycles that have become garbage.
 """
 
 import gc
@@ -14,18 +14,18 @@ from typing import Any, Final
 logger = logging.getLogger(__name__)
 
 LONG_S: Final = 0.005
-"""CPU time: a full collection that takes as long has visited some 50,000 objects."""
+"""CPU time, in seconds, from which a full collection is long (about 50,000 objects): its survivors are frozen."""
 COLLECT_ALL_S: Final = 6 * 3600.0
-"""The minimum time between two collections of everything; FREEZES_MIN freezes are needed in between, too."""
+"""Minimum time, in seconds, between two collections of all objects; there must also be FREEZES_MIN freezes."""
 FREEZES_MIN: Final = 100
 THRESHOLDS: Final = (700, 10, 5)
-"""A full collection runs after some 35,000 new objects that survived, half of Python's default."""
+"""gc.set_threshold values: a full collection after about 35,000 new surviving objects, half of Python's default."""
 OLDEST: Final = 2
-"""The generation of a full collection."""
+"""The oldest garbage collector generation: collecting it is a full collection."""
 
 
 class Collector:
-    """Freezes the survivors of long collections. Affects the whole process: there is only one."""
+    """Freezes the objects that survive long garbage collections. Affects the whole process: create only one."""
 
     def __init__(
         self, now_s: Callable[[], float] = time.monotonic, cpu_s: Callable[[], float] = time.thread_time
@@ -44,7 +44,7 @@ class Collector:
         gc.callbacks.remove(self.on_collection)
 
     def on_collection(self, phase: str, info: dict[str, Any]) -> None:
-        """Called by Python before and after each collection."""
+        """The gc callback, which Python calls before and after each collection."""
         if info["generation"] != OLDEST:
             return
         if phase == "start":

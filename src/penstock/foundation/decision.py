@@ -1,18 +1,18 @@
 """The state machine interface (decide, then apply), and the Decision that the I/O code carries out in order.
 
-First the records are persisted, then applied; when they are committed, the replies are sent and the effects are done.
-Durable state changes only in `apply` and `end_transaction`, so that recovery, failover and normal operation run the
-same code. Other state (waiting requests, heartbeat times) may change in `decide`, and must be valid whether or not
-the records of that decision could be persisted: if they could not, nothing is applied, and waiting clients retry.
+The records of a decision are persisted, then applied; once they are committed, replies are sent and effects carried
+out. Durable state changes only in `apply` and `end_transaction`, so that recovery, failover and normal operation run
+the same code. Other state (waiting requests, heartbeat times) may change in `decide`, and must be valid even if the
+records of that decision could not be persisted: then nothing is applied, and waiting clients retry.
 """
 
 from typing import Any, Final, NamedTuple, Protocol
 
 NO_PRODUCER: Final = -1
 Ticket = int
-"""Identifies a request that waits for a reply; the I/O code knows its client."""
+"""Identifies a request that waits for a reply; the I/O code maps it to the client."""
 NO_TICKET: Final[Ticket] = -1
-"""The ticket of a command without a reply."""
+"""The ticket of a command that needs no reply."""
 
 
 class ProducerKey(NamedTuple):
@@ -23,7 +23,7 @@ class ProducerKey(NamedTuple):
 
 
 class Ask(NamedTuple):
-    """A command that is a client's request as received; the reply is its response."""
+    """A command that wraps a client's request as received; its reply is the response to that request."""
 
     body: Any
     version: int
@@ -32,7 +32,7 @@ class Ask(NamedTuple):
 
 
 class StateRecord:
-    """One immutable change of state: key and value of a record in a compacted log; the value None is a tombstone."""
+    """One immutable state change: key and value of a record in a compacted log. A value of None is a tombstone."""
 
     __slots__ = ("key", "parsed", "value")
 
@@ -40,7 +40,7 @@ class StateRecord:
         self.key = key
         self.value = value
         self.parsed = parsed
-        """The decoded key and value, if known, so that the writer's own records need not be decoded."""
+        """The decoded key and value, or None; saves decoding records that this process has just built."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, StateRecord) and (self.key, self.value) == (other.key, other.value)
@@ -58,17 +58,17 @@ class Reply(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Records to persist, then replies to send, then effects to carry out."""
+    """What a state machine decides: records to persist, then replies to send, then side effects to carry out."""
 
     persist: tuple[StateRecord, ...] = ()
     transaction: ProducerKey | None = None
-    """Set if the records take effect only when this producer's transaction commits."""
+    """If set, the records are part of this producer's transaction and take effect only when it commits."""
     replies: tuple[Reply, ...] = ()
     effects: tuple[Any, ...] = ()
     is_whole: bool = False
-    """Set if the records are atomic: they are persisted as one batch, however large, or not at all."""
+    """Whether the records are atomic: they are persisted as one batch of any size, or not at all."""
     must_lead: bool = False
-    """Set if the replies require that no other broker has become leader: they wait until that is confirmed."""
+    """Whether the replies must wait until it is confirmed that this broker is still the leader."""
 
 
 NOTHING: Final = Decision()
@@ -77,48 +77,48 @@ NOTHING: Final = Decision()
 class RepeatedDecision(Protocol):
     """A cached decision that a state machine makes repeatedly with different values, such as offset commits. Pure.
 
-    It replaces a command, `decide` and `apply`, and must have the same result.
+    It replaces a command with its `decide` and `apply`, and must have the same result.
     """
 
     @property
     def count(self) -> int:
-        """How many records it persists."""
+        """Number of records that the decision persists."""
 
     def decide(self, said: Any, now_ms: int) -> bytes | None:
-        """Returns the encoded records of a batch with this timestamp; None if the state machine must decide."""
+        """Returns the encoded records with the values `said`; None if the state machine must decide itself."""
 
     def apply(self, said: Any, now_ms: int) -> None:
-        """Applies the records after they were persisted."""
+        """Applies the records with the values `said`, after they were persisted."""
 
 
 class StateMachine(Protocol):
-    """Pure: no sockets, files, clocks or randomness. Time is passed as `now_ms`."""
+    """Interface of all state machines. Pure: no sockets, files, clocks or randomness. Time is passed as `now_ms`."""
 
     def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
-        """Handles a command. A reply that must wait comes with a later decision.
+        """Handles a command and returns the decision. A reply that must wait is part of a later decision.
 
-        A PenstockError that it raises is the reply, and nothing has changed.
+        If it raises a PenstockError, the error is the reply, and nothing has changed.
         """
 
     def wake(self, now_ms: int) -> Decision:
-        """Does the work that is due by now (expiry, timeouts)."""
+        """Decides on work that is due at `now_ms` (expiry, timeouts)."""
 
     @property
     def wake_at_ms(self) -> int | None:
-        """When `wake` has work to do, if nothing else happens; None: never."""
+        """When `wake` must be called next, unless a command changes the time; None if it need not be called."""
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
-        """Applies a record that was persisted or is replayed, in a producer's transaction or none (NO_PRODUCER)."""
+        """Applies a persisted or replayed record; `producer_id`: whose transaction it is in, or NO_PRODUCER."""
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Commits or aborts the records that a producer has persisted in its transaction."""
+        """Commits or aborts the records that were applied in a producer's transaction."""
 
     def loaded(self, now_ms: int) -> None:
-        """Called when all records are replayed: this replica is the leader and decides from now on."""
+        """Called after all records were replayed: this replica is the leader, and `decide` may be called."""
 
 
 class BatchedMachine(StateMachine, Protocol):
-    """A state machine that applies whole batches: it needs log positions, or has too many records for one by one."""
+    """A state machine that applies whole batches, because it needs log positions or has very many records."""
 
     def apply_batch(self, batch: Any, header: Any) -> None:
-        """Like `apply`, for all records of a batch."""
+        """Applies all records of a persisted or replayed batch, in place of one `apply` per record."""

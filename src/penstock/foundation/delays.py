@@ -13,16 +13,16 @@ DELAY: Final = "penstock-delay"
 DELAY_LEVEL: Final = "penstock-delay-level"
 DELAY_HEADERS: Final = (DELIVER_AT, DELAY, DELAY_LEVEL)
 DELAYED_MESSAGES_SETTING: Final = "delayed.messages"
-"""The topic setting that enables delayed delivery by these headers."""
+"""Name of the topic setting that enables delayed delivery by record headers."""
 COMMON_PREFIX: Final = b"penstock-del"
-"""Prefix of all three: a batch without these bytes has no delayed records."""
+"""Common prefix of the three delay headers: a batch without these bytes has no delayed records."""
 
 ORIGINAL_TIMESTAMP: Final = "penstock-original-timestamp"
-"""Of a delivered delayed message: the producer's timestamp, in milliseconds."""
+"""Header of a delivered delayed message: the producer's timestamp, in milliseconds."""
 DELAYED_FROM: Final = "penstock-delayed-from"
-"""Its original position, as `<topic id>/<partition>/<offset>`: cancelling it needs this offset."""
+"""Header of a delivered delayed message: `<topic id>/<partition>/<offset>` of the original record."""
 DUE_AT: Final = "penstock-due-at"
-"""When it was due, in milliseconds since the epoch."""
+"""Header of a delivered delayed message: when it was due, in milliseconds since the epoch."""
 BROKER_HEADERS: Final = (ORIGINAL_TIMESTAMP, DELAYED_FROM, DUE_AT)
 
 DELAY_MAX_MS: Final = 365 * 86_400_000
@@ -30,17 +30,17 @@ LEVELS_MS: Final = tuple(
     1000 * seconds
     for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 )
-"""1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h: levels 1 to 18."""
+"""Delays in milliseconds of levels 1 to 18: 1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h."""
 
 _DURATION: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)(ms|s|m|h|d)")
 _UNITS_MS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _EPOCH_MS: Final = re.compile(r"[0-9]{1,18}")
 _SECONDS_LIKE: Final = range(10**9, 10**11)
-"""As milliseconds these are days of 1970 to 1973: the value was probably given in seconds."""
+"""Values of `penstock-deliver-at` that are probably seconds: as milliseconds they are dates of 1970 to 1973."""
 
 
 def is_delayed(headers: Iterable[tuple[str, object]]) -> bool:
-    """Whether a record with these headers asks for delayed delivery."""
+    """Whether a record with these headers has a delay header."""
     return any(name in DELAY_HEADERS for name, _ in headers)
 
 
@@ -53,11 +53,11 @@ def delays_disabled_message(topic: str) -> str:
 
 
 class BadDelay(ValueError):
-    """A header's value is not a valid delivery time."""
+    """The value of a delay header is not a valid delivery time."""
 
 
 class DeliveryTime(NamedTuple):
-    """When to deliver a record: at a time, or a delay after it was appended."""
+    """When to deliver a record: at the time `at_ms`, or if that is None, `after_ms` after it was appended."""
 
     at_ms: int | None
     after_ms: int
@@ -67,7 +67,7 @@ class DeliveryTime(NamedTuple):
 
 
 def parse_delivery_time(name: str, value: bytes | None) -> DeliveryTime:
-    """Parses one header. Raises BadDelay with an explanation.
+    """Parses the value of one delay header. Raises BadDelay with an explanation.
 
     >>> parse_delivery_time("penstock-delay", b"30s")
     DeliveryTime(at_ms=None, after_ms=30000)
@@ -79,7 +79,7 @@ def parse_delivery_time(name: str, value: bytes | None) -> DeliveryTime:
 
 
 def check_delivery_time(delivery_time: DeliveryTime, now_ms: int) -> None:
-    """Raises BadDelay if it is further ahead than the maximum delay."""
+    """Raises BadDelay if the delivery time is further ahead than the maximum delay."""
     ahead_ms = delivery_time.due_ms(now_ms) - now_ms
     if ahead_ms > DELAY_MAX_MS:
         raise BadDelay(f"it is {ahead_ms // 86_400_000} days ahead; at most 365 days are allowed")

@@ -11,29 +11,29 @@ _OPEN: Final = _PROC if os.path.exists(_PROC) else "/dev/fd"
 
 
 class Reserve(IntEnum):
-    """How many twentieths of the descriptors a use leaves free."""
+    """How much of the file descriptor limit a kind of use leaves free for others, in twentieths."""
 
     NEW_FILES = 4
-    """New logs, and segments whose predecessor could keep growing instead."""
+    """For files of new logs, and of new segments: without those, the active segment grows further."""
     KAFKA_CONNECTIONS = 2
     HTTP_CONNECTIONS = 1
-    """Smallest, so that health checks and metrics work when clients have used up theirs."""
+    """Smallest reserve, so that health checks and metrics work when Kafka connections have used up theirs."""
 
 
 def limit() -> int:
-    """Returns how many descriptors this process may have."""
+    """Returns the maximum number of file descriptors of this process."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return soft if soft != resource.RLIM_INFINITY else 1 << 30
 
 
 def is_scarce(descriptor: int, reserve: Reserve) -> bool:
-    """Returns whether a descriptor just opened is part of the reserve for others."""
+    """Returns whether a descriptor that was just opened cuts into the reserve."""
     # A new descriptor has the lowest free number: an estimate if the kernel does not report how many are in use.
     return max(descriptor + 1, _count_in_use()) > _bound(reserve)
 
 
 def available(reserve: Reserve) -> int:
-    """Returns how many descriptors may be opened now without touching the reserve; 0 if none."""
+    """Returns how many descriptors may be opened now without cutting into the reserve; 0 if none."""
     try:
         in_use = _count_in_use() or len(os.listdir(_OPEN))
     except OSError:  # no descriptor left to list them
@@ -42,7 +42,7 @@ def available(reserve: Reserve) -> int:
 
 
 def _count_in_use() -> int:
-    """Returns how many descriptors are in use, in constant time; 0 if the kernel does not report it (before 6.2)."""
+    """Returns how many descriptors are in use, in constant time; 0 if the kernel does not tell (before Linux 6.2)."""
     return os.stat(_PROC).st_size if _OPEN == _PROC else 0
 
 

@@ -1,6 +1,6 @@
 """The tree of Penstock errors. Each has its Kafka error code; each protocol translates them in one place.
 
-A message says what is wrong, what was expected and what to do about it.
+An error message says what is wrong, what was expected and what to do about it.
 """
 
 from typing import ClassVar
@@ -9,7 +9,7 @@ from penstock.foundation.codes import ErrorCode
 
 
 class PenstockError(Exception):
-    """Base of every error that Penstock raises on purpose."""
+    """Base class of all errors that Penstock raises on purpose."""
 
     code: ClassVar[ErrorCode] = ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -29,13 +29,13 @@ class UnsupportedCompression(PenstockError):
 
 
 class MalformedRequest(PenstockError):
-    """A frame that cannot be decoded: the connection is closed, as Kafka does."""
+    """A frame that cannot be decoded: the connection is closed, as in Kafka."""
 
     code = ErrorCode.INVALID_REQUEST
 
 
 class InvalidRequest(PenstockError):
-    """A frame that can be decoded but is not valid."""
+    """A request that can be decoded but is not valid."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -73,7 +73,7 @@ class InvalidProducerEpoch(PenstockError):
 
 
 class InvalidTxnState(PenstockError):
-    """The producer has no open transaction that this could be part of, or has one that conflicts."""
+    """The producer has no open transaction for this batch or marker, or has a transaction that conflicts with it."""
 
     code = ErrorCode.INVALID_TXN_STATE
 
@@ -105,7 +105,7 @@ class NotLeaderOrFollower(PenstockError):
 
 
 class OffsetNotAvailable(PenstockError):
-    """Retry: a new leader does not know its high watermark yet, or a follower has not caught up."""
+    """A new leader does not know its high watermark yet, or a follower has not caught up: clients should retry."""
 
     code = ErrorCode.OFFSET_NOT_AVAILABLE
 
@@ -135,7 +135,7 @@ class InvalidReplicaAssignment(PenstockError):
 
 
 class LeaderNotAvailable(PenstockError):
-    """A topic or partition without a leader for now: clients should retry soon."""
+    """A topic or partition currently has no leader: clients should retry soon."""
 
     code = ErrorCode.LEADER_NOT_AVAILABLE
 

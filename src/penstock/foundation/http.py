@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 
 class HttpRequest(NamedTuple):
-    """A client's request. Bytes as received; header names in lower case."""
+    """A client's HTTP request: bytes as received, header names in lower case."""
 
     method: bytes
     path: str
@@ -20,9 +20,9 @@ class HttpResponse(NamedTuple):
     body: bytes = b""
     content_type: str = "text/plain; charset=utf-8"
     headers: bytes = b""
-    """Further header lines as they are sent, each with its line end."""
+    """Additional header lines exactly as sent, each with its CRLF."""
     on_lost: Callable[[], None] | None = None
-    """Called if the client cannot have received the response: undoes its effects, such as deliveries."""
+    """Called if the client cannot have received the response; it undoes what the request did, such as deliveries."""
 
     def lose(self) -> None:
         """Calls `on_lost`, if set."""
@@ -31,7 +31,7 @@ class HttpResponse(NamedTuple):
 
 
 def unavailable(reason: str, headers: bytes = b"") -> HttpResponse:
-    """Returns a 503 as an HTML page: SQS SDKs (Query protocol) retry then, but take other text for broken XML."""
+    """Returns a 503 with an HTML body, which SQS SDKs (Query protocol) retry; they would parse other text as XML."""
     body = f"<html><body>{reason}</body></html>\n".encode()
     return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, body, "text/html; charset=utf-8", headers)
 

@@ -10,7 +10,7 @@ TOPIC_NAME_CHARS_MAX: Final = 249
 GROUPS_TOPIC: Final = "__consumer_offsets"
 TRANSACTIONS_TOPIC: Final = "__transaction_state"
 INTERNAL_TOPICS: Final = frozenset((GROUPS_TOPIC, TRANSACTIONS_TOPIC))
-"""The topics of the coordinators. Only brokers write to them."""
+"""Names of the coordinators' internal topics, which only brokers write to."""
 _LEGAL_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]+")
 
 
@@ -23,14 +23,14 @@ class TopicPartition(NamedTuple):
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition by topic id: unlike a name, an id is never used again after its topic was deleted."""
+    """A partition by topic id: unlike a topic name, an id is never reused after its topic was deleted."""
 
     topic_id: bytes
     partition: int
 
 
 def uuid_text(value: bytes) -> str:
-    """Returns sixteen bytes as Kafka writes them: URL-safe base64 without padding.
+    """Returns sixteen bytes in Kafka's text form of UUIDs: URL-safe base64 without padding.
 
     >>> uuid_text(bytes(16))
     'AAAAAAAAAAAAAAAAAAAAAA'
@@ -39,7 +39,7 @@ def uuid_text(value: bytes) -> str:
 
 
 def uuid_bytes(text: str) -> bytes:
-    """The inverse of uuid_text."""
+    """Returns the sixteen bytes of a UUID in Kafka's text form; the inverse of `uuid_text`."""
     return base64.urlsafe_b64decode(text + "==")
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lazily(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Returns the `__getattr__` and the `__dir__` of a package whose names live in other modules (PEP 562).
+    """Returns `__getattr__` and `__dir__` for a package; `homes` maps its names to their modules (PEP 562).
 
     __getattr__, __dir__ = lazily(__name__, {"connect": "penstock.api.sync.connection"})
     """

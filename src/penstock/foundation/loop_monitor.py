@@ -1,7 +1,7 @@
 """Event loop stall monitor: how late a timer fires is how long one callback held the loop.
 
-The CPU time that the loop's thread used since the last tick tells a slow callback from a slow disk or a busy machine.
-A stall above the warning threshold is logged with the handler that a watching thread found running.
+The CPU time that the event loop's thread used since the last timer tells a slow callback from a slow disk or a busy
+machine. A stall above the warning threshold is logged with the handler that a watching thread found running.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ INTERVAL_S: Final = 0.1
 WARN_S: Final = 0.2
 BUCKETS_S: Final = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 STILL_STALLED_S: Final = 5.0
-"""A stall that lasts this long is logged while it lasts, in case it never ends."""
+"""Duration, in seconds, after which a stall is logged while it still lasts, in case it never ends."""
 _HANDLER_PACKAGES: Final = ("penstock.broker.handlers.", "penstock.sqs.actions.")
 _PLUMBING: Final = ("penstock.network.", "penstock.cli.", "penstock.foundation.", "penstock.node")
-"""Modules that call handlers: a stack is named after the first frame beyond them."""
+"""Prefixes of modules that call handlers: the handler of a stack is the first frame outside of them."""
 
 
 class Histogram:
-    """Counts durations by bucket, for Prometheus."""
+    """A Prometheus histogram of durations."""
 
     __slots__ = ("buckets_s", "counts", "max_s", "sum_s")
 
@@ -44,7 +44,7 @@ class Histogram:
 
 
 class LoopMonitor:
-    """Watches one event loop. Start and stop it on the loop's own thread."""
+    """Measures stalls of one event loop. Start and stop it on the event loop's thread."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, interval_s: float = INTERVAL_S, warn_s: float = WARN_S
@@ -58,9 +58,9 @@ class LoopMonitor:
         self._loop_thread = 0
         self._cpu_s = 0.0
         self._suspect = ""
-        """The handler that was running when the thread found the loop stalled."""
+        """The handler that was running when the watching thread found the event loop stalled; else empty."""
         self.last_tick_s = time.monotonic()
-        """When the loop last ran the monitor's timer; readable from any thread."""
+        """Time when the event loop last ran the monitor's timer; readable from any thread."""
         self.stalls: Final = Histogram()
         self.stall_cpu: Final = Histogram()
 
@@ -93,7 +93,7 @@ class LoopMonitor:
         self._arm()
 
     def _watch(self) -> None:
-        """Finds the callback that stalls the loop: only another thread can read the stack while it is blocked."""
+        """Runs on a thread: reads the event loop's stack during a stall, to find the callback that blocks it."""
         report_s = STILL_STALLED_S
         while not self._stopping.wait(self._warn_s / 2):
             stall_s = time.monotonic() - self.last_tick_s - self._interval_s
@@ -108,7 +108,7 @@ class LoopMonitor:
 
 
 def describe_stack(frame: FrameType) -> str:
-    """Returns `handler=MODULE.FUNCTION at=MODULE:LINE` of a running stack: the handler, and the innermost line."""
+    """Returns `handler=MODULE.FUNCTION at=MODULE:LINE` for a stack: its handler, and the line being executed."""
     stack = []
     while frame.f_back is not None:
         stack.append(frame)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Final
 
 _UNUSED_ADDRESS: Final = ("192.0.2.1", 9)
-"""An address that no host has (RFC 5737): the route to it starts at this host's own address."""
+"""An IP address that no host has (RFC 5737): the route to it tells this host's own address."""
 
 
 def boot_id() -> str:
-    """Returns an id that changes when the machine restarts; without one, every start counts as after power loss."""
+    """Returns an id that changes when the machine restarts; a random id if the kernel has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -19,7 +19,7 @@ def boot_id() -> str:
 
 
 def reachable_host() -> str:
-    """Returns the address by which others most likely reach this host. Sends nothing to find it."""
+    """Returns the address at which other hosts most likely reach this host. Sends no packets."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_UNUSED_ADDRESS)
@@ -30,6 +30,6 @@ def reachable_host() -> str:
 
 
 def disk_space(folder: Path) -> tuple[int, int]:
-    """Returns total and free bytes of the file system that contains a folder."""
+    """Returns total and free bytes of the file system that contains `folder`."""
     usage = shutil.disk_usage(folder)
     return usage.total, usage.free

@@ -8,7 +8,7 @@ from penstock.foundation.errors import InvalidRegularExpression
 
 PATTERN_CHARS_MAX: Final = 4096
 PATTERN_STEPS_MAX: Final = 5000
-"""Maximum size of a compiled expression: `.{900}` is short but compiles to much."""
+"""Maximum size of a compiled expression, in RE2 instructions: even the short `.{900}` compiles to many."""
 
 _OPTIONS: Final = re2.Options()
 _OPTIONS.log_errors = False

@@ -1,7 +1,7 @@
 """A folder that belongs to this user alone, for files that later runs reuse: executed scripts, locks.
 
-In a shared folder such as `/tmp` another user could create a fixed name beforehand, and so choose the script that is
-executed or the file that is written.
+In a shared folder such as `/tmp`, another user could create a file of the same name first, and so choose the script
+that is executed or the file that is written.
 """
 
 import atexit
@@ -17,7 +17,7 @@ _MODE = 0o700
 def private_folder(name: str) -> Path:
     """Returns a folder that only this user can write to; creates it if it is missing.
 
-    It lies in the user's cache (`$XDG_CACHE_HOME/penstock`, or `~/.cache/penstock`) and is the same each time. If
+    The folder is in the user's cache (`$XDG_CACHE_HOME/penstock` or `~/.cache/penstock`) and the same each time. If
     that cannot be used, or belongs to another user, it is a new temporary folder, removed when the process ends.
     """
     try:
@@ -33,7 +33,7 @@ def private_folder(name: str) -> Path:
 
 
 def _make_private(folder: Path) -> bool:
-    """Creates the folder; returns False if it exists as a link, belongs to another user, or is writable by others."""
+    """Creates the folder; returns False if it is a link, belongs to another user, or is writable by others."""
     try:
         folder.mkdir(mode=_MODE)
     except FileExistsError:

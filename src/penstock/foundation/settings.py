@@ -13,7 +13,7 @@ LONG_MAX: Final = 2**63 - 1
 
 
 class Kind(IntEnum):
-    """The type of a setting, by its number in DescribeConfigs."""
+    """The type of a setting, with its code in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -29,7 +29,7 @@ _WIDTH: Final = {Kind.SHORT: 2**15, Kind.INT: 2**31, Kind.LONG: 2**63}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One named setting.
+    """The definition of one setting.
 
     >>> Setting(name="retention.ms", kind=Kind.LONG, default="-1", minimum=-1, doc="…").parse("60000")
     60000
@@ -40,17 +40,17 @@ class Setting:
     default: str
     doc: str
     minimum: float | None = None
-    """Of a number; of a list, its minimum number of entries."""
+    """Minimum value of a number; minimum number of entries of a list."""
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     pattern: str = ""
-    """A regular expression that the whole text must match; `form` describes it in words."""
+    """Regular expression that the whole value must match; `form` describes it in words."""
     form: str = ""
     broker_name: str | None = None
-    """The broker setting that is the default of this topic setting, if there is one."""
+    """Name of the broker setting that is the default of this topic setting; None if there is none."""
 
     def parse(self, text: str | None) -> Any:
-        """Returns the parsed value of `text`. Raises InvalidConfig with the expected values."""
+        """Returns the parsed value of `text`. Raises InvalidConfig with the expected values in its message."""
         if text is None:
             raise InvalidConfig(f"{self.name} has no value; {self._expected()}")
         text = text.strip()
@@ -112,7 +112,7 @@ class Setting:
 
 
 class Table:
-    """The settings of one package, by name."""
+    """The setting definitions of one package, by name."""
 
     def __init__(self, settings: Iterable[Setting]) -> None:
         self.by_name: Final[dict[str, Setting]] = {entry.name: entry for entry in settings}
@@ -127,17 +127,17 @@ class Table:
         return found
 
     def parse(self, values: Mapping[str, str]) -> dict[str, Any]:
-        """Returns the values of all settings, by default or as given. Raises InvalidConfig for unknown names."""
+        """Returns the parsed values of all settings, given or default. Raises InvalidConfig for unknown names."""
         for name in values:
             self.get(name)
         return {name: entry.parse(values.get(name, entry.default)) for name, entry in self.by_name.items()}
 
 
 def number(name: str, default: int, minimum: int, doc: str, kind: Kind = Kind.INT) -> Setting:
-    """Returns a setting for an integer."""
+    """Returns the definition of an integer setting."""
     return Setting(name=name, kind=kind, default=str(default), minimum=minimum, doc=doc)
 
 
 def switch(name: str, default: str, doc: str) -> Setting:
-    """Returns a setting for a boolean."""
+    """Returns the definition of a boolean setting."""
     return Setting(name=name, kind=Kind.BOOLEAN, default=default, doc=doc)

@@ -19,7 +19,7 @@ class SlicedCalls:
         self._is_due = False
 
     def add(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Schedules a callback for one of the next iterations of the loop; returns a function that cancels it."""
+        """Schedules a callback for one of the next event loop iterations; returns a function that cancels it."""
         number = next(self._numbers)
         self._waiting[number] = callback
         self._schedule()

@@ -6,15 +6,15 @@ from typing import Final
 from penstock.foundation.errors import InvalidRequest
 
 QUERY_BYTES_MAX: Final = 100
-"""Spark's query ids are UUIDs of 36 characters."""
+"""Maximum size of a query name, in bytes. (Spark's query ids are UUIDs of 36 characters.)"""
 TASK_ID_BYTES_MAX: Final = 190
-"""Small enough that the maximum number of ids in a CommitSet fits into one request."""
+"""Maximum size of a task's transactional id, in bytes: the ids of the largest CommitSet must fit into one request."""
 
 _SHAPE: Final = re.compile(r"spark/([^/]+)/[0-9]+/[^/]+")
 
 
 def transactional_id(query: str, partition: int, attempt: str) -> str:
-    """Returns the id under which one attempt of a task writes; the same attempt number of the next batch reuses it.
+    """Returns the transactional id of one task attempt; the same attempt number in the next batch reuses it.
 
     >>> transactional_id("6f1c", 3, "0.1")
     'spark/6f1c/3/0.1'
@@ -38,7 +38,7 @@ def check_query(query: str) -> None:
 
 
 def query_of(transactional_id: str) -> str | None:
-    """Returns the query of a task's transactional id; None if the id is not a task's.
+    """Returns the query of a Spark task's transactional id; None if the id is not of that form.
 
     >>> query_of("spark/6f1c/3/0.1")
     '6f1c'
@@ -50,12 +50,12 @@ def query_of(transactional_id: str) -> str | None:
 
 
 def coordinator_key_of(query: str) -> str:
-    """Returns the key by which the coordinator of a query is found."""
+    """Returns the key with which FindCoordinator finds the transaction coordinator of a query."""
     return f"spark/{query}"
 
 
 def coordinator_key(transactional_id: str) -> str:
-    """Returns the key by which the coordinator of a transactional id is found: a task's query, else the id itself.
+    """Returns the key that determines the coordinator of a transactional id: the query of a Spark task, else the id.
 
     >>> coordinator_key("spark/6f1c/3/0.1"), coordinator_key("orders-7")
     ('spark/6f1c', 'orders-7')

@@ -6,11 +6,11 @@ from typing import TypeVar
 T = TypeVar("T")
 
 Steps = Generator[None, None, T]
-"""`TimeSlices.run` runs this a few milliseconds at a time; see time_slices.py."""
+"""Generator type of interruptible work; `TimeSlices.run` runs it a few milliseconds at a time."""
 
 
 def run_steps(steps: Steps[T]) -> T:
-    """Runs work to its end without a break, and returns its result.
+    """Runs interruptible work to its end without interruption, and returns its result.
 
     >>> def work():
     ...     yield

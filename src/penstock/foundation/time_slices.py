@@ -13,10 +13,10 @@ T = TypeVar("T")
 
 
 class TimeSlices:
-    """A lock for long work on the event loop; the holder checks now and then whether its slice is over.
+    """A lock for long work on the event loop; the task that holds it must check `is_over` regularly and call `next`.
 
-    The loop runs at least one whole iteration between two slices, so that every other callback waits for one slice at
-    most, however many tasks do long work.
+    The event loop runs at least one whole iteration between two time slices, so that every other callback waits for
+    one slice at most, however many tasks do long work.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -25,7 +25,7 @@ class TimeSlices:
         self._now_s = now_s
         self._until_s = 0.0
         self.taken = 0
-        """Number of slices so far."""
+        """Number of time slices started so far."""
 
     async def __aenter__(self) -> "TimeSlices":
         await self.resume()
@@ -38,11 +38,11 @@ class TimeSlices:
 
     @property
     def is_over(self) -> bool:
-        """Whether the holder has used up its slice."""
+        """Whether the task that holds the lock has used up its time slice."""
         return self._now_s() >= self._until_s
 
     async def next(self) -> None:
-        """Lets the loop and other holders run, then starts another slice."""
+        """Lets other callbacks and other long work run, then waits for the next time slice."""
         self.release()
         try:
             await asyncio.sleep(0)
@@ -50,23 +50,23 @@ class TimeSlices:
             await self.resume()
 
     def release(self) -> None:
-        """Ends the slice; does nothing if this task does not hold one (it was cancelled while it waited).
+        """Ends this task's time slice; does nothing if it has none (it was cancelled while it waited).
 
-        The lock is released in the next iteration of the loop, so that no two slices run in the same one.
+        The lock is released in the event loop's next iteration, so that no two time slices run in the same iteration.
         """
         if self._holder is asyncio.current_task():
             self._holder = None
             asyncio.get_running_loop().call_soon(self._lock.release)
 
     async def resume(self) -> None:
-        """Waits for a slice and starts it."""
+        """Waits for the lock, then starts a time slice."""
         await self._lock.acquire()
         self._holder = asyncio.current_task()
         self.taken += 1
         self._until_s = self._now_s() + SLICE_S
 
     async def run(self, steps: Steps[T]) -> T:
-        """Runs interruptible work to its end and returns its result."""
+        """Runs interruptible work to its end, in time slices, and returns its result."""
         async with self:
             while True:
                 try:

@@ -9,9 +9,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Timers(Generic[K]):
-    """One due time per key. Memory is bounded by the keys: stale heap entries are swept when they outnumber them.
+    """One due time per key. Memory is bounded: stale heap entries are removed when they outnumber the keys.
 
-    A postponed key keeps its earlier heap entry until that comes up: most are postponed again before.
+    A postponed key keeps its earlier heap entry until that is due: most keys are postponed again before then.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Timers(Generic[K]):
         self._numbers = count()
 
     def set(self, key: K, at_ms: int) -> None:
-        """Sets the due time of a key, instead of an earlier one."""
+        """Sets the due time of a key; replaces an earlier due time."""
         before = self._due.get(key)
         self._due[key] = entry = (at_ms, next(self._numbers))
         if before is not None and before[0] <= at_ms:
@@ -37,7 +37,7 @@ class Timers(Generic[K]):
 
     @property
     def next_ms_lower_bound(self) -> int | None:
-        """A lower bound of `next_ms`, found in constant time: a caller that wakes up too early checks again."""
+        """A lower bound of `next_ms`, in constant time: a caller may wake up too early, and must then check again."""
         heap = self._heap
         while heap and heap[0][2] not in self._due:
             heappop(heap)
@@ -45,7 +45,7 @@ class Timers(Generic[K]):
 
     @property
     def next_ms(self) -> int | None:
-        """When the first key is due; None if there is none."""
+        """When the first key is due; None if there are no keys."""
         heap = self._heap
         while heap:
             at_ms, number, key = heap[0]
@@ -59,7 +59,7 @@ class Timers(Generic[K]):
         return heap[0][0] if heap else None
 
     def take(self, now_ms: int) -> K | None:
-        """Removes and returns the first key that is due by now; None if none is."""
+        """Removes and returns the first key that is due at `now_ms`; None if no key is due."""
         at_ms = self.next_ms
         if at_ms is None or at_ms > now_ms:
             return None

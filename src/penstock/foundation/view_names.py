@@ -10,12 +10,12 @@ VIEW_OF: Final = "view.of"
 VIEW_WHERE: Final = "view.where"
 VIEW_IDLE_MS: Final = "view.idle.ms"
 AD_HOC: Final = re.compile(r".*\.where-[0-9a-f]{16}")
-"""Names of views that are created for one reader and removed after it. Such topics are never auto-created."""
+"""Pattern of the names of ad-hoc views, which are created for one reader and removed after it; never auto-created."""
 _SUFFIX_CHARS: Final = len(".where-") + 16
 
 
 def ad_hoc_name(topic: str, where: str) -> str:
-    """Returns the name of the ad-hoc view of a topic with a condition: the same for the same condition.
+    """Returns the name of the ad-hoc view of a topic with this condition; equal conditions give equal names.
 
     >>> ad_hoc_name("orders", "tag = 'eu'")
     'orders.where-a1c7cda25c12b412'

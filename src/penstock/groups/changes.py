@@ -1,4 +1,4 @@
-"""Drafts of a group's state: changes that are decided but not persisted yet, and their records."""
+"""Draft of a group's state: changes that are decided but not persisted yet, and the records of these changes."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
@@ -7,14 +7,14 @@ from penstock.foundation.decision import StateRecord
 from penstock.wire.state import state_record
 
 Writers = Mapping[int, Callable[[Any], Any]]
-"""Converts the value of a change to its record value, by kind; values of other kinds are written unchanged."""
+"""Functions, by record kind, that convert a change's value to its record value; other kinds need no conversion."""
 
 
 class Change(NamedTuple):
     """One record before it is encoded: its kind, key and value; the value is None for a tombstone.
 
-    The value is the in-memory object (a Member, or the partitions of a target), so that it need not be decoded again
-    when the record is applied.
+    The value is the in-memory object (a Member, or a member's target partitions), so that the record need not be
+    decoded when it is applied.
     """
 
     kind: int
@@ -23,7 +23,7 @@ class Change(NamedTuple):
 
 
 def to_state_record(change: Change, writers: Writers) -> StateRecord:
-    """Encodes a change as it is persisted."""
+    """Returns the encoded record of a change. `writers` convert the values of some kinds."""
     kind, key, value = change
     write = writers.get(kind)
     if value is None or write is None:
@@ -32,7 +32,7 @@ def to_state_record(change: Change, writers: Writers) -> StateRecord:
 
 
 class ReplayableState(Protocol):
-    """The state of a group, changed only by records."""
+    """Protocol class for the state of a group, which is changed by applying records only."""
 
     def copy(self) -> Self: ...
 
@@ -43,7 +43,7 @@ S = TypeVar("S", bound=ReplayableState)
 
 
 class Draft(Generic[S]):
-    """The state of a group with changes that are not persisted yet, and the records of these changes."""
+    """A copy of a group's state with changes that are not persisted yet, and the records of these changes."""
 
     def __init__(self, state: S, to_record: Callable[[Change], StateRecord]) -> None:
         self.state = state

@@ -1,4 +1,4 @@
-"""Commands and effects of the group coordinator: topic changes, delivery state, internal topics of streams."""
+"""Commands and effects of the group coordinator for topic changes, delivery state and topics of streams groups."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,17 +9,17 @@ from penstock.groups.streams.topology import InternalTopic
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsChanged:
-    """The coordinator has a new metadata image."""
+    """Command: tells the coordinator that it has a new metadata image."""
 
     deleted: frozenset[str]
-    """Names of topics that were deleted, and possibly created again with another id."""
+    """Names of topics that were deleted. A topic of the same name with another id may exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoveOffsets:
-    """Removes some of the committed offsets of a group with very many offsets, before the group is deleted.
+    """Command: removes part of the committed offsets of a group with very many offsets, before the group is deleted.
 
-    The reply is their number; 0 if the rest can be removed with the group. Raises the errors of DeleteGroups.
+    The reply is the number of removed offsets; 0 if DeleteGroups can remove the rest. Raises as DeleteGroups does.
     """
 
     group_id: str
@@ -27,7 +27,7 @@ class RemoveOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientDisconnected:
-    """A client has closed its connection while its JoinGroup or SyncGroup was waiting."""
+    """Command: tells the coordinator that a client has disconnected while its JoinGroup or SyncGroup was waiting."""
 
     group_id: str
     ticket: Ticket
@@ -38,14 +38,14 @@ class ClientDisconnected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindDeliveryState:
-    """Asks for the topics in which a share group has delivery state. The reply is a dict of names by topic id."""
+    """Command: finds the topics in which a share group has delivery state. Replies with names by topic id."""
 
     group_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddDeliveryState:
-    """Records that a share group without members is about to have delivery state in these topics; creates the
+    """Command: records that a share group without members will have delivery state in these topics; creates the
     group if it does not exist. The reply is None. Raises NonEmptyGroup."""
 
     group_id: str
@@ -54,7 +54,7 @@ class AddDeliveryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteDeliveryState:
-    """Deletes the delivery state of a share group without members in these topics. The reply is None."""
+    """Command: deletes the delivery state of a share group without members in these topics. The reply is None."""
 
     group_id: str
     topic_ids: frozenset[bytes]
@@ -62,7 +62,7 @@ class DeleteDeliveryState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveryStateDeleted:
-    """The partition leaders have carried out DeleteStateAtLeaders."""
+    """Command: reports that all partition leaders have deleted the delivery state named in DeleteStateAtLeaders."""
 
     group_id: str
     topic_ids: frozenset[bytes]
@@ -70,14 +70,14 @@ class DeliveryStateDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCompanionLogs:
-    """An effect: add companion logs for delivery state to these topics. Repeated until they exist."""
+    """Effect: the broker adds companion logs, which store delivery state, to topics. Repeated until logs exist."""
 
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteStateAtLeaders:
-    """An effect, repeated until DeliveryStateDeleted: have all leaders delete a group's delivery state."""
+    """Effect: partition leaders delete a group's delivery state. Repeated until DeliveryStateDeleted is received."""
 
     group_id: str
     topic_ids: frozenset[bytes]
@@ -88,7 +88,7 @@ class DeleteStateAtLeaders:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateStreamsTopics:
-    """An effect: create the internal topics of a streams group. Repeated until they exist."""
+    """Effect: the broker creates the internal topics of a streams group. Repeated until the topics exist."""
 
     group_id: str
     topics: tuple[InternalTopic, ...]
@@ -96,7 +96,7 @@ class CreateStreamsTopics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamsTopicsRefused:
-    """Topics of CreateStreamsTopics could not be created, at least in part."""
+    """Command: reports that some or all topics of CreateStreamsTopics could not be created."""
 
     group_id: str
     reason: str

@@ -65,21 +65,21 @@ from penstock.wire.state import kind_of, read_record
 
 EXPIRATION: Final = ("", "expiration", "")
 TOPIC_CHANGES: Final = ("", "topics", "")
-"""Timers of the coordinator: expiration of offsets, and the next slice of work after topics have changed."""
+"""Keys of the coordinator's own timers: EXPIRATION of offsets, and TOPIC_CHANGES (next time slice of that work)."""
 EXPIRATION_PAUSE_MS: Final = 1
 GROUP_METADATA_KINDS: Final = (
     records.CONSUMER_GROUP_METADATA,
     records.SHARE_GROUP_METADATA,
     streams_records.STREAMS_GROUP_METADATA,
 )
-"""The kinds of records whose tombstone removes a group."""
+"""The kinds of records of modern groups whose tombstone removes the group."""
 
 ModernGroup = ConsumerGroup | ShareGroup | StreamsGroup
-"""Kafka's term for groups whose members send a single kind of request, the heartbeat."""
+"""Kafka's term for consumer, share and streams groups, whose members send heartbeats only."""
 
 
 class GroupCoordinator:
-    """The state machine of the group coordinator. The shell replaces `settings` and `image` when they change."""
+    """The state machine of the group coordinator. The broker replaces `settings` and `image` when they change."""
 
     def __init__(self, *, settings: GroupSettings, image: ClusterImage, new_member_id: Callable[[str], str]) -> None:
         self.settings = settings
@@ -87,10 +87,10 @@ class GroupCoordinator:
         self._new_member_id = new_member_id
         self._timers: Timers[tuple[str, str, str]] = Timers()
         self.groups: dict[str, Group] = {}
-        """Groups that have members, member ids waiting to join, a record, or committed offsets."""
+        """All groups, by group id: those with members, pending member ids, a record, or committed offsets."""
         self.offsets: Final = Offsets()
         self._uncommitted_groups: dict[str, ModernGroup] = {}
-        """Groups that exist once the records of the last decision are persisted."""
+        """Groups that are added to `groups` once the records of the last decision are persisted."""
         self._topic_changes = TopicChanges(self)
         self._expiration_pass: ExpirationPass | None = None
         self._handlers: dict[type, Callable[[Ticket, Ask, int], Decision]] = {
@@ -134,7 +134,7 @@ class GroupCoordinator:
         return self._handlers[type(command.body)](ticket, command, now_ms)
 
     def wake(self, now_ms: int) -> Decision:
-        """Runs due timers until one of them returns a decision; the next timer may depend on it."""
+        """Runs due timers until one returns a decision, which must be persisted before the next timer runs."""
         self._uncommitted_groups.clear()
         while True:
             key = self._timers.take(now_ms)
@@ -159,7 +159,7 @@ class GroupCoordinator:
 
     @property
     def wake_at_ms(self) -> int | None:
-        """A time not later than the next timer: heartbeats keep postponing session timeouts."""
+        """Time of the next wake-up; may be before the next timer is due: heartbeats postpone session timeouts."""
         return self._timers.next_ms_lower_bound
 
     def loaded(self, now_ms: int) -> None:
@@ -209,7 +209,7 @@ class GroupCoordinator:
         make: Callable[[str], ModernGroup],
         kinds: Mapping[int, tuple[type, type]],
     ) -> None:
-        """Applies a record of a modern group. The last record determines the kind of a group."""
+        """Applies a record of a modern group. A group is of the kind of its last record."""
         key: Any
         value: Any
         key, value = read_record(record, *kinds[kind])
@@ -226,7 +226,7 @@ class GroupCoordinator:
         self.create_or_remove_group(key.group)
 
     def create_or_remove_group(self, group_id: str) -> None:
-        """Creates a classic group for offsets without a group; removes a vacant classic group without offsets."""
+        """Creates a classic group for committed offsets without a group; removes a vacant one without offsets."""
         group = self.groups.get(group_id)
         has_offsets = self.offsets.has_any(group_id)
         if group is None and has_offsets:
@@ -263,7 +263,7 @@ class GroupCoordinator:
         )
 
     def add_uncommitted(self, group: ModernGroup) -> None:
-        """Registers a group that is created once the records of this decision are persisted."""
+        """Registers a group that will exist once the records of the current decision are persisted."""
         self._uncommitted_groups[group.group_id] = group
 
     def _settings_of(self, group_id: str) -> GroupSettings:
@@ -324,7 +324,7 @@ class GroupCoordinator:
         return out.decision()
 
     def _group_of_member(self, group_id: str) -> ClassicGroup | ConsumerGroup:
-        """Returns the group of a member's request. Raises UnknownMemberId if the group does not exist."""
+        """Returns the classic or consumer group with this id. Raises UnknownMemberId if there is no such group."""
         _check_group_id(group_id)
         group = self.groups.get(group_id)
         if not isinstance(group, ClassicGroup | ConsumerGroup):

@@ -21,11 +21,11 @@ CLASSIC_TYPE: Final = "classic"
 CONSUMER_TYPE: Final = "consumer"
 SHARE_TYPE: Final = "share"
 STREAMS_TYPE: Final = "streams"
-"""Group types in ListGroups; except for classic groups, also their protocol types."""
+"""CLASSIC_TYPE to STREAMS_TYPE: group types in ListGroups; all but `classic` are also protocol types."""
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
-    """DescribeGroups for one group. Groups that are not classic are reported as not found."""
+    """Handles DescribeGroups for one group. Groups that are not classic are reported as not found."""
     if not isinstance(group, ClassicGroup):
         # Since version 6 a group that does not exist is an error (KIP-1043); before, its state was Dead.
         why = "does not exist" if group is None else "is not a classic group"
@@ -60,7 +60,7 @@ def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup
 
 
 def describe_consumers(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
-    """ConsumerGroupDescribe. Groups that are not consumer groups are reported as not found."""
+    """Handles ConsumerGroupDescribe. Groups that are not consumer groups are reported as not found."""
     groups = []
     for group_id in ask.body.group_ids:
         group = coordinator.groups.get(group_id)
@@ -99,7 +99,7 @@ def listed_group(group_id: str, group: Group) -> ListedGroup:
 
 
 def filter_of(request: ListGroupsRequest) -> Callable[[ListedGroup], bool]:
-    """Returns a predicate for the states and types that ListGroups filters by. Unknown names match nothing."""
+    """Returns a predicate for the states and types that ListGroups filters by; unknown names match no group."""
     states = {state.strip().lower() for state in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
 

@@ -9,7 +9,7 @@ class InvalidGroupId(PenstockError):
 
 
 class GroupIdNotFound(PenstockError):
-    """The group does not exist, or it is of another kind."""
+    """The group does not exist, or it is not of the kind that the request needs."""
 
     code = ErrorCode.GROUP_ID_NOT_FOUND
 
@@ -29,25 +29,25 @@ class InvalidSessionTimeout(PenstockError):
 
 
 class InconsistentGroupProtocol(PenstockError):
-    """The member supports no protocol that all others support, or not the protocol that was chosen."""
+    """The member supports no protocol that all other members support, or does not name the chosen protocol."""
 
     code = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 class UnknownMemberId(PenstockError):
-    """The client is not, or no longer, a member; it has to join as a new one."""
+    """The client is not, or no longer, a member of the group; it has to join as a new member."""
 
     code = ErrorCode.UNKNOWN_MEMBER_ID
 
 
 class FencedInstanceId(PenstockError):
-    """Another process has taken over the group.instance.id (KIP-345)."""
+    """Another process has joined with the same group.instance.id (KIP-345)."""
 
     code = ErrorCode.FENCED_INSTANCE_ID
 
 
 class IllegalGeneration(PenstockError):
-    """The request names another generation than the current one of the group."""
+    """The request has a generation other than the current generation of the group."""
 
     code = ErrorCode.ILLEGAL_GENERATION
 

@@ -1,4 +1,4 @@
-"""Protocols that the group coordinator shares with groups of every kind: `Group` and `CoordinatorView`."""
+"""Protocol classes for the group coordinator and groups of every kind: `CoordinatorView` and `Group`."""
 
 import logging
 from collections.abc import Mapping
@@ -11,19 +11,19 @@ from penstock.groups.settings import GroupSettings
 
 BECAME_CLASSIC: Final = "became-classic"
 BECAME_CONSUMER: Final = "became-consumer"
-"""Timers of a group that was upgraded or downgraded while it had members. They are due immediately: once the
-migration is persisted, they restart the session timeout of every member."""
+"""Kinds of timers: BECAME_CLASSIC and BECAME_CONSUMER, due at once after a downgrade or upgrade of a group with
+members. Once the migration is persisted, they restart the session timeout of every member."""
 
 logger = logging.getLogger(__name__)
 
 
 def log_expired(group_id: str, member_id: str, timeout: str) -> None:
-    """Logs that a member was removed because it missed a timeout; its consumer has to rejoin."""
+    """Logs that a member was removed because its timeout has passed; its consumer has to rejoin."""
     logger.info("group_member_expired group_id=%r member_id=%r timeout=%s", group_id, member_id, timeout)
 
 
 class Group(Protocol):
-    """A group of any kind: classic, consumer, share or streams."""
+    """Protocol class for a group of any kind: classic, consumer, share or streams."""
 
     @property
     def is_empty(self) -> bool:
@@ -34,16 +34,16 @@ class Group(Protocol):
         """The name of the group state, as Kafka's tools show it."""
 
     def subscribes_to(self, topic: str) -> bool:
-        """Whether members may read the topic, so that its committed offsets must not expire."""
+        """Whether members may read the topic; if so, its committed offsets must not expire."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
-        """Raises an error if the member may not fetch committed offsets."""
+        """Raises an error if the member may not fetch the group's committed offsets."""
 
     def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """Handles a timer of the group that is due."""
+        """Handles a due timer of the group; `member_id` is empty if the timer is not for a member."""
 
     def loaded(self, now_ms: int) -> None:
-        """Restarts the session timeout of every member after the records were replayed."""
+        """Restarts the session timeout of every member after all records were replayed."""
 
     def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
         """Applies a record of the group that was persisted or is replayed."""
@@ -53,7 +53,7 @@ class Group(Protocol):
 
 
 class CoordinatorView(Protocol):
-    """The group coordinator as far as request handlers read it."""
+    """Protocol class for the part of the group coordinator that request handlers read."""
 
     settings: GroupSettings
     image: ClusterImage

@@ -1,6 +1,6 @@
 """Group configs: dynamic settings of a single group (KIP-848, KIP-932, KIP-1071). Pure.
 
-They are the resource type GROUP of DescribeConfigs and IncrementalAlterConfigs.
+In DescribeConfigs and IncrementalAlterConfigs their resource type is GROUP.
 """
 
 import re
@@ -22,7 +22,7 @@ DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 _DURATION: Final = re.compile(
     r"P(?=\d|T\d)(?:(?P<days>\d+)D)?(?:T(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d{1,9})?)S)?)?"
 )
-"""An ISO 8601 duration as java.time.Duration parses it, without signs."""
+"""Matches an ISO 8601 duration without signs, as java.time.Duration parses it."""
 
 
 def _inherited(name: str, broker_name: str, default: int, doc: str, minimum: int = 1) -> Setting:
@@ -145,11 +145,11 @@ _BROKER_BOUNDS: Final = (
         "group.streams.max.heartbeat.interval.ms",
     ),
 )
-"""Group configs and the broker settings that bound them."""
+"""Group configs whose value is bounded by broker settings, with the names of these settings."""
 
 
 def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], Any]) -> None:
-    """Raises InvalidConfig unless a group may have these configs. `broker` returns a parsed broker setting."""
+    """Raises InvalidConfig if a group may not have these configs. `broker` returns parsed broker settings by name."""
     for name, text in overrides.items():
         GROUP_CONFIGS.get(name).parse(text)
     for name, low_name, high_name in _BROKER_BOUNDS:
@@ -181,7 +181,7 @@ def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], An
 
 
 def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str], Any]) -> Any:
-    """Returns the effective value of a group config: the group's, else the broker's, else the default."""
+    """Returns the effective value of a group config: the group's own, else the broker's, else the default."""
     setting = GROUP_CONFIGS.get(name)
     if name in overrides:
         return setting.parse(overrides[name])
@@ -189,7 +189,7 @@ def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str],
 
 
 def reset_before_ms(text: str) -> int | None:
-    """Returns how long before now a share group begins by `share.auto.offset.reset`; None for latest and earliest.
+    """Returns the milliseconds in a `share.auto.offset.reset` of by_duration; None for latest and earliest.
 
     >>> reset_before_ms("by_duration:PT1H0.5S")
     3600500
@@ -207,14 +207,14 @@ def reset_before_ms(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareGroupConfig:
-    """Parsed group configs that control the delivery of a share group."""
+    """Parsed group configs that control delivery to the consumers of a share group."""
 
     record_lock_duration_ms: int
     delivery_count_limit: int
     partition_max_record_locks: int
     auto_offset_reset: str
     is_stable: bool
-    """Whether it reads committed records only (up to the last stable offset)."""
+    """Whether the group reads committed records only (up to the last stable offset)."""
     may_renew: bool
     dead_letter_topic: str
 

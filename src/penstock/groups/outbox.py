@@ -1,4 +1,4 @@
-"""The outbox of one decision: records and replies, collected while rules of the group call each other."""
+"""The outbox of one decision: collects the records and replies that the functions handling a request produce."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ class Outbox:
         self._replies.append(Reply(ticket=ticket, value=response))
 
     def refuse(self, ticket: Ticket, error: PenstockError) -> None:
-        """Replies with an error; the request handler builds the response, since only it knows the version.
+        """Replies with an error, which the request handler converts to a response of the right version.
 
-        For requests that have waited, or when state has changed; otherwise the error is raised.
+        Used for requests that were waiting, or after a change of state; in other cases the error is raised.
         """
         self._replies.append(Reply(ticket=ticket, value=error))
 

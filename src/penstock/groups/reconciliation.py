@@ -1,7 +1,7 @@
 """Reconciliation of members with their target assignment, one heartbeat at a time (KIP-848, KIP-1071).
 
-A member first revokes what is not in its target, then enters the newest epoch, then gets the partitions or tasks of
-its target that their former owners have released. This order guarantees that a partition has one owner.
+A member first revokes partitions that are not in its target, then enters the newest epoch, then gets those partitions
+(or tasks) of its target that their former owners have released. So a partition never has two owners.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -14,26 +14,26 @@ from penstock.groups.consumer.members import CurrentAssignment, MemberState, P
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReconciliationContext(Generic[P]):
-    """The target of a member and the facts that decide about its next step."""
+    """Input of `reconcile` besides the current assignment: a member's target and the partitions it reports."""
 
     epoch: int
-    """The epoch of the target assignment."""
+    """The target epoch, which the member is to enter."""
     target: Collection[P]
-    """The target assignment without topics that the member no longer subscribes to."""
+    """The member's target assignment, without topics that the member no longer subscribes to."""
     is_free: Callable[[P], bool]
-    """Whether no other member holds a partition."""
+    """Returns whether no other member holds the partition."""
     owned: Collection[P] | None
     """The partitions that the member reports as owned; None if the request does not contain them."""
     is_unsubscribed: Callable[[P], bool] | None = None
-    """Set if the member has just changed its subscription: whether a partition is outside of the new one."""
+    """Returns whether the new subscription excludes a partition; None if the subscription did not change."""
 
     def has_revoked(self, revoking: Mapping[P, int]) -> bool:
-        """Whether the member reports that it owns none of these partitions."""
+        """Whether the member has reported its partitions and owns none of `revoking`."""
         return self.owned is not None and not any(item in revoking for item in self.owned)
 
 
 def reconcile(current: CurrentAssignment[P], context: ReconciliationContext[P]) -> CurrentAssignment[P]:
-    """Returns the assignment after the next step; the same object if nothing changes or the member must wait."""
+    """Returns the member's next assignment; the same object if nothing changes or the member has to wait."""
     match current.state:
         case MemberState.STABLE:
             if current.epoch != context.epoch:
@@ -56,7 +56,7 @@ def reconcile(current: CurrentAssignment[P], context: ReconciliationContext[P]) 
 
 
 def _revoke_unsubscribed(current: CurrentAssignment[P], context: ReconciliationContext[P]) -> CurrentAssignment[P]:
-    """Revokes partitions that the member no longer subscribes to, before there is a new target."""
+    """Revokes partitions that the member no longer subscribes to, without waiting for a new target."""
     if context.is_unsubscribed is None:
         return current
     dropped = {item: since for item, since in current.assigned.items() if context.is_unsubscribed(item)}

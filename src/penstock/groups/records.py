@@ -1,4 +1,4 @@
-"""Schemas of the records in `__consumer_offsets`, in Kafka's layout so that Kafka's tools can read them."""
+"""Schemas of the records in `__consumer_offsets`; the layout is Kafka's, so that Kafka's tools can read them."""
 
 from typing import Final
 
@@ -56,7 +56,7 @@ class OffsetCommitValue:
 
 @record(versions="0", flexible="none")
 class GroupKey:
-    """The key of every record about a whole group."""
+    """Key of all records that concern a whole group."""
 
     group: String
 
@@ -75,7 +75,7 @@ class MemberMetadata:
 
 @record(versions="0-4", flexible="4+")
 class GroupMetadataValue:
-    """The metadata, members and assignments of a classic group."""
+    """Value of the record of a classic group: its metadata, members and assignments."""
 
     protocol_type: String
     generation: Int32
@@ -87,7 +87,7 @@ class GroupMetadataValue:
 
 @record(versions="0", flexible="none")
 class MemberKey:
-    """The key of every record about one member of a consumer, share or streams group."""
+    """Key of all records that concern one member of a consumer, share or streams group."""
 
     group: String
     member_id: String
@@ -218,7 +218,7 @@ class TopicInfo:
 
 @record(versions="0", flexible="0+")
 class ShareGroupStatePartitionMetadataValue:
-    """The topics in which a share group has delivery state, or in which it is being deleted."""
+    """The topics in which a share group has delivery state, and those whose delivery state is being deleted."""
 
     initializing_topics: Array[TopicPartitionsInfo]
     initialized_topics: Array[TopicPartitionsInfo]

@@ -1,4 +1,4 @@
-"""Broker settings of classic, consumer, share and streams groups, by Kafka's names."""
+"""Broker settings of classic, consumer, share and streams groups, with Kafka's names."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -73,7 +73,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> "GroupSettings":
-        """Reads all settings; `value` returns a parsed setting by name."""
+        """Builds the settings; `value` returns the parsed value of a setting by name."""
         policy = value("group.consumer.migration.policy")
         return cls(
             offsets_retention_ms=value("offsets.retention.minutes") * 60_000,
@@ -100,7 +100,7 @@ class GroupSettings:
         )
 
     def of_group(self, overrides: Mapping[str, str]) -> "GroupSettings":
-        """Returns the settings of a group with its own group configs (see group_configs.py)."""
+        """Returns the settings for a group, with its group configs `overrides` applied (see group_configs.py)."""
         known: dict[str, Any] = {name: int(overrides[key]) for key, name in _OVERRIDDEN if key in overrides}
         return replace(self, **known) if known else self
 

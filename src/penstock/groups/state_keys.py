@@ -1,4 +1,4 @@
-"""Finds the group that a record of `__consumer_offsets` belongs to. Pure."""
+"""Finds the group id in the key of a `__consumer_offsets` record. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -17,7 +17,7 @@ KEYS: Final[Mapping[int, type]] = {
     **{kind: key for kind, (key, _) in share_records.KINDS.items()},
     **{kind: key for kind, (key, _) in streams_records.KINDS.items()},
 }
-"""The key class of every kind of record."""
+"""The key class of each kind of record."""
 
 
 def group_of(key: bytes) -> str | None:

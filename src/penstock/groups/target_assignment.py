@@ -1,6 +1,6 @@
 """Computes target assignments of large consumer, share and streams groups in time slices. Pure.
 
-That may take seconds. Until it is done, members keep the assignment of the last target.
+The computation may take seconds. Until it ends, members keep the last target assignment.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -12,23 +12,23 @@ from penstock.groups.consumer.members import P
 
 STEPS_AT_ONCE: Final = 3
 PARTITIONS_AT_ONCE: Final = 2000
-"""Partitions, plus members, of targets that are persisted together."""
+"""Maximum number of partitions, plus members, whose targets are persisted in one time slice."""
 SHORT_INTERVAL_MS: Final = 200
-"""The heartbeat interval of members while the group's target is being computed."""
+"""Heartbeat interval of members, in milliseconds, while the group's target is being computed."""
 PAUSE_MS: Final = 1
 RETRY_MS: Final = 1000
-"""The pause before the next slice, and after records that could not be persisted."""
+"""PAUSE_MS, RETRY_MS: milliseconds before the next time slice, normally and if records could not be persisted."""
 ROUNDS_AT_ONCE: Final = 3
-"""The first round persists, the second verifies that it did. More rounds mean that records cannot be persisted."""
+"""Number of rounds before RETRY_MS applies. Two are enough if writes succeed: one persists, the next verifies."""
 
 
 Assignments = dict[str, frozenset[P]]
-"""The target assignment of each member."""
+"""The target assignment of each member, by member id."""
 Q = TypeVar("Q", bound=NamedTuple, contravariant=True)
 
 
 class Targeted(Protocol[P]):
-    """The state of a group as far as its target needs it."""
+    """Protocol class for the part of a group's state that the target computation reads."""
 
     epoch: int
     target_epoch: int
@@ -37,7 +37,7 @@ class Targeted(Protocol[P]):
 
 
 class Records(Protocol[Q]):
-    """Builds the records of a kind of group: see consumer/records.py, share/records.py and streams/records.py."""
+    """Protocol class for modules that build records: consumer/records.py, share/records.py, streams/records.py."""
 
     def target(self, group_id: str, member_id: str, tps: frozenset[Q], /) -> Change: ...
 
@@ -45,48 +45,48 @@ class Records(Protocol[Q]):
 
 
 class SliceResult(NamedTuple):
-    """Changes to persist, and when to run the next slice."""
+    """Result of one time slice: changes to persist, and when to run the next slice."""
 
     changes: tuple[Change, ...]
     next_ms: int
 
 
 class TargetComputation(Generic[P]):
-    """Computes the target assignments of a large group, one after the other. Its state is not persisted: a new
-    coordinator starts again.
+    """Computes the target assignments of a large group, one after the other. This object is not persisted: a new
+    coordinator restarts the computation.
 
-    A target is finished even if members join or leave meanwhile; otherwise a member that rejoins in a loop would
-    delay it forever. Members that have joined since get partitions with the next target.
+    A computation is completed even if members join or leave before it ends; otherwise a member that keeps rejoining
+    would delay it forever. Members that join after its start get partitions with the next target.
 
-    A target is persisted in rounds: first partitions are removed from members' targets, then they are added to
-    others, so that the targets of a consumer group never overlap. A round is repeated until it finds nothing to
-    write, since a write may fail.
+    A target is persisted in rounds: partitions are first removed from the targets of members, then added to the
+    targets of others, so that the targets of a consumer group never overlap. A round is repeated until it has nothing
+    to write, since a write may fail.
     """
 
     def __init__(
         self, group_id: str, records: Records[P], start_assignor: Callable[[], Steps[Assignments[P]]]
     ) -> None:
-        """`start_assignor` starts to compute the assignment of each member, for the group as it is at that time."""
+        """`start_assignor` starts an assignor, which computes the assignment of each current member."""
         self._group_id = group_id
         self._records = records
         self._start_assignor = start_assignor
         self._epoch = 0
-        """The group epoch of the target that is being computed."""
+        """The group epoch for which the target is being computed."""
         self._steps: Steps[Assignments[P]] | None = None
         self._assignments: Assignments[P] | None = None
-        """The computed target, while it is being persisted."""
+        """The computed target while it is being persisted, else None."""
         self._by_instance: Mapping[str, str] = {}
-        """Member ids of static members when the computation started; they may have rejoined with other ids."""
+        """Member ids of static members at the start of the computation; such a member may have another id now."""
         self._is_widening = False
         self._round: tuple[str, ...] = ()
-        """The members of this round; `_left` iterates over those that are not processed yet."""
+        """The members of the current round; `_left` iterates over the members not processed yet."""
         self._left: Iterator[str] = iter(())
         self._is_clean = True
-        """Whether all members processed so far had their targets persisted before."""
+        """Whether the current round has found only members whose targets were persisted already."""
         self._rounds = 0
 
     def run_slice(self, state: Targeted[P], by_instance: Mapping[str, str], now_ms: int) -> SliceResult | None:
-        """Runs the next slice; returns None if there is no work. `by_instance`: member ids of static members."""
+        """Runs the next time slice; returns None if there is no work. `by_instance`: member ids of static members."""
         if self._epoch <= state.target_epoch:  # superseded: all members left, or the group is small now
             self._steps = self._assignments = None
         if self._assignments is not None:
@@ -110,7 +110,7 @@ class TargetComputation(Generic[P]):
         self._rounds += 1
 
     def _persist(self, assignments: Assignments[P], state: Targeted[P], now_ms: int) -> SliceResult:
-        """Persists the targets of some members; once all are known to be persisted, the target epoch."""
+        """Returns the changes that persist the targets of some members, or the target epoch if all are persisted."""
         changes: list[Change] = []
         count = 0
         for member_id in self._left:
@@ -136,7 +136,7 @@ class TargetComputation(Generic[P]):
         return SliceResult(tuple(changes), now_ms + PAUSE_MS)
 
     def _next_target(self, assignments: Assignments[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
-        """Returns the target that a member must get in this round; None if it has that already."""
+        """Returns the target to persist for a member in this round; None if the member needs no change."""
         assignment, known = self._assignment_of(assignments, state, member_id), state.targets.get(member_id)
         if assignment is None or known is assignment:
             return None
@@ -145,7 +145,7 @@ class TargetComputation(Generic[P]):
         return known & assignment if known is not None and not known <= assignment else None
 
     def _assignment_of(self, assignments: Assignments[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
-        """Returns the computed assignment of a member; None if it has joined since, or has left."""
+        """Returns the computed assignment of a member; None if it has left, or joined after the computation began."""
         if member_id not in state.members:
             return None
         assignment = assignments.get(member_id)

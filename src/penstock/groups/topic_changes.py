@@ -1,4 +1,4 @@
-"""After topics have changed: removes offsets of deleted topics, resolves subscriptions again. Pure.
+"""After a change of topics: removes offsets of deleted topics and resolves all subscriptions again. Pure.
 
 Both are done in time slices: a group may have offsets in 10,000 partitions, and there may be thousands of groups.
 """
@@ -15,34 +15,34 @@ from penstock.groups.share.group import ShareGroup
 from penstock.groups.streams.group import StreamsGroup
 
 MODERN_GROUPS: Final = (ConsumerGroup, ShareGroup, StreamsGroup)
-"""Groups that the broker assigns again when topics change; members of classic groups watch topics themselves."""
+"""Classes of groups whose partitions the broker assigns; in classic groups, members watch for topic changes."""
 TOMBSTONES_AT_ONCE: Final = 500
 GROUPS_AT_ONCE: Final = 10
 PAUSE_MS: Final = 5
-"""The pause before the next slice, in which the records of the last one are persisted."""
+"""Delay in milliseconds before the next time slice, so that the records of the last slice can be persisted."""
 
 
 class SliceResult(NamedTuple):
-    """Records to persist, and when to run the next slice; None if all work is done."""
+    """Result of a time slice: records to persist, and when to run the next slice (None if all work is done)."""
 
     records: tuple[StateRecord, ...]
     next_ms: int | None
 
 
 class TopicChanges:
-    """The work that is left after a topic change. It is repeated until a pass finds nothing to persist."""
+    """Updates groups and offsets after topics have changed; repeated until there is nothing to persist."""
 
     def __init__(self, coordinator: CoordinatorView) -> None:
         self._coordinator = coordinator
         self._deleted: set[str] = set()
-        """Topics whose offsets are being removed."""
+        """Names of topics whose offsets are being removed."""
         self._unresolved: dict[str, None] = {}
-        """Groups whose subscriptions are not resolved with the newest metadata image."""
+        """Ids of groups whose subscriptions are not resolved with the newest metadata image yet."""
         self._resolved: dict[str, None] = {}
-        """Groups that are resolved, but whose records may not have been persisted."""
+        """Ids of groups whose subscriptions are resolved, but whose records may not have been persisted."""
 
     def on_new_image(self, deleted: frozenset[str]) -> None:
-        """Starts over with a new metadata image."""
+        """Restarts the work for a new metadata image, in which the topics `deleted` no longer exist."""
         self._deleted |= deleted
         self._resolved = {}
         self._unresolved = dict.fromkeys(
@@ -50,7 +50,7 @@ class TopicChanges:
         )
 
     def run_slice(self, now_ms: int) -> SliceResult:
-        """Runs the next slice."""
+        """Runs the next time slice; returns the records to persist."""
         stale = self._stale_offsets()
         records = stale[:TOMBSTONES_AT_ONCE]
         for group_id in list(islice(self._unresolved, GROUPS_AT_ONCE)):
@@ -69,7 +69,7 @@ class TopicChanges:
         return SliceResult((), None)
 
     def _stale_offsets(self) -> list[StateRecord]:
-        """Returns tombstones of offsets of deleted topics, at most one more than are written at once."""
+        """Returns tombstones for offsets of deleted topics: TOMBSTONES_AT_ONCE, and one more if there are more."""
         records: list[StateRecord] = []
         for topic in sorted(self._deleted):
             limit = TOMBSTONES_AT_ONCE + 1 - len(records)

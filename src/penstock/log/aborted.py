@@ -1,8 +1,8 @@
 """The aborted transactions of a segment (Kafka's transaction index), for read_committed consumers.
 
-A small file beside the segment, created with its first entry: one entry per transaction whose abort marker lies in
-the segment, in order of the markers. An entry is written before its marker, so that a crash leaves one too many but
-never one too few; entries are fsynced with their segment. Reads load only the entries needed.
+The index is a small file beside the segment, created with its first entry: one entry per transaction whose abort
+marker lies in the segment, in order of the markers. An entry is written before its marker, so that a crash may leave
+an entry without a marker, never a marker without its entry. Entries are fsynced with their segment.
 """
 
 import struct
@@ -22,7 +22,7 @@ _READ_ENTRIES: Final = 64
 
 
 class AbortedList:
-    """The entries of one segment. `measure` counts the entries of an existing file."""
+    """The aborted transactions of one segment, in a file. `measure` must be called first if the file exists."""
 
     __slots__ = ("_disk", "_file", "_is_torn", "_path", "_unsynced", "count")
 
@@ -32,13 +32,13 @@ class AbortedList:
         self._file: File | None = None
         self.count = 0
         self._is_torn = False
-        """Whether the file has damaged bytes after its entries."""
+        """Whether the file has damaged bytes after its last intact entry."""
         self._unsynced = False
 
     def measure(self, base_offset: int) -> int | None:
-        """Counts the entries. Returns the offset from which entries are damaged or missing, or None.
+        """Counts the intact entries. Returns the offset from which entries are damaged or missing, or None.
 
-        Leaves the damaged bytes to `replace_from`: if the process dies before that, the next recovery must see them.
+        Damaged bytes stay until `replace_from`: if the process dies before that, the next recovery must see them.
         """
         found = self._disk.load(self._path)
         data = found or b""
@@ -54,7 +54,7 @@ class AbortedList:
         return behind if self._is_torn else None
 
     def make(self) -> None:
-        """Creates the file, even if it stays empty."""
+        """Creates the file even if there are no entries."""
         self.open().truncate(self.count * ENTRY_BYTES)
 
     def open(self) -> File:
@@ -72,7 +72,7 @@ class AbortedList:
         self._unsynced = True
 
     def remove_newest(self) -> None:
-        """Removes the newest entry, whose marker could not be written."""
+        """Removes the newest entry because its abort marker could not be written."""
         self._keep(self.count - 1)
 
     def _keep(self, count: int) -> None:
@@ -83,11 +83,11 @@ class AbortedList:
         self.open().truncate(count * ENTRY_BYTES)
 
     def cut(self, offset: int) -> None:
-        """Removes every entry whose marker is at or after an offset."""
+        """Removes every entry whose abort marker is at or after `offset`."""
         self._keep(self._number(offset))
 
     def _number(self, offset: int) -> int:
-        """Returns how many entries have their markers before an offset (binary search)."""
+        """Returns how many entries have their abort markers before `offset` (binary search)."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -109,11 +109,11 @@ class AbortedList:
 
     @property
     def newest(self) -> int:
-        """The offset of the last marker; there must be one."""
+        """Offset of the last abort marker in the segment; the list must not be empty."""
         return next(self._entries(self.count - 1)).last_offset
 
     def ended_from(self, offset: int) -> Iterator[AbortedTransaction]:
-        """Yields entries whose markers are at or after an offset."""
+        """Yields the aborted transactions whose abort markers are at or after `offset`."""
         return self._entries(self._number(offset), _READ_ENTRIES)
 
     def take_unsynced(self) -> File | None:
@@ -129,7 +129,7 @@ class AbortedList:
             file.sync()
 
     def replace_from(self, offset: int, entries: Sequence[AbortedTransaction]) -> None:
-        """Replaces the entries of markers from an offset on, durably and atomically: a part would look complete."""
+        """Replaces the entries whose markers are at or after `offset`, durably and atomically."""
         before = self._number(offset)
         if not self._is_torn and list(self._entries(before, _READ_ENTRIES)) == entries:
             return
@@ -155,7 +155,7 @@ def _packed(entry: AbortedTransaction) -> bytes:
 
 
 def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:
-    """Returns the entry at a position, or None if its bytes are damaged."""
+    """Returns the entry at position `at`, or None if its bytes are damaged."""
     (crc,) = _CRC.unpack_from(data, at + _FIELDS.size)
     if zlib.crc32(memoryview(data)[at : at + _FIELDS.size]) != crc:
         return None
@@ -165,7 +165,7 @@ def _unpack(data: Buffer, at: int) -> AbortedTransaction | None:
 def aborted_between(lists: Iterable[AbortedList], first: int, end: int) -> list[AbortedTransaction]:
     """Returns transactions with records before the offset `end` that were aborted at or after the offset `first`.
 
-    `lists` are those of the segments from the one that contains `first` on.
+    `lists`: the aborted lists of the segment that contains `first` and of all later segments.
     """
     found = []
     for aborted in lists:

@@ -16,7 +16,7 @@ from penstock.records.layout import CODEC_MASK, HEADER_BYTES
 from penstock.wire.schema import Buffer
 
 REJECTED_ROWS_MAX: Final = 1000
-"""Records listed in an error response."""
+"""Maximum number of invalid records listed in an error response."""
 
 
 class RejectedRecords(InvalidRecord):
@@ -26,7 +26,7 @@ class RejectedRecords(InvalidRecord):
         super().__init__(message)
         self.rows = rows
         self.reasons = reasons or {}
-        """Error messages by row, where they differ."""
+        """Error messages by row, for rows whose error differs from the batch's message."""
 
 
 class TooLargeForEventLoop(Exception):
@@ -34,7 +34,7 @@ class TooLargeForEventLoop(Exception):
 
 
 class DelaysNotReady(PenstockError):
-    """It is not committed yet that the topic holds back delayed records."""
+    """The topic's switch to delayed messages is not committed yet, so that delayed records are rejected."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS  # producers retry after this error
 
@@ -49,12 +49,12 @@ _CODECS = {
 
 
 def may_decompress(settings: LogSettings) -> bool:
-    """Returns whether a topic with these settings ever needs `admit`."""
+    """Returns whether batches of a topic with these settings may need `admit`."""
     return settings.compacted or settings.compression_type != "producer" or settings.delayed
 
 
 def must_decompress(batch: Buffer, settings: LogSettings) -> bool:
-    """Returns whether `admit` has anything to do for a batch of this topic."""
+    """Returns whether this batch needs `admit`, given the topic's settings."""
     if settings.compacted or settings.delayed:
         return True
     codec = _CODECS.get(settings.compression_type)
@@ -64,11 +64,11 @@ def must_decompress(batch: Buffer, settings: LogSettings) -> bool:
 def admit(
     batch: Buffer, settings: LogSettings, now_ms: int = 0, may_delay: bool = True, body_max: int = INT_MAX
 ) -> Buffer:
-    """Validates a batch and returns the batch to append instead of it. Takes time by its decompressed size.
+    """Validates a batch and returns the batch to append in its place. The cost grows with the decompressed size.
 
-    `may_delay`: whether the topic can already hold back delayed messages. `body_max`: decompressed bytes allowed
-    here. Raises TooLargeForEventLoop if there are more (then call it on a thread, without that bound),
-    RejectedRecords, and MessageTooLarge above decompressed.batch.max.bytes.
+    `may_delay`: whether the topic can already hold back delayed messages. `body_max`: maximum decompressed bytes;
+    above it, raises TooLargeForEventLoop: call `admit` on a thread without `body_max`. Also raises RejectedRecords,
+    and MessageTooLarge above decompressed.batch.max.bytes.
     """
     header = read_client_batch(batch)
     limit = settings.decompressed_bytes_max
@@ -98,7 +98,7 @@ def _check_keys(columns: Columns) -> None:
 
 
 def _rows_of(mask: bytes) -> list[int]:
-    """Returns the first rows whose byte is 1, at most as many as an error response lists."""
+    """Returns the indexes of rows whose byte in `mask` is 1, at most REJECTED_ROWS_MAX of them."""
     rows: list[int] = []
     at = mask.find(1)
     while at >= 0 and len(rows) < REJECTED_ROWS_MAX:
@@ -119,7 +119,7 @@ def _check_delays(columns: Columns, header: BatchHeader, now_ms: int, may_delay:
 
 
 def _recompress(body: Buffer, header: BatchHeader, codec: Codec, settings: LogSettings) -> Buffer:
-    """Returns the same records compressed with another codec."""
+    """Returns a batch of the same records, compressed with `codec`."""
     level = settings.compression_levels.get(settings.compression_type)
     return assemble(
         compress(codec, body, level),

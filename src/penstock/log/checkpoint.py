@@ -1,18 +1,18 @@
 """The checkpoint of a log: log start offset, recovery point, durable end offset, and cleaner offset.
 
-There are two checkpoints, for two kinds of failure. A killed process loses nothing that was written, because the page
-cache belongs to the kernel: everything below `written_to` is intact. A machine that stopped may have lost all that
-was not fsynced: only `synced_to` holds. The kernel's boot id tells the two apart.
+There are two kinds of checkpoint, for two kinds of failure. If a process is killed, everything it wrote (below
+`written_to`) is intact, because the page cache belongs to the kernel. If the machine stops, everything that was not
+fsynced (from `synced_to` on) may be lost. The kernel's boot id tells the two failures apart.
 
-The file is overwritten in place, so that a full disk does not prevent it. Each kind of checkpoint has two slots of
-one sector, written in turn: a torn write leaves the previous one.
+The file is overwritten in place, so that it can be written on a full disk. Each kind of checkpoint has two slots of
+one sector, written alternately: a torn write leaves the previous checkpoint intact.
 """
 
 import json
 import zlib
 from array import array
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
@@ -21,23 +21,23 @@ from penstock.log.disk import Disk, File
 
 FILE_NAME: Final = "checkpoint"
 HOLES_FILE: Final = "holes"
-"""Marks a log with offset gaps left by compaction, in case the checkpoint is lost: gaps are not damage then."""
+"""Name of the file that marks a log as compacted: recovery then does not take offset gaps for damage."""
 FAILED_SYNC_FILE: Final = "failed-sync"
-"""Marks a log whose fsync has failed, until recovery has checked its unsynced tail and synced it again."""
+"""Name of the file that marks a log whose fsync failed, until recovery has checked and fsynced the log's tail."""
 SLOT_BYTES: Final = 512
 FILE_BYTES: Final = 4 * SLOT_BYTES
 NO_BOOT: Final = ""
 _WRITTEN: Final = 0
 _SYNCED: Final = 2
-"""The first of the two slots of each kind of checkpoint."""
+"""Index of the first of the two slots for synced checkpoints; `_WRITTEN` is the same for written ones."""
 
 
 @contextmanager
 def failed_sync_noted(disk: Disk, folder: str) -> Iterator[None]:
-    """Writes the failed-sync marker file if an fsync fails in this block.
+    """Context manager: writes the failed-sync marker file if an fsync in its block fails.
 
     The kernel may drop pages that it could not write, and reports that only once. So nothing beyond the last
-    successful sync may be trusted, in this boot or, because of the marker file, in the next.
+    successful fsync may be trusted, neither in this boot nor (hence the marker file) in the next.
     """
     try:
         yield
@@ -50,22 +50,22 @@ def failed_sync_noted(disk: Disk, folder: str) -> Iterator[None]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
     start_offset: int = 0
-    """The log start offset: retention and trims move it."""
+    """The log start offset."""
     written_to: int = 0
-    """The log end offset when this was written (the recovery point if the process is killed)."""
+    """The log end offset when this checkpoint was written: the recovery point if only the process was killed."""
     synced_to: int = 0
-    """Everything below survives power loss (the recovery point after power loss)."""
+    """The durable end offset: the recovery point after power loss."""
     clean_to: int = 0
-    """Everything below was compacted."""
+    """The cleaner offset: everything below it is compacted."""
     has_holes: bool = False
-    """The log has been compacted: offsets may be missing between batches and between segments."""
+    """Whether the log was compacted, so that offsets may be missing between batches and between segments."""
     is_truncating: bool = False
-    """A truncation was in progress. If the process is killed then, the removed batches may still be on the disk,
-    and power loss could bring them back instead of those appended since."""
+    """Whether a truncation was in progress: removed batches may still be on the disk, and power loss could bring
+    them back in place of batches appended later."""
     boot_id: str = ""
 
     def cut_to(self, end_offset: int) -> "Checkpoint":
-        """Returns the checkpoint of the log after truncation to `end_offset`."""
+        """Returns the checkpoint to use after the log was truncated to `end_offset`."""
         synced_to, clean_to = min(self.synced_to, end_offset), min(self.clean_to, end_offset)
         return replace(self, written_to=end_offset, synced_to=synced_to, clean_to=clean_to, is_truncating=False)
 
@@ -87,12 +87,12 @@ class CheckpointFile:
         self._path = f"{folder}/{FILE_NAME}"
         self._turns = array("q", (0, 0, 0))  # by kind
         self.has_failed = False
-        """True after a failed fsync: a later successful one does not cover what the failed one may have dropped."""
+        """True after any failed fsync: later fsyncs do not write the pages that the failed one dropped."""
 
     def load(self, boot_id: str, has_failed: bool = False) -> Checkpoint | None:
-        """Returns the checkpoint that is valid in this boot; None if no slot is intact: recovery reads the whole log.
+        """Returns the checkpoint valid in this boot; None if no slot is intact: recovery reads the whole log.
 
-        `has_failed`: an fsync has failed, so only the synced checkpoint counts, but the log start offset is kept.
+        `has_failed`: an fsync of this log failed: use the synced checkpoint, with the newest log start offset.
         """
         data = self._disk.load(self._path)
         if data is None:
@@ -112,7 +112,7 @@ class CheckpointFile:
         return replace(synced, boot_id=NO_BOOT, start_offset=(written or synced).start_offset)
 
     def reserve(self) -> None:
-        """Allocates the space for all slots, so that they can be written on a full disk."""
+        """Creates the file at its full size, so that checkpoints can be written on a full disk."""
         self._open().close()
 
     def _open(self) -> File:
@@ -134,16 +134,15 @@ class CheckpointFile:
         turn = self._turns[kind]
         body = json.dumps([turn, {name: getattr(mark, name) for name in _FIELDS}]).encode()
         text = b"%08x %s" % (zlib.crc32(body), body)
-        file = self._open()
-        file.write_at((kind + turn % 2) * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
-        if sync:
-            with failed_sync_noted(self._disk, self._folder):
-                file.sync()
-        file.close()
+        with closing(self._open()) as file:
+            file.write_at((kind + turn % 2) * SLOT_BYTES, text.ljust(SLOT_BYTES, b"\0"))
+            if sync:
+                with failed_sync_noted(self._disk, self._folder):
+                    file.sync()
 
 
 def _read_slots(data: bytes, kind: int) -> Iterator[tuple[int, Checkpoint]]:
-    """Yields the checkpoints of one kind whose checksum is right, with their turn numbers."""
+    """Yields the checkpoints of one kind whose checksum is right, each with its sequence number."""
     for slot in (kind, kind + 1):
         crc, _, body = data[slot * SLOT_BYTES : (slot + 1) * SLOT_BYTES].rstrip(b"\0").partition(b" ")
         if body and crc == b"%08x" % zlib.crc32(body):
@@ -153,14 +152,14 @@ def _read_slots(data: bytes, kind: int) -> Iterator[tuple[int, Checkpoint]]:
 
 @dataclass(frozen=True, slots=True)
 class HolesMarker:
-    """Makes it durable that a log has offset gaps. Runs on a thread, before there are any."""
+    """Durably marks a log as having offset gaps. Runs on a thread, before the first gap is made."""
 
     disk: Disk
     folder: str
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
     is_unsynced: bool
-    """Whether that is not known to be durable already."""
+    """Whether the mark may not be durable yet; if False, `run` does nothing."""
 
     def run(self) -> None:
         if self.is_unsynced:  # the file first: a checkpoint with has_holes relies on it
@@ -170,7 +169,7 @@ class HolesMarker:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncTicket:
-    """Files to fsync on a thread, and the checkpoint that is valid afterwards."""
+    """Files to fsync on a thread, and the checkpoint that is valid after the fsync."""
 
     disk: Disk
     folder: str
@@ -178,9 +177,9 @@ class SyncTicket:
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
     durable_stable_offset: int
-    """Every transaction with records below has ended; its marker is fsynced with the rest."""
+    """After the fsync, every transaction with records below this offset has ended, with a durable marker."""
     marks_holes: bool = False
-    """Whether the files have offset gaps for the first time."""
+    """Whether to mark the log as having offset gaps before the fsync, because these are its first gaps."""
 
     @property
     def end_offset(self) -> int:

@@ -3,8 +3,8 @@
 Aborted records are removed. Transaction markers stay as long as a batch of their transaction does, and for
 delete.retention.ms after that, so that consumers that have started to read see them (KIP-534).
 
-Runs on a thread, on its own files. The new segments lie beside the old ones until a manifest, written once they are
-all fsynced, lists which replaces which: from then on the swap is completed, if necessary by the next recovery.
+Compaction runs on a thread, on its own files. Once all new segments are fsynced, a manifest lists which segment
+replaces which; from then on the swap is always completed, after a crash by recovery.
 """
 
 import json
@@ -35,8 +35,8 @@ CLEANED: Final = ".cleaned"
 
 
 def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Job | None":
-    """Returns a job if the log is due for compaction, else None. Cleans only fsynced, decided batches below
-    `limit`."""
+    """Returns a compaction job if the log is due for compaction, else None. Only fsynced batches below the offset
+    `limit` whose transactions have ended are compacted."""
     settings = log.settings
     if not settings.compacted:
         return None
@@ -75,7 +75,7 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Jo
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """The new segments by base offset, the old ones that each replaces, and sizes for the log."""
+    """The outcome of a compaction: base offsets of the old segments by that of their replacement, and statistics."""
 
     clean_to: int
     replaced: dict[int, list[int]] = field(default_factory=dict)
@@ -97,14 +97,14 @@ class Job:
     secret: bytes
     now_ms: int
     producers: frozenset[int]
-    """Producer ids whose state is still remembered."""
+    """Producer ids in the log's producer state (not expired)."""
     aborted_later: list[AbortedTransaction]
-    """Transactions that began before `end_offset` and were aborted after it."""
+    """Transactions that began before `end_offset` and whose abort markers are at or after it."""
     last_of_producers: dict[int, int] = field(default_factory=dict)
-    """Last offset of the batch that preserves each producer's epoch and sequence."""
+    """By producer id: last offset of the batch that must stay, because it holds the producer's epoch and sequence."""
 
     def run(self) -> Result:
-        """Writes the new segments. Runs on a thread, and touches no state of the event loop."""
+        """Writes the new segments, beside the old ones. Runs on a thread, and touches no state of the event loop."""
         result = Result(clean_to=0)
         try:
             table = KeyTable(self.keys_max, self.secret)
@@ -123,7 +123,7 @@ class Job:
                 segment.close()
 
     def _build_key_table(self, table: KeyTable) -> int:
-        """Fills the table with the last offset of every key in the dirty part; returns how far it got."""
+        """Fills the table with the last offset per key from `dirty_from` on; returns the offset it got to."""
         transactions = self._new_transactions()
         for segment in self._segments_from(self.dirty_from):
             for header, batch in self._batches(segment, transactions):
@@ -140,9 +140,9 @@ class Job:
         return self.end_offset
 
     def _find_last_of_producers(self) -> dict[int, int]:
-        """Returns the last offset of each producer's last batch, or of its last marker if that has a newer epoch.
+        """Returns by producer id the last offset of its last batch, or of its last marker if that has a newer epoch.
 
-        Only for the cleaned segments: batches after them may still be lost or truncated.
+        Considers only the segments to compact: batches after them may still be lost or truncated.
         """
         last: dict[int, tuple[int, int]] = {}
         for segment in self.sources:
@@ -158,7 +158,7 @@ class Job:
         return transactions
 
     def _batches(self, segment: Segment, transactions: CleanedTransactions) -> Iterator[tuple[BatchHeader, Buffer]]:
-        """Yields all batches of a segment; first registers transactions aborted in it, wherever their markers are."""
+        """Yields all batches of a segment. First registers the aborted transactions with records in it."""
         number = self.sources.index(segment)
         end = self.sources[number + 1].base_offset if number + 1 < len(self.sources) else self.end_offset
         lists = (source.aborted for source in self.sources[number:])
@@ -172,7 +172,7 @@ class Job:
                 yield segment
 
     def _groups(self, clean_to: int) -> Iterator[list[Segment]]:
-        """Yields groups of adjacent segments that fit into one segment."""
+        """Yields lists of adjacent segments that are merged into one segment each."""
         group: list[Segment] = []
         size = 0
         ends = [*(segment.base_offset for segment in self.sources[1:]), self.end_offset]
@@ -250,7 +250,7 @@ class Job:
         self, header: BatchHeader, batch: Buffer, transactions: CleanedTransactions, aborted: AbortedList
     ) -> Buffer | None:
         """Returns the marker to keep, or None. A marker is removed delete.retention.ms after the last batch of its
-        transaction (KIP-534), unless only it preserves the producer's epoch, which fences older producers."""
+        transaction (KIP-534), unless only the marker preserves the producer's epoch, which fences older producers."""
         is_needed, transaction = _end_transaction(header, batch, transactions)
         if transaction is not None:
             aborted.add(transaction)
@@ -265,7 +265,7 @@ class Job:
             return batch  # as for tombstones
 
     def _empty_batch(self, header: BatchHeader) -> Buffer | None:
-        """Returns an empty batch that preserves a producer's last sequence; None if the batch is not its last one."""
+        """Returns an empty batch that preserves the producer's last sequence; None if a later batch does."""
         if self.last_of_producers.get(header.producer_id) != header.last_offset:
             return None
         return assemble(
@@ -301,9 +301,9 @@ class Job:
         )
 
     def install(self, log: Log, result: Result, then: Callable[[Outcome], None] = ignore_outcome) -> None:
-        """Replaces the old segments by the new ones, by a job of the log's queue.
+        """Schedules the replacement of the old segments by the new ones, as a disk job of the log.
 
-        `then` gets False if some of the old segments are gone. After a TornLog error the log must not be used.
+        `then` gets True, False (old segments were removed before) or an error. After TornLog do not use the log.
         """
         wanted = [base for bases in result.replaced.values() for base in bases]
         first = -1
@@ -328,12 +328,12 @@ class Job:
         log.io.add(begin, end)
 
     def _discard_and_raise(self, result: Result, error: StorageError) -> None:
-        """Removes the new segments before the failure is reported: the next run uses the same names."""
+        """Deletes the new segments, then raises `error`: the next compaction uses the same file names."""
         self.discard(result)
         raise error
 
     def _swap(self, prepare: Work, result: Result) -> list[Segment]:
-        """Swaps the files and returns the new segments. Runs on a thread; readers keep the old files open."""
+        """Swaps the files and returns the new segments. Runs on a thread; readers still have the old files open."""
         names = set(self.disk.names(self.folder))
         for base in result.replaced:
             # Once the manifest is durable the old segments are removed, so their replacements must exist by now.
@@ -364,7 +364,7 @@ class Job:
 
 
 def _find_run(wanted: list[int], here: list[int]) -> int:
-    """Returns the position of one list within another; -1 if it is not contained."""
+    """Returns the index at which `wanted` occurs as a contiguous part of `here`; -1 if it does not."""
     if not wanted or wanted[0] not in here:
         return -1
     first = here.index(wanted[0])
@@ -374,13 +374,13 @@ def _find_run(wanted: list[int], here: list[int]) -> int:
 def _end_transaction(
     header: BatchHeader, batch: Buffer, transactions: CleanedTransactions
 ) -> tuple[bool, AbortedTransaction | None]:
-    """Like CleanedTransactions.end. A control batch that is not a transaction marker is always kept."""
+    """Like CleanedTransactions.end, and keeps every control batch that is not a transaction marker."""
     marker = read_marker(batch) if header.producer_id >= 0 else None
     return (True, None) if marker is None else transactions.end(header, marker)
 
 
 def _decode_or_none(batch: Buffer) -> Columns | None:
-    """Returns None for a batch whose records cannot be decoded (a faulty producer built it). It is kept unchanged."""
+    """Returns the batch's columns; None if its records cannot be decoded (built by a faulty producer)."""
     try:
         return decode_columns(batch)
     except PenstockError:
@@ -392,7 +392,7 @@ def _has_tombstone(columns: Columns, mask: bytearray) -> bool:
 
 
 def finish_swap(disk: Disk, folder: str) -> None:
-    """Completes the swap that the manifest lists, from any intermediate state. Recovery calls this too."""
+    """Completes the swap that the compaction manifest lists, from any intermediate state. Recovery calls this too."""
     text = disk.load(f"{folder}/{MANIFEST}")
     if text is None:
         return

@@ -22,11 +22,11 @@ from penstock.foundation.errors import PenstockError, StorageError
 from penstock.wire.schema import Buffer
 
 MAP_BYTES_MIN: Final = 32 << 10
-"""Reads of at least this size alias the page cache; smaller ones are copied (measured, see bench/RESULTS.md)."""
+"""Minimum size, in bytes, of reads that return a memory map; smaller reads copy (see bench/RESULTS.md)."""
 
 
 class ColdRead(PenstockError):
-    """The bytes are not in the page cache: call `warm` on a thread, then read again."""
+    """The bytes to read are not in the page cache: call `warm` on a thread, then repeat the read."""
 
     def __init__(self, message: str, warm: Callable[[], None]) -> None:
         super().__init__(message)
@@ -34,7 +34,7 @@ class ColdRead(PenstockError):
 
 
 class File(Protocol):
-    """An append-only file. `size` counts the bytes appended and not truncated."""
+    """An append-only file. `size` is the file's length in bytes."""
 
     size: int
 
@@ -42,16 +42,16 @@ class File(Protocol):
         """Appends all of `data`. After a StorageError nothing was appended."""
 
     def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
-        """Returns up to `count` bytes from `at`, fewer at the end. Large reads may alias the file."""
+        """Returns up to `count` bytes from position `at`, fewer at end of file. Large reads may be memory maps."""
 
     def write_at(self, at: int, data: bytes) -> None:
-        """Overwrites existing bytes: this needs no disk space."""
+        """Overwrites existing bytes in place; this needs no disk space."""
 
     def prepare_truncate(self, size: int) -> None:
-        """Allocates the space that `truncate` to this size needs; if there is too little, it fails here."""
+        """Allocates the disk space that `truncate(size)` needs; raises StorageError if there is too little."""
 
     def truncate(self, size: int) -> None:
-        """Removes the bytes after `size`; does nothing if there are none."""
+        """Truncates the file to `size` bytes; does nothing if it is not longer."""
 
     def sync(self) -> None:
         """Fsyncs everything appended so far. May be called from another thread."""
@@ -64,10 +64,10 @@ class Disk(Protocol):
         """Opens the file at `path`; creates it if it does not exist."""
 
     def spare_files(self) -> int:
-        """Returns how many optional files may be opened: 0 if the process runs out of file descriptors."""
+        """Returns how many more optional files may be opened; 0 if file descriptors are scarce."""
 
     def names(self, path: str) -> list[str]:
-        """Returns the entries of a folder, sorted; none if there is no such folder."""
+        """Returns the sorted names of a folder's entries; an empty list if the folder does not exist."""
 
     def make_folder(self, path: str) -> None: ...
 
@@ -75,7 +75,7 @@ class Disk(Protocol):
         """Removes a file or a whole folder; does nothing if it does not exist."""
 
     def rename(self, old: str, new: str) -> None:
-        """Atomically replaces `new` by `old`."""
+        """Atomically renames `old` to `new`, replacing an existing file `new`."""
 
     def load(self, path: str) -> bytes | None:
         """Returns the content of a small file, or None if it does not exist."""
@@ -84,25 +84,25 @@ class Disk(Protocol):
         """Atomically replaces a small file; `durable` waits for fsync of the file and its folder."""
 
     def sync_folder(self, path: str) -> None:
-        """Fsyncs the folder's entries."""
+        """Fsyncs the folder itself: makes created, renamed and removed entries durable."""
 
 
 _REMOVE_ATTEMPTS: Final = 10
 CUT: Final = ".cut"
-"""Suffix of a copy that will replace a file that is truncated."""
+"""Suffix of a temporary file: the truncated copy that will replace the file."""
 TRASH: Final = "trash"
-"""Folder of files that are to be deleted."""
+"""Folder of files that a background thread deletes."""
 _preadv: Final = os.preadv
 _pwrite: Final = os.pwrite
 _NOWAIT: Final = os.RWF_NOWAIT
 _WARM_BYTES: Final = 1 << 20
 RESERVE_BYTES: Final = 16 << 20
-"""A file of this size gets blocks preallocated ahead of its appends: this saves a fifth of a write."""
+"""File size, in bytes, from which blocks are preallocated ahead of appends: this makes writes a fifth faster."""
 _KEEP_SIZE: Final = 1  # FALLOC_FL_KEEP_SIZE
 
 
 def _find_fallocate() -> Callable[[int, int, int, int], int] | None:
-    """Returns Linux's fallocate, or None; os.posix_fallocate would change the file's size."""
+    """Returns Linux's fallocate, or None if there is none. (os.posix_fallocate would change the file's size.)"""
     try:
         found = ctypes.CDLL(None).fallocate64
     except (OSError, AttributeError):
@@ -124,9 +124,9 @@ def _as_storage_error(what: str) -> Iterator[None]:
 
 
 class _PageCacheWarmer:
-    """Reads a range into the page cache, once.
+    """A callable that reads a range of a file into the page cache.
 
-    It has its own descriptor: the file may be closed, and its number reused, before a thread runs it.
+    It duplicates the descriptor: the file may be closed, and its descriptor reused, before a thread calls it.
     """
 
     __slots__ = ("_at", "_count", "_fd")
@@ -185,7 +185,7 @@ class OsFile:
         self._reserve_at = self.size + count
 
     def _undo_append(self) -> None:
-        """Truncates the bytes of a failed write, so that recovery never finds them."""
+        """Truncates the bytes of a failed append, so that recovery never finds them."""
         try:
             os.ftruncate(self._fd, self.size)
         except OSError as error:
@@ -212,12 +212,15 @@ class OsFile:
             if error.errno != errno.EOPNOTSUPP:  # file system without RWF_NOWAIT: block
                 raise StorageError(f"{self._path} cannot be read: {error.strerror}") from error
             if count < MAP_BYTES_MIN:
-                return os.pread(self._fd, count, at)
+                return self.read(at, count, blocking=True)
         view = self._view
         end = at + count
         if view is None or len(view) < end:
             # An older, shorter map stays alive as long as slices of it exist.
-            view = self._view = memoryview(mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ))
+            try:
+                view = self._view = memoryview(mmap.mmap(self._fd, self.size, access=mmap.ACCESS_READ))
+            except OSError as error:
+                raise StorageError(f"{self._path} cannot be mapped: {error.strerror}") from error
         return view[at:end]
 
     def write_at(self, at: int, data: bytes) -> None:
@@ -227,8 +230,8 @@ class OsFile:
             raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
 
     def prepare_truncate(self, size: int) -> None:
-        """Replaces a mapped file by a copy of its first bytes: slices of it may be on their way to a socket, and
-        reading a truncated page of a map raises SIGBUS."""
+        """Replaces a memory-mapped file by a copy of its first `size` bytes: the map may still be in use for
+        sending to a socket, and reading a truncated page of a map raises SIGBUS."""
         if size >= self.size or self._view is None:
             return
         self._drop_copy()
@@ -252,7 +255,7 @@ class OsFile:
         self.size = size
 
     def _copy_prefix(self, size: int) -> int:
-        """Returns the descriptor of a fsynced copy of the first `size` bytes."""
+        """Returns the descriptor of an fsynced copy of the file's first `size` bytes."""
         path = self._path + CUT
         copy = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
         try:
@@ -320,7 +323,7 @@ class OsDisk:
     """The operating system's file system, below one folder."""
 
     def __init__(self, root: str | Path, threads: Executor | None = None) -> None:
-        """`threads`: deletes large files in the background; without it, `remove` waits."""
+        """`threads`: executor that deletes large files in the background; if None, `remove` blocks."""
         self._root = str(root)
         self._threads = threads
         self._numbers = count()

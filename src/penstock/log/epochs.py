@@ -26,7 +26,7 @@ class LeaderEpochCache:
         return list(self._entries)
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Records a batch of `epoch` at `start_offset`, the end of the log; returns whether entries have changed."""
+        """Records a batch of `epoch` at `start_offset`, the log end offset; returns whether the cache changed."""
         if epoch == self.latest:
             return False
         # An epoch without batches, whose leader wrote nothing, is replaced by the epoch of the batch at its offset.
@@ -39,10 +39,10 @@ class LeaderEpochCache:
         return is_changed
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """Returns the largest known epoch at or below `epoch`, and the start offset of the epoch after it (KIP-101).
+        """Returns the largest cached epoch at or below `epoch`, and the start offset of the next one (KIP-101).
 
-        For an epoch before all known ones: itself, and the start offset of the first known one. (-1, -1) for no
-        epoch, and for an epoch later than all known ones.
+        Returns `epoch` itself and the start offset of the first cached epoch if `epoch` is before all cached epochs;
+        (-1, -1) if `epoch` is -1 or later than all cached epochs.
         """
         if epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
@@ -53,12 +53,12 @@ class LeaderEpochCache:
         return self._entries[after - 1][0], end
 
     def at(self, offset: int) -> int:
-        """Returns the leader epoch of the batch at an offset; -1 if unknown."""
+        """Returns the leader epoch of the batch at `offset`; -1 if the cache does not cover it."""
         after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
         return self._entries[after - 1][0] if after else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> bool:
-        """Removes epochs that start at or after `end_offset`, the new end of the log; returns whether any did."""
+        """Removes epochs that start at or after the log's new end offset; returns whether any was removed."""
         kept = [entry for entry in self._entries if entry[1] < end_offset]
         changed = len(kept) != len(self._entries)
         self._entries = kept
@@ -66,8 +66,8 @@ class LeaderEpochCache:
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:
-        """Makes the epoch at `start_offset`, the new log start offset, begin there; returns whether that is a
-        change."""
+        """Removes epochs that end at or before the new log start offset, and makes the first remaining epoch start
+        there. Returns whether the cache changed."""
         after = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
         if after == 0:
             return False

@@ -1,6 +1,6 @@
 """The files of one log: segments, checkpoint, leader epochs, producer snapshots. Owned by the event loop's thread.
 
-Work that waits for the disk is a job of the log's IoQueue, which runs it on another thread.
+Work that waits for the disk is a job of the log's IoQueue, which runs the job on another thread.
 """
 
 from bisect import bisect_right
@@ -24,7 +24,7 @@ from penstock.log.snapshots import Snapshots
 
 EPOCHS_FILE: Final = "epochs"
 SNAPSHOT_BYTES: Final = 16 << 20
-"""Bytes appended between two producer state snapshots."""
+"""Interval between two producer state snapshots, in bytes appended to the log."""
 
 
 class LogFiles:
@@ -54,7 +54,7 @@ class LogFiles:
         self.start_offset = max(checkpoint.start_offset, segments[0].base_offset)
         self.end_offset = end_offset
         self.offset_limit = LONG_MAX
-        """Offsets from here on must not be assigned yet (memory logs reserve ranges of offsets)."""
+        """Only offsets below this may be assigned. Memory logs raise it as they reserve ranges of offsets."""
         self.checkpoint_file = checkpoint_file
         self.checkpoint = checkpoint
         # An earlier process may have closed segments that were not fsynced.
@@ -66,24 +66,24 @@ class LogFiles:
         self._snapshot_at_bytes = self.size_bytes
         self._jitter_ms = 0
         self._pending_snapshot: tuple[int, ProducerSnapshot] | None = None
-        """Producer state that waits to be written, and its offset."""
+        """Offset and producer state of a snapshot that is scheduled but not written yet, or None."""
         self.epochs_unsaved = False
         self.io = IoQueue()
-        """Disk jobs of this log. A broker replaces it by a queue that runs them on threads."""
+        """Queue of this log's disk jobs. A broker replaces it by a queue that runs the jobs on threads."""
         self._are_segments_pinned = False
-        """True while a job works on segments: none may be removed from the list then."""
+        """True while a disk job works on segments: none may be removed from `segments` during that time."""
         self._are_holes_synced = False
         self._snapshots = Snapshots(disk, folder)
         self.newest_abort = next((found.aborted.newest for found in segments[::-1] if found.aborted.count), NO_OFFSET)
-        """Offset of the newest abort marker, or -1."""
+        """Offset of the newest abort marker, or -1 if there is none."""
         self.has_transactions = self.newest_abort >= 0 or not producers.open.is_empty
-        """Whether read_committed consumers may see less than read_uncommitted ones here."""
+        """Whether read_committed consumers may have to be sent less than read_uncommitted consumers."""
         self.durable_stable_offset = self._initial_stable_offset()
-        """Transactions below have ended and their markers are fsynced: the upper bound for compaction."""
+        """Upper bound for compaction: transactions that begin below have ended, with fsynced markers."""
         self._is_sync_needed_by_compaction = settings.compacted and self.durable_stable_offset < checkpoint.synced_to
 
     def _initial_stable_offset(self) -> int:
-        """If some markers may not be fsynced it is unknown which: returns 0 until the next sync."""
+        """Returns the initial `durable_stable_offset`: 0, until the next fsync, if a marker may not be durable."""
         if self.checkpoint.synced_to < self.end_offset:
             known = self.producers.by_id.values()
             return 0 if any(found.is_transactional for found in known) else self.checkpoint.synced_to
@@ -101,7 +101,7 @@ class LogFiles:
     # -- leader epochs
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records where a leader epoch starts. Written with the next checkpoint that covers a batch of the epoch."""
+        """Records the start offset of a leader epoch. Saved with the next checkpoint that covers a batch of it."""
         if self.epochs.assign(epoch, start_offset):
             self.epochs_unsaved = True
 
@@ -125,7 +125,7 @@ class LogFiles:
     # -- checkpoints
 
     def save_checkpoint(self) -> None:
-        """Writes the recovery point that is valid if the process is killed; snapshots producer state when due."""
+        """Writes the checkpoint for a killed process; also schedules a producer snapshot when due."""
         grown = self.size_bytes - self._snapshot_at_bytes
         if not 0 <= grown < SNAPSHOT_BYTES:
             self.snapshot_producers()
@@ -141,8 +141,8 @@ class LogFiles:
     def mark_holes(self) -> None:
         """Records that the log will have offset gaps, so that recovery does not take them for damage.
 
-        Survives a crash. Before segments are removed that a synced checkpoint covers, a HolesMarker must run on a
-        thread. Batches appended after a gap are covered by the next sync.
+        The record survives a crash of the process, not power loss: before segments below the durable end offset are
+        removed, a HolesMarker must run on a thread. Batches appended after a gap are covered by the next fsync.
         """
         if not self.checkpoint.has_holes:  # the file first: a checkpoint with has_holes relies on it
             self.disk.store(f"{self.folder}/{HOLES_FILE}", b"")
@@ -152,12 +152,12 @@ class LogFiles:
             raise StorageError(f"{self.folder}: the disk is too full to record offset gaps; free disk space")
 
     def _holes_marker(self) -> HolesMarker:
-        """Returns the work that makes `mark_holes` survive power loss."""
+        """Returns the work that makes the effect of `mark_holes` survive power loss."""
         is_unsynced = not self._are_holes_synced
         return HolesMarker(self.disk, self.folder, self.checkpoint_file, self.checkpoint, is_unsynced)
 
     def snapshot_producers(self, even_if_unchanged: bool = False) -> None:
-        """Schedules a snapshot of producer state, so that the next recovery replays less of the log."""
+        """Schedules a snapshot of the producer state, which shortens the replay at the next recovery."""
         self._snapshot_at_bytes = self.size_bytes
         if self.producers.changes == self._snapshot_changes and not even_if_unchanged:
             return
@@ -190,18 +190,18 @@ class LogFiles:
         return self.checkpoint.written_to != self.end_offset
 
     def _forget_unsynced(self) -> None:
-        """Removes deleted segments from the list of segments to fsync."""
+        """Updates the list of segments to fsync: takes out segments that were deleted."""
         self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
 
     @property
     def has_unsynced_segments(self) -> bool:
-        """Whether segments were closed since the last sync, or compaction waits for a sync."""
+        """Whether an fsync is due: segments were closed since the last one, or compaction waits for one."""
         return bool(self._unsynced) or self._is_sync_needed_by_compaction
 
     def begin_sync(self) -> SyncTicket:
-        """Returns the files to fsync, on a thread, as a job of `io`; pass the ticket to `end_sync` when it has run.
+        """Returns a ticket: run it as a job of `io`, which fsyncs on a thread, then pass it to `end_sync`.
 
-        Raises StorageError after a failed fsync: only recovery can tell what is on the disk then.
+        Raises StorageError if an earlier fsync failed: only recovery can find out what is on the disk.
         """
         if self.checkpoint_file.has_failed:
             raise StorageError(f"{self.folder}: an fsync has failed; restart the broker to recover the log")
@@ -226,20 +226,20 @@ class LogFiles:
         )
 
     def end_sync(self, ticket: SyncTicket) -> None:
-        """Advances the durable end offset after a ticket has run."""
+        """Advances the durable end offset after the ticket's fsync has succeeded."""
         self.checkpoint = replace(self.checkpoint, synced_to=min(ticket.end_offset, self.end_offset))
         self.durable_stable_offset = min(ticket.durable_stable_offset, self.end_offset)
         self._are_holes_synced |= ticket.marks_holes
 
     def sync(self) -> None:
-        """Fsyncs and waits. For tests, and for logs that are not in use."""
+        """Fsyncs the log and waits for it. For tests, and for logs that are not in use."""
         ticket = self.begin_sync()
         ticket.run()
         self.end_sync(ticket)
 
     def close(self) -> None:
         """Writes a producer snapshot, fsyncs, writes the final checkpoint and closes the files. Waits for the
-        disk; the queue must be stopped or idle."""
+        disk; `io` must be stopped or idle."""
         if self._pending_snapshot is not None or self.producers.changes != self._snapshot_changes:
             self._pending_snapshot = None
             if self._snapshots.save(self.end_offset, self.producers.take_snapshot()):
@@ -253,6 +253,6 @@ class LogFiles:
         self.abandon()
 
     def abandon(self) -> None:
-        """Closes the files without a sync: the log is to be removed, or has failed."""
+        """Closes the files without an fsync, for a log that will be removed or has failed."""
         for segment in self.segments:
             segment.close()

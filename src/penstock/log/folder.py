@@ -14,14 +14,14 @@ LOGS: Final = "logs"
 _MANIFEST: Final = "replicas"
 _LINE: Final = re.compile(rf"-?{LOGS}/[^/\0]+/[^/\0]+")
 _SPARE_LINES: Final = 1000
-"""The manifest is rewritten when it has this many lines more than twice what it needs."""
+"""The manifest is rewritten when it has more lines than this plus twice the number of logs."""
 
 
 class LogFolder:
-    """Paths of log folders, and the manifest of the logs created here.
+    """Paths of log folders, and the manifest of the logs that were created in this data folder.
 
-    A log that the manifest lists and whose folder is missing was lost; it must not start again at offset 0. The
-    manifest is an append-only list of paths: one with a `-` in front was removed. Every method waits for the disk,
+    If the manifest lists a log whose folder is missing, the log was lost, and must not start again at offset 0. The
+    manifest is an append-only list of paths; a path with a leading `-` was removed. Every method waits for the disk,
     and may be called from several threads.
     """
 
@@ -34,7 +34,7 @@ class LogFolder:
 
     @staticmethod
     def path(name: TopicPartition, topic_id: bytes) -> str:
-        """Returns the folder of a partition, one per topic id, readable by people: `logs/orders/0.<id>`."""
+        """Returns the path of a partition's log folder, which contains the topic id: `logs/orders/0.<id>`."""
         return f"{LOGS}/{name.topic}/{name.partition}.{uuid_text(topic_id)}"
 
     def _load(self) -> None:
@@ -55,19 +55,19 @@ class LogFolder:
         return path in self._made and not self.disk.names(path)
 
     def is_leftover(self, path: str) -> bool:
-        """Whether files exist of a log that was removed, or never completely created: how much is left is unknown."""
+        """Whether the folder has files of a log not in the manifest: removed, or never completely created."""
         return path not in self._made and bool(self.disk.names(path))
 
     def find_lost(self) -> frozenset[str]:
-        """Returns all logs that were created here and whose folders are missing."""
+        """Returns the paths of all logs that the manifest lists and whose folders are missing."""
         return frozenset(path for path in list(self._made) if self.is_lost(path))
 
     def find_failed(self) -> frozenset[str]:
-        """Returns all logs whose fsync failed in an earlier process: batches that were not fsynced may be gone."""
+        """Returns the paths of logs whose fsync failed in an earlier process, which may have lost batches."""
         return frozenset(path for path in list(self._made) if FAILED_SYNC_FILE in self.disk.names(path))
 
     def make(self, paths: Iterable[str]) -> None:
-        """Creates new folders and adds them to the manifest, durably."""
+        """Creates log folders and adds them to the manifest, durably."""
         with self._lock:
             fresh = [path for path in paths if path not in self._made]
             if not fresh:
@@ -88,7 +88,7 @@ class LogFolder:
         return path in self._made
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Removes whole logs. The manifest comes first: logs that it does not list may be missing."""
+        """Removes whole logs: first from the manifest, then the folders; else a crash would look like a lost log."""
         with self._lock:
             noted = [path for path in paths if path in self._made]
             for path in noted:
@@ -103,7 +103,7 @@ class LogFolder:
                 self._append([f"-{path}" for path in noted])
 
     def _try_append(self, lines: Sequence[str]) -> bool:
-        """Returns False if the disk is full; the removal that follows will free space."""
+        """Appends to the manifest; returns False if the disk is full: the removal that follows frees space."""
         try:
             self._append(lines)
         except StorageError:
@@ -134,7 +134,7 @@ class LogFolder:
         self._lines = len(made)
 
     def strays(self, known: Iterable[str]) -> list[str]:
-        """Returns the folders of unknown logs: their topics were deleted while this broker was down."""
+        """Returns the log folders that are not in `known`: their topics were deleted while this broker was down."""
         found = {
             f"{LOGS}/{topic}/{name}" for topic in self.disk.names(LOGS) for name in self.disk.names(f"{LOGS}/{topic}")
         }

@@ -1,7 +1,7 @@
 """The sparse index of a segment: offset index and time index in one file.
 
-An entry every few kilobytes maps an offset to a position and to the largest timestamp before it. The index can be
-rebuilt from the segment, so it is never fsynced. Only the newest entries are in memory.
+Every few kilobytes of the segment, an entry maps an offset to a file position and to the largest timestamp before
+it. The index can be rebuilt from the segment, so it is never fsynced. Only the newest entries are in memory.
 """
 
 import struct
@@ -19,11 +19,11 @@ _FULL: Final = struct.Struct(">" + "IIq" * PENDING_MAX)
 
 class Entry(NamedTuple):
     offset: int
-    """Base offset of a batch, relative to the segment's."""
+    """Base offset of a batch, relative to the segment's base offset."""
     position: int
-    """Position of that batch in the segment file."""
+    """Position of the batch in the segment file."""
     latest_ms: int
-    """The largest timestamp of all batches before it."""
+    """The largest timestamp of all earlier batches in the segment."""
 
 
 class Index:
@@ -32,17 +32,17 @@ class Index:
     __slots__ = ("_disk", "_file", "_is_count_known", "_path", "_pending", "_stored")
 
     def __init__(self, disk: Disk, path: str, is_new: bool = False) -> None:
-        """`is_new`: there is no file yet. It is created when it is first needed: most segments never have one."""
+        """`is_new`: there is no index file. It is created when first needed: most segments never need one."""
         self._disk = disk
         self._path = path
         self._file: File | None = None
         self._pending: list[tuple[int, int, int]] = []  # entries; plain tuples are faster to create
         self._stored = 0
         self._is_count_known = is_new
-        """Whether the number of stored entries is known."""
+        """Whether the number of entries in the file was determined."""
 
     def add(self, entry: tuple[int, int, int]) -> None:
-        """Adds the fields of an Entry after all earlier ones."""
+        """Adds an entry (the fields of `Entry`), which must come after all earlier entries."""
         pending = self._pending
         pending.append(entry)
         if len(pending) >= PENDING_MAX:
@@ -53,7 +53,7 @@ class Index:
                 del pending[::2]
 
     def write_out(self) -> None:
-        """Writes the pending entries to the file."""
+        """Writes the entries that are only in memory to the file."""
         if self._pending:
             file = self.open()
             fields = chain.from_iterable(self._pending)
@@ -64,13 +64,13 @@ class Index:
             self._pending.clear()
 
     def seal(self) -> None:
-        """Writes all entries, creates the file even if there are none, and closes it."""
+        """Writes all entries to the file, creates it even if there are none, and closes it."""
         self.open()
         self.write_out()
         self.close()
 
     def release(self) -> None:
-        """Closes the file until it is needed again: a broker may have more segments than file descriptors."""
+        """Closes the file until its next use: a broker may have more segments than file descriptors."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -91,7 +91,7 @@ class Index:
         return Entry(*ENTRY.unpack(self.open().read(number * ENTRY.size, ENTRY.size)))
 
     def _count_leading(self, holds: Callable[[Entry], bool]) -> int:
-        """Returns how many entries satisfy `holds`, which is true for the first ones only (binary search)."""
+        """Returns the length of the prefix of entries that satisfy `holds`; no later entry may (binary search)."""
         if not self._is_count_known:
             self.open()
         low, high = 0, self._stored + len(self._pending)
@@ -110,18 +110,18 @@ class Index:
         return self._at(count - 1) if count else None
 
     def floor(self, offset: int) -> Entry | None:
-        """Returns the last entry at or before a relative offset, or None."""
+        """Returns the last entry at or before an offset relative to the segment's base offset, or None."""
         return self._last(lambda entry: entry.offset <= offset)
 
     def before_time(self, timestamp_ms: int) -> Entry | None:
-        """Returns the last entry before which all timestamps are older than `timestamp_ms`, or None."""
+        """Returns the last entry such that all timestamps before it are older than `timestamp_ms`, or None."""
         return self._last(lambda entry: entry.latest_ms < timestamp_ms)
 
     def last(self) -> Entry | None:
         return self._last(lambda entry: True)
 
     def cut(self, position: int) -> None:
-        """Removes every entry at or after a position."""
+        """Removes every entry at or after a position of the segment file."""
         count = self._count_leading(lambda entry: entry.position < position)
         if count < self._stored:
             file = self.open()
@@ -131,7 +131,7 @@ class Index:
         self._stored = min(self._stored, count)
 
     def is_sane(self, segment_bytes: int) -> bool:
-        """Whether the file can be an index of a segment of that size (power loss may leave zeroes)."""
+        """Whether the file is plausible as the index of a segment of that size; power loss may leave zeroes in it."""
         before = Entry(0, 0, -1)  # the first batch has no entry
         if self._is_count_known and not self._stored:
             return True
@@ -147,7 +147,7 @@ class Index:
         return before.position < max(1, segment_bytes)
 
     def close(self) -> None:
-        """Closes the file. Pending entries are lost and must be rebuilt."""
+        """Closes the file. Entries not yet written to it are lost and must be rebuilt."""
         self.release()
         self._pending.clear()
         self._is_count_known = False

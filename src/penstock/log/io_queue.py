@@ -1,8 +1,8 @@
 """A queue of disk jobs for one log (fsync, durable rename, removal, snapshot), run off the event loop.
 
-Jobs run one at a time and in order, so that each one can rely on what the previous one made durable. A job has three
-steps: `begin` on the event loop, when its turn has come; the work that `begin` returns, on a thread; `end` on the
-event loop, with the outcome.
+Jobs run one at a time and in order, so that each job can rely on what the previous job made durable. A job has three
+parts: `begin` runs on the event loop and returns the work; the work runs on a thread; `end` runs on the event loop
+with the outcome of the work.
 """
 
 from collections import deque
@@ -15,14 +15,14 @@ Work = Callable[[], Any]
 
 
 class Outcome(NamedTuple):
-    """The result of some work, or the StorageError that it failed with."""
+    """The return value of a disk job's work, or the StorageError that it raised."""
 
     value: Any = None
     error: StorageError | None = None
 
     @classmethod
     def of(cls, work: Work) -> "Outcome":
-        """Runs the work on the calling thread."""
+        """Runs the work on the calling thread and returns its outcome."""
         try:
             return cls(value=work())
         except StorageError as error:
@@ -35,18 +35,18 @@ class Outcome(NamedTuple):
 
 
 Runner = Callable[[Work, Callable[[Outcome], None]], None]
-"""Runs work on a thread, then calls the callback with its outcome on the event loop."""
+"""Function that runs work on a thread, then calls the callback with the outcome on the event loop."""
 Begin = Callable[[], Work | None]
 End = Callable[[Outcome], None]
 
 
 def run_inline(work: Work, done: Callable[[Outcome], None]) -> None:
-    """The runner for logs in memory and for tests: runs the work at once, on the calling thread."""
+    """Runner for memory logs and tests: runs the work immediately, on the calling thread."""
     done(Outcome.of(work))
 
 
 def ignore_outcome(outcome: Outcome) -> None:
-    """For work whose outcome is not needed."""
+    """Does nothing: the `end` callback of jobs whose outcome is not needed."""
 
 
 def _cancelled() -> Outcome:
@@ -54,7 +54,7 @@ def _cancelled() -> Outcome:
 
 
 class IoQueue:
-    """The disk jobs of one log. Owned by the event loop's thread."""
+    """A queue of the disk jobs of one log. Owned by the event loop's thread."""
 
     __slots__ = ("_is_pumping", "_is_running", "_is_stopped", "_jobs", "_on_stopped", "_runner")
 
@@ -68,11 +68,11 @@ class IoQueue:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a job runs or is queued."""
+        """Whether a job is running or queued."""
         return self._is_running or bool(self._jobs)
 
     def add(self, begin: Begin, end: End = ignore_outcome) -> None:
-        """Adds a job. If `begin` returns None there is no work to do, and `end` is not called."""
+        """Adds a job. If `begin` returns None, the job has no work to do and `end` is not called."""
         if self._is_stopped:
             end(_cancelled())
             return
@@ -82,7 +82,7 @@ class IoQueue:
         self._pump()
 
     def add_work(self, work: Work, end: End = ignore_outcome) -> None:
-        """Adds a job whose work is known already."""
+        """Adds a job without a `begin` callback: `work` is what runs on a thread."""
         self.add(lambda: work, end)
 
     def _pump(self) -> None:
@@ -119,7 +119,7 @@ class IoQueue:
         self._runner(work, done)
 
     def stop(self, then: Callable[[], None]) -> None:
-        """Fails the queued jobs and accepts no more. Calls `then` when the running job has ended."""
+        """Fails the queued jobs and accepts no new jobs. Calls `then` when the running job has ended."""
         self._is_stopped = True
         jobs, self._jobs = self._jobs or (), None
         for _, end in jobs:

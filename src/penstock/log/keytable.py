@@ -14,11 +14,11 @@ class KeyTable:
         return len(self._table) >= self._keys_max
 
     def note(self, columns: Columns) -> None:
-        """Records the offsets of these records, which come after all earlier ones."""
+        """Records the offsets of these records by key; the records must come after all records noted before."""
         self._table.note(columns.body, columns.key_at, columns.key_len, columns.offsets)
 
     def mask(self, columns: Columns, drop_tombstones: bool) -> bytearray:
-        """Returns a byte per record: 1 if it is the last of its key. Records without a key get 0, as in Kafka."""
+        """Returns a byte per record: 1 if it is the last record of its key; 0 if it has no key, as in Kafka."""
         return self._table.mask(
             columns.body, columns.key_at, columns.key_len, columns.value_len, columns.offsets, drop_tombstones
         )

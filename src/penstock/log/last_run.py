@@ -1,11 +1,12 @@
 """Detects an unclean shutdown: how the previous process ended, and whether the machine lost power since.
 
 A killed process loses nothing that it wrote. A machine that stopped unexpectedly may have lost everything that was
-not fsynced, so logs with flush=os may lack acknowledged records. This remains true for every later process until one
-of them has reported it to the cluster.
+not fsynced, so logs with flush=os may lack acknowledged records. Every later process sees the power loss, until one
+has reported it to the cluster.
 """
 
 import json
+from contextlib import closing
 from typing import Final, NamedTuple
 
 from penstock.log.disk import Disk
@@ -18,11 +19,11 @@ class _Note(NamedTuple):
     boot_id: str
     ended: bool
     is_loss_unreported: bool
-    """Whether power was lost, in this boot or earlier, and the cluster may not know yet."""
+    """Whether there was a power loss, in this boot or earlier, that was not reported to the cluster yet."""
 
 
 class LastRun:
-    """A file that is written when a process starts and when it shuts down cleanly."""
+    """A file that records the start and the clean shutdown of a broker process."""
 
     def __init__(self, disk: Disk, boot_id: str) -> None:
         self._disk = disk
@@ -30,12 +31,12 @@ class LastRun:
         before = _read(disk.load(_FILE))
         stopped = before is not None and not before.ended and before.boot_id != boot_id
         self.lost_power: Final = stopped or (before is not None and before.is_loss_unreported)
-        """Whether the machine has lost power under an earlier process: the tails of logs may be gone."""
+        """Whether the machine lost power during an earlier process: records at the ends of logs may be lost."""
         self._is_loss_unreported = self.lost_power
         self._note(ended=False)
 
     def mark_loss_reported(self) -> None:
-        """Records that the cluster does not rely any more on the records that may be lost."""
+        """Records that the power loss was reported: the cluster does not rely on the records that may be lost."""
         if self._is_loss_unreported:
             self._is_loss_unreported = False
             self._note(ended=False)
@@ -45,21 +46,20 @@ class LastRun:
         self._note(ended=True)
 
     def _note(self, *, ended: bool) -> None:
-        """Overwrites the file in place, so that it works on a full disk. A torn write counts as power loss."""
+        """Overwrites the file in place, which works on a full disk. Readers take a torn write for power loss."""
         note = {"boot_id": self._boot_id, "ended": ended, "doubtful": self._is_loss_unreported}
-        file = self._disk.open(_FILE)
-        is_new = file.size < _BYTES
-        if is_new:
-            file.append(bytes(_BYTES - file.size))
-        file.write_at(0, json.dumps(note).encode().ljust(_BYTES, b" "))
-        file.sync()
-        file.close()
+        with closing(self._disk.open(_FILE)) as file:
+            is_new = file.size < _BYTES
+            if is_new:
+                file.append(bytes(_BYTES - file.size))
+            file.write_at(0, json.dumps(note).encode().ljust(_BYTES, b" "))
+            file.sync()
         if is_new:
             self._disk.sync_folder("")
 
 
 def _read(data: bytes | None) -> _Note | None:
-    """Returns None if no process has run here. An unreadable file counts as unreported power loss."""
+    """Returns the file's content; None if no process has run here. An unreadable file means unreported power loss."""
     if not data or not data.strip(b"\0"):
         return None  # no process has run here, or it only created the file
     try:

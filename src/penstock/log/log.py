@@ -38,17 +38,17 @@ class Appended(NamedTuple):
     base_offset: int
     last_offset: int
     append_time_ms: int
-    """The broker's time if the topic has message.timestamp.type=LogAppendTime, else -1."""
+    """The time of the append if the topic has message.timestamp.type=LogAppendTime, else -1."""
     repeated: bool
-    """True if the batch is a duplicate: the offsets are those of the first append."""
+    """True if the batch is a duplicate: the offsets are then those of its first append."""
 
 
 _new = tuple.__new__  # half the time of NamedTuple's own constructors
 
 
 def _reused_sequence_error(header: BatchHeader, sent: SentBatch) -> OutOfOrderSequence:
-    """A client that aborts a transaction may forget an unacknowledged batch and reuse its sequence numbers
-    (librdkafka does). Acknowledging the next batch as a duplicate would lose it."""
+    """Returns the error for a batch that reuses the sequence numbers of an aborted, unacknowledged batch
+    (librdkafka does this after an abort). Acknowledging it as a duplicate would lose its records."""
     return OutOfOrderSequence(
         f"producer {header.producer_id} reused sequence {header.base_sequence} for other records than those at "
         f"offset {sent.base_offset}; call InitProducerId to get a new epoch"
@@ -56,7 +56,7 @@ def _reused_sequence_error(header: BatchHeader, sent: SentBatch) -> OutOfOrderSe
 
 
 class Log(TruncatableLogFiles):
-    """A partition log that is appended to and read. Made by recovery.open_log."""
+    """The log of one partition, with appends and reads. Created by recovery.open_log."""
 
     # -- segments
 
@@ -80,7 +80,7 @@ class Log(TruncatableLogFiles):
         return fresh
 
     def _drop_oldest_segments(self) -> None:
-        """Applies retention.bytes to a memory log at once, without waiting for the next retention run."""
+        """Enforces retention.bytes on a memory log immediately, without waiting for the periodic retention run."""
         count, kept_bytes = 0, self._closed_bytes
         while kept_bytes > self.settings.retention_bytes:
             kept_bytes -= self.segments[count].size
@@ -93,9 +93,9 @@ class Log(TruncatableLogFiles):
     def append(
         self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int, may_begin: bool = False
     ) -> Appended:
-        """Appends one batch as a producer sent it, and writes its offsets and leader epoch into `batch`.
+        """Appends one batch of a producer, and writes its assigned offsets and leader epoch into `batch`.
 
-        `may_begin`: it may start a transaction here, because the coordinator has verified the partition (KIP-890).
+        `may_begin`: the batch may start a transaction here: the coordinator has verified the partition (KIP-890).
         Raises Kafka's errors: CorruptMessage, InvalidRecord, MessageTooLarge, InvalidTimestamp, OutOfOrderSequence,
         InvalidProducerEpoch, InvalidTxnState, StorageError. After an error nothing was written.
         """
@@ -151,7 +151,7 @@ class Log(TruncatableLogFiles):
         return _new(Appended, (base, last, append_time_ms, False))
 
     def refuse(self, batch: Buffer, error: PenstockError) -> None:
-        """Records that a client's batch was rejected and will be retried, so that later batches wait for it."""
+        """Records that a producer's batch was rejected and will be retried, so that later batches wait for it."""
         if len(batch) >= HEADER_BYTES:
             self.producers.refuse(read_header(batch), error)
 
@@ -165,8 +165,8 @@ class Log(TruncatableLogFiles):
     ) -> Appended:
         """Appends one batch that this broker built: state of a coordinator, or a transaction marker.
 
-        Skips the checks for client batches; the batch has no sequence, and may start a producer's transaction here.
-        `marker`: the content of a transaction marker, if known; else it is read from the batch. `any_size`: do not
+        Skips the checks for producers' batches; the batch has no sequence, and may start a transaction of a producer
+        here. `marker`: the content of a transaction marker; if None, it is read from the batch. `any_size`: do not
         check max.message.bytes, because the messages passed that check when they arrived. Raises MessageTooLarge,
         InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
         """
@@ -203,7 +203,7 @@ class Log(TruncatableLogFiles):
     def append_replica(self, data: Buffer, now_ms: int) -> None:
         """Appends batches fetched from the leader, with the leader's offsets and epochs (a follower's append).
 
-        Raises CorruptMessage for a damaged batch, StorageError for one out of order; batches before it stay appended.
+        Raises CorruptMessage for a damaged batch, StorageError for one out of order; earlier batches stay appended.
         """
         view = memoryview(data)
         for at, header in batches(data):
@@ -216,7 +216,7 @@ class Log(TruncatableLogFiles):
             self._append_batch(batch, header, marker, latest_ms, now_ms)
 
     def _check_gap(self, header: BatchHeader, now_ms: int) -> None:
-        """Accepts a gap (the leader has compacted it); raises StorageError for a batch before the log end offset."""
+        """Accepts an offset gap, left by compaction on the leader; raises StorageError if offsets overlap."""
         if header.base_offset < self.end_offset:
             raise StorageError(
                 f"{self.folder} ends at offset {self.end_offset}, but the leader sent offset {header.base_offset}"
@@ -265,7 +265,7 @@ class Log(TruncatableLogFiles):
     def _write(
         self, segment: Segment, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int
     ) -> None:
-        """Writes the batch; if it aborts a transaction, that is listed first, so that no reader misses it."""
+        """Writes the batch; an abort is first added to the segment's aborted list, so that no reader misses it."""
         base = header.base_offset
         aborted = self.producers.aborted_by(header.producer_id, marker, base) if marker is not None else None
         if aborted is not None:
@@ -280,7 +280,7 @@ class Log(TruncatableLogFiles):
             self.newest_abort = base
 
     def _check_times(self, base_ms: int, latest_ms: int, now_ms: int) -> int:
-        """Returns the timestamp to index. Raises InvalidTimestamp if the producer's clock is too far off."""
+        """Returns the timestamp for the index. Raises InvalidTimestamp if the producer's clock is too far off."""
         settings = self.settings
         if latest_ms - now_ms > settings.timestamp_after_max_ms:
             raise InvalidTimestamp(
@@ -295,7 +295,7 @@ class Log(TruncatableLogFiles):
         return latest_ms if latest_ms >= 0 else now_ms
 
     def _roll_if_due(self, segment: Segment, size: int, last: int, latest_ms: int, now_ms: int) -> Segment:
-        """Returns the segment to append to. Without timestamps, the age of a segment counts from its creation."""
+        """Returns the segment to append to: a new one if the active segment is full or too old."""
         size += segment.file.size
         if last - segment.base_offset > INT_MAX or size > INT_MAX:
             return self.roll(now_ms)  # the index has 32-bit offsets and positions
@@ -307,10 +307,10 @@ class Log(TruncatableLogFiles):
     # -- reading
 
     def read(self, offset: int, max_bytes: int, limit: int, *, blocking: bool = False, force: bool = True) -> Buffer:
-        """Returns whole batches from the one that contains `offset`, below the offset `limit`, at most `max_bytes`.
+        """Returns whole batches, from the one that contains `offset` to the offset `limit`, at most `max_bytes`.
 
-        `force`: returns a first batch larger than `max_bytes` anyway, so that consumers make progress. Raises
-        OffsetOutOfRange; unless `blocking`, raises ColdRead if the bytes are not in the page cache.
+        `force`: returns the first batch even if it is larger than `max_bytes`, so that consumers make progress.
+        Raises OffsetOutOfRange; unless `blocking`, raises ColdRead if the bytes are not in the page cache.
         """
         if offset < self.start_offset or offset > self.end_offset:
             raise OffsetOutOfRange(
@@ -337,7 +337,7 @@ class Log(TruncatableLogFiles):
         return segment.read(found.position, self._end_position(number, limit, blocking), max_bytes, blocking, force)
 
     def _end_position(self, number: int, limit: int, blocking: bool) -> int:
-        """Returns the position in a segment at which the batches below an offset end."""
+        """Returns the file position in segment `number` at which the batches below the offset `limit` end."""
         segment = self.segments[number]
         if limit >= self.end_offset or (number + 1 < len(self.segments) and limit >= self._bases[number + 1]):
             return segment.file.size
@@ -347,18 +347,18 @@ class Log(TruncatableLogFiles):
     # -- transactions
 
     def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Returns whether a producer has an open transaction here in that epoch."""
+        """Returns whether the producer has an open transaction here with that producer epoch."""
         return self.producers.is_in_transaction(producer_id, epoch)
 
     @property
     def first_open_offset(self) -> int | None:
-        """The first offset of the oldest open transaction, or None."""
+        """The first offset of the oldest open transaction, or None if no transaction is open."""
         return self.producers.open.first_offset
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Returns the last stable offset: every transaction below it has its marker below the high watermark.
 
-        Transactions whose records retention has deleted do not hold it back.
+        Ignores transactions whose records retention has deleted.
         """
         first = self.producers.open.first_unstable_offset(high_watermark)
         if first is None or first >= high_watermark:

@@ -8,7 +8,7 @@ from penstock.wire.schema import Buffer
 
 
 class MemoryFile:
-    """The appended bytes, piece by piece, so that a read never waits for a buffer to be released."""
+    """An in-memory file: a list of appended buffers, so that an append never resizes a buffer in use by a reader."""
 
     __slots__ = ("_pieces", "_starts", "size")
 
@@ -40,7 +40,7 @@ class MemoryFile:
         self._starts = [0]
 
     def prepare_truncate(self, size: int) -> None:
-        """Needs no space."""
+        """Does nothing: truncation needs no space."""
 
     def truncate(self, size: int) -> None:
         size = min(size, self.size)
@@ -52,14 +52,14 @@ class MemoryFile:
         self.size = size
 
     def sync(self) -> None:
-        """Memory survives nothing, so there is nothing to wait for."""
+        """Does nothing: memory is never durable."""
 
     def close(self) -> None:
-        """The disk keeps the bytes."""
+        """Does nothing: the MemoryDisk still has the bytes."""
 
 
 class MemoryDisk:
-    """Files by path. Folders are only prefixes of paths."""
+    """An in-memory disk: files by path. Folders are only prefixes of paths."""
 
     def __init__(self) -> None:
         self.files: dict[str, MemoryFile] = {}
@@ -75,7 +75,7 @@ class MemoryDisk:
         return sorted({name[len(inside) :].partition("/")[0] for name in self.files if name.startswith(inside)})
 
     def make_folder(self, path: str) -> None:
-        """Nothing to make."""
+        """Does nothing: folders are only prefixes of paths."""
 
     def remove(self, path: str) -> None:
         for name in [name for name in self.files if name == path or name.startswith(path + "/")]:
@@ -95,4 +95,4 @@ class MemoryDisk:
         file.append(data)
 
     def sync_folder(self, path: str) -> None:
-        """Memory survives nothing, so there is nothing to wait for."""
+        """Does nothing: memory is never durable."""

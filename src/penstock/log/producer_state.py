@@ -1,6 +1,6 @@
 """The state of one idempotent producer, and the producer state snapshot of a partition. Pure.
 
-Both are immutable. A producer's last batches are stored packed, as in the snapshot: a partition may have tens of
+Both are immutable. A producer's last batches are stored packed, as in the snapshot file: a partition may have tens of
 thousands of producers, and most of them never send again.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 WINDOW: Final = 5
-"""Batches remembered per producer: clients have at most this many in flight."""
+"""Number of last batches remembered per producer: the maximum that clients have in flight."""
 SEQUENCE_SPAN: Final = 2**31
 NO_SEQUENCE: Final = -1
-"""The sequence of batches that a broker built."""
+"""The base sequence of batches that a broker built: they have none."""
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 
@@ -37,43 +37,43 @@ class SentBatch(NamedTuple):
 
 
 class Producer(NamedTuple):
-    """One producer id: its epoch, its last batches, its transaction, and when it was last seen."""
+    """State of one producer id: epoch, last batches, open transaction, and when it was last seen."""
 
     epoch: int
     last_seen_ms: int = 0
     window: bytes = b""
-    """Its last batches, packed, oldest first."""
+    """The producer's last batches (at most WINDOW), packed, oldest first."""
     next_sequence: int = 0
-    """The sequence expected of its next batch, if there is a batch in the window."""
+    """The sequence expected of the producer's next batch; valid only if the window is not empty."""
     first_offset: int = NO_OFFSET
-    """The first offset of its open transaction, or -1."""
+    """The first offset of the producer's open transaction; -1 if there is none."""
     coordinator_epoch: int = NO_EPOCH
-    """Epoch of the coordinator that ended its last transaction."""
+    """Epoch of the transaction coordinator that ended the producer's last transaction."""
     marker_offset: int = NO_OFFSET
-    """Offset of its last transaction marker, as far as this process knows."""
+    """Offset of the producer's last transaction marker, if this process appended or replayed it."""
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it has ever begun or ended a transaction here."""
+        """Whether the producer has ever begun or ended a transaction in this partition."""
         return self.first_offset >= 0 or self.coordinator_epoch >= 0
 
     @property
     def batches(self) -> list[SentBatch]:
-        """Its last batches, oldest first."""
+        """The producer's last batches, unpacked, oldest first."""
         return [SentBatch._make(fields) for fields in BATCH.iter_unpack(self.window)]
 
 
 def sequence_after(sequence: int) -> int:
-    """Returns the next sequence: they wrap from 2^31-1 to 0."""
+    """Returns the sequence after `sequence`; sequences wrap from 2^31-1 to 0."""
     return (sequence + 1) % SEQUENCE_SPAN
 
 
 class ProducerSnapshot(NamedTuple):
-    """The state of all producers of a partition at one offset. Encoding may take long, and may run on a thread."""
+    """The state of all producers of a partition at one offset. `encode` may take long, and may run on a thread."""
 
     by_id: Mapping[int, Producer]
     ended: Sequence[tuple[int, int]]
-    """First offsets and marker offsets of ended transactions whose markers may not be committed yet."""
+    """First offset and marker offset of each ended transaction whose marker may not be committed yet."""
 
     def encode(self) -> bytes:
         """Returns the snapshot file's bytes, with a checksum."""

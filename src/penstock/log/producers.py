@@ -1,7 +1,7 @@
 """Producer state of a partition: sequence checks, the last five batches of each producer, open transactions. Pure.
 
-A duplicate batch is answered with the offsets of its first append; one that leaves a sequence gap is rejected. The
-state at any offset is the snapshot before it plus the batch headers and markers in between.
+A duplicate batch is answered with the offsets of its first append; a batch that leaves a sequence gap is rejected.
+The state at any offset is the last snapshot before the offset plus the batch headers and markers since.
 """
 
 from heapq import nsmallest
@@ -27,23 +27,23 @@ from penstock.records.layout import LOG_APPEND_TIME, TRANSACTIONAL
 
 REFUSED_MAX: Final = 1000
 PRODUCER_IDS_MAX: Final = 10_000
-"""Producer ids per partition, unless the topic sets max.producer.ids."""
+"""Maximum number of producer ids per partition, unless the topic sets max.producer.ids."""
 EVICTION_SCAN: Final = 2048
-"""Producers scanned per eviction: bounds the time of one step."""
+"""Number of producers that one eviction scans: bounds the time that it takes."""
 EVICTION_SHIFT: Final = 4
-"""One in 2^4 of the scanned producers is evicted: those idle longest."""
+"""An eviction removes one in 2^EVICTION_SHIFT of the producers that it scans, those idle longest."""
 BUMPED: Final = 2
 """The transaction version from which every marker has a new producer epoch (KIP-890)."""
 
 UNKNOWN_MS: Final = -1
-"""The timestamp of a batch from which compaction has removed records: the latest one may be among them."""
+"""Timestamp recorded for a batch from which compaction removed records: its latest timestamp is unknown."""
 
 _pack: Final = BATCH.pack
 _new = tuple.__new__  # half the time of NamedTuple's own constructor
 
 
 class Refused(NamedTuple):
-    """The first batch of a producer that was rejected, and the error."""
+    """A producer's earliest rejected batch that is not retried yet: its base sequence, and the type of the error."""
 
     sequence: int
     kind: type[PenstockError]
@@ -57,19 +57,19 @@ class Producers:
     def __init__(self, limit: int = PRODUCER_IDS_MAX) -> None:
         self.by_id: dict[int, Producer] = {}
         self.limit = limit
-        """Above this number of producers, those idle longest are evicted, as if they had expired."""
+        """Maximum number of producers; above it, the producers idle longest are evicted, as if they had expired."""
         self._candidates: list[int] | tuple[()] = ()
-        """Producers to scan at the next eviction, in reverse order."""
+        """Ids of the producers that the next evictions scan, in reverse order."""
         self.open = OpenTransactions()
         self._refused: dict[ProducerKey, Refused] = {}
-        """Producers that will retry a batch that was rejected."""
+        """The rejected batch of each producer that is expected to retry one."""
         self.changes = 0
-        """Counts changes, so that an unchanged state is not written again."""
+        """Number of state changes so far: if it is the same as at the last snapshot, no new snapshot is needed."""
 
     # -- validation
 
     def check(self, header: BatchHeader, may_begin: bool = False) -> SentBatch | None:
-        """Returns None if a client's batch may be appended; the earlier batch if it is a duplicate.
+        """Returns None if a producer's batch may be appended; if it is a duplicate, the batch appended first.
 
         `may_begin`: the coordinator has verified that this partition is in the producer's transaction (KIP-890).
         Raises OutOfOrderSequence, InvalidProducerEpoch or InvalidTxnState as Kafka does.
@@ -110,10 +110,10 @@ class Producers:
         return None
 
     def refuse(self, header: BatchHeader, error: PenstockError) -> None:
-        """Records that a batch was rejected for now and will be retried: later batches must not overtake it.
+        """Records that a batch was rejected and will be retried: the producer's later batches must not overtake it.
 
-        They get the same error. An OutOfOrderSequence error would make librdkafka reset its sequences to 0 in a new
-        epoch on all partitions, and batches in flight elsewhere would be appended twice.
+        Later batches get the same error. An OutOfOrderSequence error would make librdkafka reset its sequences to 0
+        in a new epoch on all partitions, and batches in flight elsewhere would be appended twice.
         """
         if header.producer_id < 0 or header.base_sequence < 0:
             return
@@ -126,14 +126,14 @@ class Producers:
             self._refused[key] = Refused(header.base_sequence, type(error))
 
     def _next_of(self, key: ProducerKey) -> int:
-        """Returns the next sequence expected of a producer; NO_SEQUENCE if it is unknown."""
+        """Returns the next sequence expected of a producer; NO_SEQUENCE if there is no state of it in this epoch."""
         producer = self.by_id.get(key.producer_id)
         if producer is None or producer.epoch != key.epoch or not producer.window:
             return NO_SEQUENCE
         return producer.next_sequence
 
     def _check_refused(self, header: BatchHeader, expected: int) -> None:
-        """Raises the earlier error if a batch follows a rejected one. `expected`: the next sequence, if known."""
+        """Raises the error of an earlier rejected batch if this batch comes after it. `expected`: next sequence."""
         key = ProducerKey(header.producer_id, header.producer_epoch)
         refused = self._refused.get(key)
         if refused is None:
@@ -146,7 +146,7 @@ class Producers:
         del self._refused[key]
 
     def check_own(self, header: BatchHeader) -> None:
-        """Raises if the broker may not append a batch on behalf of a producer; such a batch has no sequence."""
+        """Raises if a batch without a sequence, which the broker built for a producer, may not be appended."""
         producer = self.by_id.get(header.producer_id)
         if producer is None:
             self._check_producer_limit()
@@ -159,8 +159,8 @@ class Producers:
     def check_marker(self, key: ProducerKey, coordinator_epoch: int, transaction_version: int = 0) -> None:
         """Raises if a transaction marker may not be written with this producer epoch and coordinator epoch.
 
-        From version 2 the marker has a newer epoch than its transaction, so that a late or repeated marker does not
-        end the next transaction; only a marker that finds no open transaction may have the current epoch (KIP-890).
+        From transaction version 2 a marker has a newer epoch than its transaction, so that a late marker cannot end
+        the next transaction; only without an open transaction may it have the current epoch (KIP-890).
         """
         producer = self.by_id.get(key.producer_id)
         if producer is None:
@@ -185,7 +185,7 @@ class Producers:
     # -- updates
 
     def apply(self, header: BatchHeader, base_offset: int, timestamp_ms: int, now_ms: int) -> None:
-        """Updates the state for a batch that was appended, or is replayed by recovery."""
+        """Updates the state with a batch that was appended, or that recovery replays."""
         producer_id, epoch = header.producer_id, header.producer_epoch
         producer = self.by_id.get(producer_id)
         if producer is None or producer[0] != epoch:
@@ -210,7 +210,7 @@ class Producers:
         )
 
     def _enter_epoch(self, producer: Producer | None, epoch: int) -> Producer:
-        """Returns the state of a producer at the start of a new epoch."""
+        """Returns the producer's state at the start of `epoch`. `producer`: its earlier state, or None if new."""
         if producer is not None:
             return producer._replace(epoch=epoch, window=b"", next_sequence=0)
         if len(self.by_id) >= self.limit:
@@ -218,7 +218,7 @@ class Producers:
         return Producer(epoch)
 
     def aborted_by(self, producer_id: int, marker: Marker, offset: int) -> AbortedTransaction | None:
-        """Returns the transaction that a marker at an offset aborts, or None."""
+        """Returns the transaction that a marker at `offset` aborts; None if it aborts none."""
         producer = self.by_id.get(producer_id)
         if marker.committed or producer is None or producer.first_offset < 0:
             return None
@@ -228,10 +228,10 @@ class Producers:
         )
 
     def end(self, header: BatchHeader, marker: Marker | None, offset: int, now_ms: int) -> None:
-        """Ends a producer's transaction for a control batch that was appended, or is replayed by recovery.
+        """Ends a producer's transaction, for a control batch that was appended or that recovery replays.
 
-        The producer's next batch has the marker's epoch, and starts at sequence 0 if that is new. Without a marker,
-        the control batch only sets the epoch.
+        The producer's next batch has the control batch's epoch, and starts at sequence 0 if that epoch is new. If
+        `marker` is None, only the epoch is set.
         """
         producer = self.by_id.get(header.producer_id)
         if producer is None or producer.epoch != header.producer_epoch:
@@ -251,7 +251,7 @@ class Producers:
     def _evict(self) -> None:
         """Evicts the producers idle longest, but none with an open transaction: it could never end.
 
-        Scans a part of them at a time, in order of first append. `_check_producer_limit` guarantees a candidate.
+        Scans EVICTION_SCAN producers by order of first append. `_check_producer_limit` ensures a candidate.
         """
         by_id = self.by_id
         for _ in range(2 + len(by_id) // EVICTION_SCAN):
@@ -268,16 +268,16 @@ class Producers:
                 return
 
     def shift_clock(self, by_ms: int, now_ms: int) -> None:
-        """Moves the last-seen times along when the wall clock was set, so that idle times stay the same.
+        """Adjusts all last-seen times by `by_ms` after the wall clock was set, so that idle times stay the same.
 
-        Producers seen since the change cannot be told apart; at worst they expire later.
+        Also shifts producers seen since the clock was set; at worst they expire later.
         """
         for known, producer in self.by_id.items():
             if by_ms > 0 or producer.last_seen_ms > now_ms:
                 self.by_id[known] = producer._replace(last_seen_ms=producer.last_seen_ms + by_ms)
 
     def expire(self, before_ms: int) -> int:
-        """Expires producers last seen before `before_ms` that have no open transaction; returns how many."""
+        """Expires producers last seen before `before_ms` without an open transaction; returns their count."""
         gone = [
             known
             for known, producer in self.by_id.items()
@@ -289,7 +289,7 @@ class Producers:
         return len(gone)
 
     def forget_transactions(self) -> None:
-        """Closes all transactions: their records are gone, and which of them were open is unknown."""
+        """Closes all transactions, because their records are lost and it is unknown which were open."""
         self.open = OpenTransactions()
         for known, producer in self.by_id.items():
             if producer.first_offset >= 0:
@@ -298,7 +298,7 @@ class Producers:
     # -- snapshots
 
     def take_snapshot(self) -> ProducerSnapshot:
-        """Returns a copy of the state, to be encoded later, on a thread if it is large."""
+        """Returns an immutable copy of the state, which can be encoded later on a thread."""
         return ProducerSnapshot(self.by_id.copy(), self.open.ended)
 
     def snapshot(self) -> bytes:
@@ -307,7 +307,7 @@ class Producers:
 
     @classmethod
     def restore(cls, data: bytes, limit: int = PRODUCER_IDS_MAX) -> "Producers | None":
-        """Returns the state of an encoded snapshot, or None if it is damaged."""
+        """Decodes a snapshot; returns None if it is damaged."""
         snapshot = ProducerSnapshot.decode(data)
         if snapshot is None:
             return None

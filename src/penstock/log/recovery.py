@@ -1,6 +1,6 @@
 """Log recovery: opens a log, trusts it up to the recovery point, checks every batch after it, truncates a torn tail.
 
-Damage below the recovery point is never truncated: DamagedLog takes the partition offline and says where it is.
+Damage below the recovery point is never truncated: DamagedLog takes the partition offline and reports the offset.
 """
 
 from collections.abc import Iterable
@@ -35,12 +35,12 @@ REWRITE_BYTES: Final = 1 << 20
 
 
 class DamagedLog(StorageError):
-    """The log lacks batches that its checkpoint covers, or has them out of order."""
+    """The log lacks batches below the recovery point, or has them out of order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered:
-    """An opened log, and how many bytes recovery checked and cut off."""
+    """An opened log, and how many bytes recovery checked and truncated."""
 
     log: Log
     checked_bytes: int
@@ -50,7 +50,7 @@ class Recovered:
 def open_log(
     disk: Disk, folder: str, settings: LogSettings, *, boot_id: str, now_ms: int, first_offset: int = 0
 ) -> Recovered:
-    """Opens or creates the log in a folder. `first_offset`: log start offset of a new log. Waits for the disk."""
+    """Opens or creates the log in a folder. `first_offset`: start offset of a new log. Waits for the disk."""
     names = _tidy(disk, folder)
     bases = [int(stem) for name in names if (stem := name.removesuffix(".log")) != name and stem.isdecimal()]
     checkpoint_file = CheckpointFile(disk, folder)
@@ -112,7 +112,7 @@ def open_log(
 
 
 def _repair_after_failed_sync(log: Log, names: list[str], trusted: int) -> None:
-    """Rewrites the unsynced tail in place and syncs it, if an fsync of the log has failed.
+    """Rewrites the tail of the log from the offset `trusted` on and fsyncs it, if an fsync of the log failed.
 
     Pages that an fsync failed to write count as clean in the page cache: no later fsync would write them.
     """
@@ -129,13 +129,13 @@ def _repair_after_failed_sync(log: Log, names: list[str], trusted: int) -> None:
 
 
 def _end_of(segment: Segment, offset: int) -> int:
-    """Returns the position of the first batch at or after an offset; the segment's size if there is none."""
+    """Returns the file position of the first batch at or after an offset; the segment's size if there is none."""
     found = segment.locate(offset)
     return segment.size if found is None else found.position
 
 
 def _write_checkpoint(log: Log, found: Checkpoint | None) -> None:
-    """Writes the checkpoint of an opened log if it has changed, and closes index files that are not needed yet."""
+    """Writes the checkpoint of an opened log if it differs from `found`; closes index files not needed yet."""
     if found is None:
         log.checkpoint_file.reserve()
     if log.checkpoint != found or log.epochs_unsaved:
@@ -174,7 +174,7 @@ def _new_log(
 
 
 def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
-    """Counts the entries of all aborted lists; returns the offset up to which the lists are complete."""
+    """Counts the entries of all aborted lists; returns the offset up to which all lists are complete."""
     there = {name.removesuffix(".aborted") for name in names if name.endswith(".aborted")}
     listed = [segment for segment in segments if segment_name(segment.base_offset) in there]
     gaps = [segment.aborted.measure(segment.base_offset) for segment in listed]
@@ -184,8 +184,8 @@ def _measure_aborted(names: list[str], segments: list[Segment]) -> int:
 def _repair_after_power_loss(
     segments: list[Segment], start_offset: int, trusted: int, index_interval_bytes: int
 ) -> None:
-    """Rebuilds damaged indexes, and removes trimmed segments whose files were not deleted yet: they were never
-    fsynced, and no checkpoint covers them."""
+    """Rebuilds damaged indexes, and deletes files of segments below the log start offset, which power loss can
+    bring back damaged: no checkpoint covers them."""
     while len(segments) > 1 and segments[1].base_offset <= start_offset:
         segments.pop(0).remove()
     for segment in segments:
@@ -194,7 +194,7 @@ def _repair_after_power_loss(
 
 
 def _drop_empty(segments: list[Segment]) -> None:
-    """Removes empty segments that power loss has brought back after the log grew past their base offset."""
+    """Removes empty segments at base offsets that the log already covers: power loss can bring back such files."""
     before = segments[0]
     for segment in segments[1:]:
         if segment.size or before.end_offset <= segment.base_offset:
@@ -218,7 +218,7 @@ def _check_chain(folder: str, segments: list[Segment], trusted: int) -> None:
 
 
 def _tidy(disk: Disk, folder: str) -> list[str]:
-    """Completes or undoes an interrupted compaction or truncation; returns the names of the files left."""
+    """Completes or undoes an interrupted compaction or truncation; returns the names of the remaining files."""
     names = disk.names(folder)
     if not names:
         disk.make_folder(folder)
@@ -239,7 +239,7 @@ def _tidy(disk: Disk, folder: str) -> list[str]:
 
 
 class _TailReader:
-    """Checks every batch of a log from the recovery point on, and truncates at the first bad one."""
+    """Checks every batch of a log from the recovery point on, and truncates the log at the first bad batch."""
 
     def __init__(
         self,
@@ -252,8 +252,8 @@ class _TailReader:
         may_skip: bool,
         has_holes: bool,
     ) -> None:
-        """`may_skip`: offsets may be missing within a segment, because the leader had compacted what this follower
-        fetched. (Bytes lost by power loss would be zeroes.) `has_holes`: also between segments."""
+        """`may_skip`: offsets may be missing within a segment: this follower fetched batches that the leader had
+        compacted. `has_holes`: offsets may also be missing between segments."""
         self._start_offset = start_offset
         self._may_skip = may_skip
         self._has_holes = has_holes
@@ -267,7 +267,7 @@ class _TailReader:
         self.cut_bytes = 0
 
     def _load_epochs(self, trusted: int) -> LeaderEpochCache:
-        """Returns the leader epochs up to the recovery point; later ones are added as their batches are checked."""
+        """Returns the leader epochs up to the recovery point; `_check` adds the later epochs."""
         data = self._disk.load(f"{self._folder}/{EPOCHS_FILE}")
         try:
             epochs = LeaderEpochCache.load(data or b"")
@@ -288,8 +288,8 @@ class _TailReader:
         return epochs
 
     def _agree(self, epochs: LeaderEpochCache, trusted: int) -> bool:
-        """Whether the epochs match the first and the last trusted batch. They are never fsynced: power loss may
-        leave an older list, and may bring back batches that were trimmed."""
+        """Returns whether the epochs match the first and the last trusted batch. The epoch file is never fsynced:
+        after power loss it may be old, and trimmed batches may be back."""
         start = max(self._start_offset, self._segments[0].base_offset)
         if start >= trusted:
             return True
@@ -301,7 +301,7 @@ class _TailReader:
         )
 
     def read_from(self, trusted: int) -> int:
-        """Checks the log from the recovery point on, truncates it, and returns the log end offset."""
+        """Checks the log from the recovery point on, truncates it at a bad batch, and returns the log end offset."""
         self.epochs = self._load_epochs(trusted)
         segments = self._segments
         first = max((n for n, segment in enumerate(segments) if segment.base_offset <= trusted), default=0)
@@ -320,7 +320,7 @@ class _TailReader:
         return end
 
     def _position(self, segment: Segment, trusted: int) -> int:
-        """Returns the position of the first batch to check. Raises DamagedLog if no batch ends at `trusted`."""
+        """Returns the file position of the first batch to check. Raises DamagedLog if no batch ends at `trusted`."""
         if trusted == segment.base_offset:
             return 0
         found = segment.locate(trusted - 1)
@@ -331,7 +331,7 @@ class _TailReader:
         return found.position + found.size
 
     def _check(self, segment: Segment, position: int, expected: int) -> tuple[int, bool]:
-        """Checks every batch from `position` on; returns the next offset, and whether the segment was intact."""
+        """Checks a segment's batches, truncates at a bad one; returns the next offset and whether all were good."""
         segment.index.cut(position)
         whole_to = position
         for at, header in segment.headers(segment.resume_index()):
@@ -370,7 +370,7 @@ class _TailReader:
 
 
 def _first_from(offset: int, segments: Iterable[Segment]) -> BatchHeader | None:
-    """Returns the first batch header at or after an offset, or None: in the first of the segments, or after a gap."""
+    """Returns the header of the first batch at or after an offset in these segments, or None if there is none."""
     for segment in segments:
         found = segment.locate(offset)
         if found is not None and found.position + HEADER_BYTES <= segment.size:

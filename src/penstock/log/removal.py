@@ -13,16 +13,16 @@ from penstock.log.segment import Segment
 
 
 class TornLog(StorageError):
-    """The disk failed in the middle of a change: the log is offline until recovery has checked it."""
+    """The disk failed in the middle of a change to the log: it stays offline until recovery has checked it."""
 
 
 class TruncatableLogFiles(LogFiles):
-    """Log files whose segments can be removed. Readers lose access at once; jobs of `io` delete the files."""
+    """Log files whose segments can be removed: readers lose them immediately; jobs of `io` delete the files."""
 
     # -- trim at the log start offset
 
     def trim(self, offset: int) -> None:
-        """Moves the log start offset to `offset`, and removes segments that lie wholly before it."""
+        """Moves the log start offset to `offset`, and removes segments that lie entirely below it."""
         if not self.start_offset <= offset <= self.end_offset:
             raise OffsetOutOfRange(
                 f"{self.folder} holds offsets {self.start_offset} to {self.end_offset}, cannot be trimmed to {offset}"
@@ -48,7 +48,7 @@ class TruncatableLogFiles(LogFiles):
         return count
 
     def _detach(self, gone: Collection[Segment]) -> None:
-        """Takes closed segments out of the log; their files stay."""
+        """Takes closed segments out of the log without deleting their files."""
         dropped = set(gone)
         self.segments = [segment for segment in self.segments if segment not in dropped]
         self._bases = [segment.base_offset for segment in self.segments]
@@ -56,7 +56,7 @@ class TruncatableLogFiles(LogFiles):
         self._forget_unsynced()
 
     def _schedule_removal(self, gone: Collection[Segment]) -> None:
-        """Deletes the files of detached segments after the queued jobs: a snapshot may have to be written first."""
+        """Schedules deletion of detached segments' files, after queued jobs: those may write a snapshot first."""
         snapshots = self._snapshots
 
         def begin() -> Work:
@@ -76,10 +76,10 @@ class TruncatableLogFiles(LogFiles):
     def drop_segments(
         self, bases: Collection[int], now_ms: int, then: Callable[[Outcome], None] = ignore_outcome
     ) -> None:
-        """Removes closed segments that are not needed any more and leaves an offset gap. `then` gets the bytes freed.
+        """Removes the closed segments with these base offsets, which leaves offset gaps. `then` gets the bytes freed.
 
-        Their records must be committed and fsynced. Skips the first segment (log start offset), and segments that
-        abort a transaction of an earlier segment: without the marker its records would become visible.
+        Their records must be committed and fsynced. Keeps the first segment (log start offset), and segments whose
+        markers abort a transaction of an earlier segment: without the marker its records would become visible.
         """
         gone: list[Segment] = []
 
@@ -111,17 +111,17 @@ class TruncatableLogFiles(LogFiles):
     def _prepare_drop(self, marker: HolesMarker, bases: list[int], behind: int, now_ms: int) -> None:
         """Makes the gap marker and a producer snapshot durable before segments are dropped. Runs on a thread.
 
-        Producer state cannot be rebuilt from batches that are gone, so there must be a snapshot at `behind`, the end
-        of the last segment of `bases`; neither power loss nor truncation ends the log before it.
+        Producer state cannot be rebuilt from dropped batches, so there must be a snapshot at the offset `behind`,
+        where the last segment of `bases` ends; neither power loss nor truncation moves the log end offset below it.
         """
         marker.run()
         if not self._snapshots.ensure(behind, bases, now_ms, self.settings.max_producer_ids):
             raise StorageError(f"{self.folder}: the disk is too full for a producer snapshot; free disk space")
 
     def begin_replacement(self, first: int, count: int, end_offset: int) -> Work:
-        """Prepares for compaction to replace `count` segments from number `first`, which end before `end_offset`.
+        """Prepares to replace `count` segments from index `first` on, which end before the offset `end_offset`.
 
-        Returns the work that must be durable first, for a thread. `end_replacement` must follow.
+        Returns the work to run on a thread before the replacement. `end_replacement` must be called afterwards.
         """
         self.mark_holes()
         for segment in self.segments[first : first + count]:
@@ -140,7 +140,7 @@ class TruncatableLogFiles(LogFiles):
         return prepare
 
     def end_replacement(self, first: int, count: int, fresh: list[Segment] | None, clean_to: int) -> None:
-        """Replaces `count` segments from number `first` by the compacted ones, `fresh`. None: compaction failed."""
+        """Replaces `count` segments from index `first` on by the compacted `fresh`; None if compaction failed."""
         self._are_segments_pinned = False
         if fresh is None:
             return
@@ -160,8 +160,8 @@ class TruncatableLogFiles(LogFiles):
     def truncate(self, offset: int, now_ms: int) -> None:
         """Removes all batches from `offset` on; a follower does this after epoch divergence. Waits for the disk.
 
-        A batch that contains `offset` is removed whole. Raises StorageError if nothing has changed, TornLog if the
-        log must not be used any more.
+        Also removes a batch that contains `offset`. Raises StorageError if nothing was changed, TornLog if the log
+        must not be used any more.
         """
         if offset >= self.end_offset:
             return
@@ -179,7 +179,7 @@ class TruncatableLogFiles(LogFiles):
             raise TornLog(f"{self.folder} could not be truncated to offset {offset}: {error}") from error
 
     def _truncate_files(self, offset: int, now_ms: int) -> None:
-        """Truncates without needing disk space. After an error the end of the log is unknown."""
+        """Truncates the files; needs no disk space. After an error the log end offset is unknown."""
         self._lower_checkpoint(offset)
         count = len(self.segments)
         while len(self.segments) > 1 and self._bases[-1] >= offset:
@@ -203,7 +203,7 @@ class TruncatableLogFiles(LogFiles):
         self._snapshot_at_bytes = self.size_bytes
 
     def restart(self, offset: int, now_ms: int) -> None:
-        """Removes everything and continues empty at `offset`; waits for the disk (Kafka: truncateFullyAndStartAt)."""
+        """Removes all batches; the log continues empty at `offset` (truncateFullyAndStartAt). Waits for the disk."""
         self.truncate(self.segments[0].base_offset, now_ms)
         if offset < self.end_offset:
             self._lower_checkpoint(offset)
@@ -222,7 +222,7 @@ class TruncatableLogFiles(LogFiles):
         self._write_checkpoint()
 
     def _lower_checkpoint(self, offset: int) -> None:
-        """Writes a checkpoint that ends at `offset`, before files are cut: it must cover no missing offsets."""
+        """Writes a checkpoint that ends at `offset`, before the truncation: it must not cover removed batches."""
         self.end_offset = offset
         self.start_offset = min(self.start_offset, offset)
         self.durable_stable_offset = min(self.durable_stable_offset, offset)

@@ -7,7 +7,7 @@ from penstock.log.segment import Segment
 
 
 def enforce(log: Log, now_ms: int, limit: int) -> int:
-    """Deletes segments beyond the topic's retention, below the offset `limit`; returns the bytes freed."""
+    """Deletes segments beyond the topic's retention that end below the offset `limit`; returns the bytes freed."""
     settings = log.settings
     if not settings.deleted:
         return 0
@@ -32,7 +32,7 @@ def enforce(log: Log, now_ms: int, limit: int) -> int:
 
 
 def _is_too_old(segment: Segment, retention_ms: int, now_ms: int) -> bool:
-    """Goes by the latest timestamp; without timestamps, by when this process created or opened the segment."""
+    """Goes by the segment's latest timestamp; without timestamps, by when this process created or opened it."""
     latest_ms = segment.latest_ms
     known_ms = latest_ms if latest_ms >= 0 else segment.created_ms
     return retention_ms >= 0 and 0 <= known_ms < now_ms - retention_ms

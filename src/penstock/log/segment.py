@@ -36,7 +36,7 @@ def segment_name(base_offset: int) -> str:
 
 
 class Segment:
-    """Batches from `base_offset` on. Only the last (active) segment of a log is appended to."""
+    """Record batches from `base_offset` on. Only the last segment of a log (the active one) is appended to."""
 
     __slots__ = (
         "_disk",
@@ -59,7 +59,7 @@ class Segment:
     )
 
     def __init__(self, disk: Disk, folder: str, base_offset: int, suffix: str = "", has_index: bool = True) -> None:
-        """`has_index`: whether there may be an index file."""
+        """`has_index`: whether an index file may exist."""
         self._disk = disk
         self._folder = folder
         self._stem = f"{folder}/{segment_name(base_offset)}"
@@ -73,7 +73,7 @@ class Segment:
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
         self._indexed_to = 0
         self.hints: dict[int, int] = {}
-        """Positions of batches by base offset, left by readers that have just read up to them."""
+        """File positions by base offset of the batches that readers are expected to read next."""
         self._newest_at = self._newest_size = 0
         self._newest_base = self._newest_last = LONG_MAX  # of the last batch, if known
 
@@ -82,7 +82,7 @@ class Segment:
         return self.file.size
 
     def duplicate(self) -> "Segment":
-        """Opens the same segment again, to be read by another thread."""
+        """Opens the segment's files a second time, for use by another thread."""
         duplicate = Segment(self._disk, self._folder, self.base_offset, self._suffix)
         if self.aborted.count:
             duplicate.aborted.count = self.aborted.count
@@ -90,7 +90,7 @@ class Segment:
         return duplicate
 
     def append(self, batch: Buffer, base: int, last: int, timestamp_ms: int, index_interval_bytes: int) -> None:
-        """Appends one batch with the offsets `base` to `last`, which are written in it, and its latest timestamp."""
+        """Appends one batch, which has the offsets `base` to `last` and the latest timestamp `timestamp_ms`."""
         file = self.file
         position = file.size
         file.append(batch)
@@ -112,7 +112,7 @@ class Segment:
     def index_batch(
         self, position: int, size: int, base: int, last: int, timestamp_ms: int, index_interval_bytes: int
     ) -> None:
-        """Updates index and timestamps for a batch; used by appends and by recovery."""
+        """Updates the index and the segment's timestamps for a batch; used by appends and by recovery."""
         latest_ms = self._latest_ms
         if latest_ms is None:
             latest_ms = self.latest_ms
@@ -128,14 +128,14 @@ class Segment:
 
     @property
     def first_timestamp_ms(self) -> int:
-        """The timestamp of the first batch, read from the file if it is not known yet."""
+        """The timestamp of the first batch; read from the file at first use."""
         if self._first_ms < 0 and self.file.size >= HEADER_BYTES:
             self._first_ms = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
         return self._first_ms
 
     @property
     def latest_ms(self) -> int:
-        """The largest timestamp in the segment, found from the index and the batches after its last entry."""
+        """The largest timestamp in the segment; found from the index and the batches after its last entry."""
         if self._latest_ms is None:
             entry = self.index.last()
             latest = entry.latest_ms if entry else NO_TIMESTAMP
@@ -146,7 +146,7 @@ class Segment:
 
     @property
     def end_offset(self) -> int:
-        """The offset after the last batch."""
+        """The offset after the last record."""
         entry = self.index.last()
         end = self.base_offset
         for _, header in self.headers(entry.position if entry else 0):
@@ -154,7 +154,7 @@ class Segment:
         return end
 
     def locate(self, offset: int, blocking: bool = True) -> BatchPosition | None:
-        """Returns the batch that contains `offset`, or the first one after it; None at the end of the segment."""
+        """Returns the batch that contains `offset`, or the first batch after it; None if there is neither."""
         if offset >= self._newest_base:
             if offset > self._newest_last:
                 return None
@@ -219,7 +219,7 @@ class Segment:
             position += at
 
     def headers(self, position: int = 0, blocking: bool = True) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields position and header of every whole batch from `position` on. Stops before a truncated batch.
+        """Yields file position and header of every whole batch from `position` on. Stops before a truncated batch.
 
         Raises ColdRead if the bytes are not in the page cache, unless `blocking`.
         """
@@ -238,17 +238,17 @@ class Segment:
             position += at
 
     def batches(self, position: int = 0) -> Iterator[tuple[int, BatchHeader, Buffer]]:
-        """Yields every whole batch from `position` on, with its bytes."""
+        """Yields file position, header and bytes of every whole batch from `position` on."""
         for at, header in self.headers(position):
             yield at, header, self.file.read(at, header.size_bytes)
 
     def headers_from_time(self, timestamp_ms: int, blocking: bool = True) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields headers from a position before which all timestamps are older than `timestamp_ms`; see `headers`."""
+        """Like `headers`, from a position before which all timestamps are older than `timestamp_ms`."""
         entry = self.index.before_time(timestamp_ms)
         return self.headers(entry.position if entry else 0, blocking)
 
     def cut(self, position: int) -> None:
-        """Truncates the segment to `position`, and fsyncs it."""
+        """Truncates the segment file to `position` bytes, and fsyncs it."""
         self.index.cut(position)
         if position < self.file.size:
             self.file.truncate(position)
@@ -263,14 +263,14 @@ class Segment:
             self._first_ms = NO_TIMESTAMP
 
     def resume_index(self) -> int:
-        """Continues from the index's last entry; returns the position from which batches must be indexed again."""
+        """Resumes indexing after the index's last entry; returns the position from which batches must be indexed."""
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0
         self._latest_ms = entry.latest_ms if entry else NO_TIMESTAMP
         return self._indexed_to
 
     def rebuild_index(self, index_interval_bytes: int, trusted: int = LONG_MAX) -> None:
-        """Rebuilds the index from the batches below the offset `trusted`; the bytes after it may be garbage."""
+        """Rebuilds the index from the batches below the offset `trusted`; later bytes may be garbage."""
         self.index.remove()
         self._indexed_to = 0
         self._latest_ms = NO_TIMESTAMP
@@ -283,7 +283,7 @@ class Segment:
             following = header.next_offset
 
     def open_all(self) -> None:
-        """Opens every existing file of the segment now: compaction may soon replace the files of these names."""
+        """Opens all existing files of the segment now: compaction may soon replace the files of these names."""
         self.index.open()
         if self.aborted.count:
             self.aborted.open()

@@ -11,7 +11,7 @@ DELIVERY_DELAY_MS: Final = "delivery.delay.ms"
 DELIVERY_DELAY_MAX_MS: Final = 365 * DAY_MS
 MAX_PRODUCER_IDS: Final = "max.producer.ids"
 PRODUCER_IDS_LIMIT: Final = 100_000
-"""The highest value of max.producer.ids: encoding a snapshot of this many takes 50 ms on a thread."""
+"""Maximum value of max.producer.ids: encoding a snapshot of this many producers takes 50 ms on a thread."""
 MESSAGE_BYTES_DEFAULT: Final = 1_048_588
 LEADER_THROTTLED: Final = "leader.replication.throttled.replicas"
 FOLLOWER_THROTTLED: Final = "follower.replication.throttled.replicas"

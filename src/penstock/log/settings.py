@@ -19,13 +19,13 @@ from penstock.log.setting_table import (
 )
 
 MEMORY_RETENTION_BYTES: Final = 64 << 20
-"""retention.bytes of a memory topic that sets no bound."""
+"""Default of retention.bytes for a memory topic that does not set it."""
 COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
-"""Segment size of a companion log of delayed messages: its active segment is not reclaimed."""
+"""Maximum segment size of the companion log of delayed messages: small, as its active segment is not reclaimed."""
 FLUSH_INTERVALS: Final = ("flush.messages", "flush.ms")
-"""A topic that sets one of these has its messages fsynced before they are acknowledged."""
+"""Kafka's flush settings: a topic that sets one of them has its messages fsynced before they are acknowledged."""
 MEMORY_SEGMENTS: Final = 8
-"""A memory log has about this many segments, so that dropping the oldest frees a small part."""
+"""Approximate number of segments of a memory log: dropping the oldest segment frees a small part of the log."""
 
 
 class Storage(StrEnum):
@@ -40,7 +40,7 @@ class Flush(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedReplicas:
-    """The replicas of a topic that a setting lists: all, or some as `partition:broker`.
+    """The replicas of a topic that a setting lists: all replicas, or some as `partition:broker`.
 
     >>> (3, 1) in NamedReplicas.parse("leader.replication.throttled.replicas", ("3:1", "3:2"))
     True
@@ -69,7 +69,7 @@ class NamedReplicas:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """The parsed settings of one log. `LogSettings.of({})` has the defaults."""
+    """The parsed settings of one log. `LogSettings.of({})` returns the defaults."""
 
     storage: Storage
     flush: Flush
@@ -78,7 +78,7 @@ class LogSettings:
     compression_type: str
     compression_levels: Mapping[str, int]
     decompressed_bytes_max: int
-    """Maximum size of a batch that the broker decompresses."""
+    """Maximum decompressed size, in bytes, of a batch that the broker decompresses."""
     delete_retention_ms: int
     index_interval_bytes: int
     max_compaction_lag_ms: int
@@ -99,11 +99,11 @@ class LogSettings:
     follower_throttled: NamedReplicas
     unclean: bool
     delayed: bool
-    """Whether record headers may delay delivery."""
+    """Whether the topic has delayed messages: record headers may delay delivery."""
     delivery_delay_ms: int
 
     def for_companion(self) -> "LogSettings":
-        """Returns the settings of this partition's companion log: the same durability, no retention."""
+        """Returns the settings of this partition's companion logs: the same durability, no retention."""
         return replace(
             self,
             compacted=self.storage is Storage.DISK,
@@ -133,9 +133,9 @@ class LogSettings:
 
     @classmethod
     def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
-        """Parses and checks the given values; the others get their defaults. Raises InvalidConfig.
+        """Parses and checks the given values; other settings get their defaults. Raises InvalidConfig.
 
-        `running`: the topic exists, and a broker default may have changed: adjusts conflicting values instead.
+        `running`: the topic exists, and a broker default may have changed: conflicting values are adjusted.
         """
         parsed = LOG_SETTINGS.parse({name: text for name, text in values.items() if name in LOG_SETTINGS.by_name})
         policy = parsed["cleanup.policy"]
@@ -185,13 +185,13 @@ class LogSettings:
 
 
 def delays_messages(configs: Mapping[str, str]) -> bool:
-    """Returns whether a topic with these settings has delayed messages, and so companion logs for them."""
+    """Returns whether a topic with these settings has delayed messages, and therefore companion logs."""
     setting = LOG_SETTINGS.get(DELAYED_MESSAGES)
     return bool(setting.parse(configs.get(DELAYED_MESSAGES, setting.default)))
 
 
 def _check_together(parsed: Mapping[str, Any]) -> None:
-    """Raises InvalidConfig for combinations of settings that conflict."""
+    """Raises InvalidConfig if settings conflict with each other."""
     if parsed[REMOTE_STORAGE]:
         raise InvalidConfig("there is no tiered storage: a topic cannot have remote.storage.enable=true")
     if parsed["storage"] == Storage.MEMORY and "compact" in parsed["cleanup.policy"]:

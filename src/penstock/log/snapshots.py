@@ -17,7 +17,7 @@ _SUFFIX: Final = ".producers"
 
 
 class Snapshots:
-    """The producer snapshots in one log's folder, named by their offsets."""
+    """The producer snapshot files in one log's folder; a file is named by the snapshot's offset."""
 
     __slots__ = ("_disk", "_folder")
 
@@ -34,7 +34,7 @@ class Snapshots:
         return f"{self._folder}/{segment_name(offset)}{_SUFFIX}"
 
     def save(self, offset: int, producers: ProducerSnapshot, durable: bool = False) -> bool:
-        """Writes a snapshot; returns False on a full disk, which only makes the next replay longer."""
+        """Writes a snapshot; returns False on a full disk: without the snapshot the next replay only takes longer."""
         try:
             self._disk.store(self._path(offset), producers.encode(), durable)
         except StorageError:
@@ -64,9 +64,9 @@ class Snapshots:
         aborted_known_to: int = LONG_MAX,
         limit: int = PRODUCER_IDS_MAX,
     ) -> Producers:
-        """Returns the state of at most `limit` producers at `end_offset`. Removes damaged and later snapshots.
+        """Returns the state of at most `limit` producers at `end_offset`. Deletes damaged and later snapshots.
 
-        Rebuilds the aborted lists of the segments for markers from `aborted_known_to` on.
+        Rebuilds the aborted lists of the segments for markers at or after the offset `aborted_known_to`.
         """
         start, producers = self._newest(segments, end_offset, limit, remove=True)
         aborted = _replay(segments, producers, start, now_ms)
@@ -85,9 +85,9 @@ class Snapshots:
         return producers
 
     def ensure(self, offset: int, bases: Sequence[int], now_ms: int, limit: int) -> bool:
-        """Writes a durable snapshot at an offset where a segment begins; returns False on a full disk.
+        """Writes a durable snapshot at `offset`, where a segment begins; returns False on a full disk.
 
-        Runs on a thread: opens the segments before it, which begin at `bases`, a second time.
+        Runs on a thread: opens the earlier segments, which begin at `bases`, a second time.
         """
         known = max((known for known in self.offsets() if known <= offset), default=0)
         first = max(0, bisect_right(bases, known) - 1)
@@ -103,8 +103,8 @@ class Snapshots:
     def _newest(
         self, segments: Sequence[Segment], end_offset: int, limit: int, remove: bool
     ) -> tuple[int, Producers]:
-        """Returns the newest intact snapshot at or before an offset, and its offset; without one, an empty state
-        and the log start offset. `remove` deletes those that are damaged or later."""
+        """Returns offset and state of the newest intact snapshot at or before `end_offset`; without one, the log
+        start offset and an empty state. `remove`: deletes damaged and later snapshots."""
         start = segments[0].base_offset
         producers = None
         removed = False
@@ -126,7 +126,7 @@ class Snapshots:
 
 
 def _replay(segments: Sequence[Segment], producers: Producers, start: int, now_ms: int) -> list[AbortedTransaction]:
-    """Applies every batch from an offset on; returns the aborted transactions."""
+    """Applies all batches from the offset `start` on to `producers`; returns the transactions that they abort."""
     aborted = []
     for segment, following in zip(segments, [*segments[1:], None], strict=True):
         if following is not None and following.base_offset <= start:

@@ -27,7 +27,7 @@ class Candidate(NamedTuple):
     start_offset: int
 
     def find(self, max_bytes: int) -> TimestampAndOffset | None:
-        """Returns the first matching record, or None. Raises MessageTooLarge; may be called on a thread."""
+        """Returns the first matching record, or None. Raises MessageTooLarge. May be called on a thread."""
         columns = decode_columns(self.batch, max_bytes)
         in_time = kernel.active.match_ints(columns.timestamps, None, _GREATER_OR_EQUAL, self.timestamp_ms)
         in_log = kernel.active.match_ints(columns.offsets, None, _GREATER_OR_EQUAL, self.start_offset)
@@ -36,14 +36,14 @@ class Candidate(NamedTuple):
 
     @property
     def at_start(self) -> TimestampAndOffset:
-        """The result for a batch that cannot be decompressed: no record before it has a timestamp that late."""
+        """The result if the batch is too large to decompress: its first offset, and its maximum timestamp."""
         return self.header.max_timestamp, max(self.header.base_offset, self.start_offset)
 
 
 def candidates(log: Log, timestamp_ms: int, limit: int, blocking: bool = False) -> Iterator[Candidate | None]:
-    """Yields batches below `limit` that may contain the first record at or after a timestamp; None: take a break.
+    """Yields batches below the offset `limit` that may contain the first record at or after a timestamp.
 
-    Raises ColdRead where a batch is not in the page cache, unless `blocking`.
+    Sometimes yields None, to let the caller take a break. Raises ColdRead for uncached bytes, unless `blocking`.
     """
     seen = 0
     for segment in list(log.segments):
@@ -61,14 +61,14 @@ def candidates(log: Log, timestamp_ms: int, limit: int, blocking: bool = False) 
 
 
 def latest_timestamp(log: Log) -> int:
-    """Returns the largest timestamp of all records; -1 if there are none."""
+    """Returns the largest timestamp of all records in the log; -1 if there are no records."""
     return max(_latest_ms(segment, log.start_offset) for segment in log.segments)
 
 
 def find_time(log: Log, timestamp_ms: int, limit: int) -> TimestampAndOffset | None:
     """Returns timestamp and offset of the first record at or after a timestamp, below the offset `limit`, or None.
 
-    For a batch too large to decompress on the event loop, returns its first record.
+    If the batch is too large to decompress on the event loop, returns the batch's first offset.
     """
     for candidate in candidates(log, timestamp_ms, limit, blocking=True):
         if candidate is None:

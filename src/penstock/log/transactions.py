@@ -10,19 +10,19 @@ from penstock.records.build import Marker
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction: consumers skip the producer's records between the two offsets."""
+    """An aborted transaction: consumers skip the producer's records from `first_offset` to `last_offset`."""
 
     producer_id: int
     first_offset: int
-    """Offset of its first record."""
+    """Offset of the transaction's first record."""
     last_offset: int
-    """Offset of its abort marker."""
+    """Offset of the transaction's abort marker."""
     last_stable_offset: int
-    """The last stable offset at the time of the abort: no transaction aborted later begins before it."""
+    """The last stable offset at the time of the abort: transactions aborted later begin at or after it."""
 
 
 class OpenTransactions:
-    """First offsets of open transactions, and of ended ones whose markers may not be committed yet.
+    """First offsets of open transactions, and of ended transactions whose markers may not be committed yet.
 
     An ended transaction holds back the last stable offset until the high watermark has passed its marker.
     """
@@ -39,22 +39,22 @@ class OpenTransactions:
 
     @property
     def ended(self) -> list[tuple[int, int]]:
-        """First offsets and marker offsets of ended transactions whose markers may not be committed yet."""
+        """First offset and marker offset of each ended transaction whose marker may not be committed yet."""
         return list(self._ended)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no transaction can hold back the last stable offset, at any high watermark."""
+        """Whether no transaction holds back the last stable offset, at any high watermark."""
         return not self._first and not self._ended
 
     def begin(self, first: int) -> None:
-        """Opens a transaction at an offset, after all that began earlier."""
+        """Opens a transaction at offset `first`, which must be higher than that of all earlier transactions."""
         if isinstance(self._first, tuple):
             self._first = OrderedDict()
         self._first[first] = None
 
     def end(self, first: int, last: int) -> None:
-        """Ends the transaction that began at `first`; its marker is at `last`, after all other markers."""
+        """Ends the transaction that began at `first`; its marker is at `last`, after all earlier markers."""
         assert not isinstance(self._first, tuple)
         del self._first[first]
         if isinstance(self._ended, tuple):
@@ -66,11 +66,11 @@ class OpenTransactions:
 
     @property
     def first_offset(self) -> int | None:
-        """The first offset of the oldest open transaction, or None."""
+        """The first offset of the oldest open transaction, or None if no transaction is open."""
         return next(iter(self._first), None)
 
     def first_except(self, first: int) -> int | None:
-        """Returns the first offset of the oldest open transaction other than the one at `first`, or None."""
+        """Returns the first offset of the oldest open transaction other than that at `first`, or None."""
         return next((offset for offset in self._first if offset != first), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
@@ -88,8 +88,8 @@ class OpenTransactions:
 class CleanedTransactions:
     """Tracks the transactions of a log while compaction reads it (Kafka: CleanedTransactionMetadata).
 
-    Decides which batches are aborted, and which markers are still needed: those of transactions with a batch left.
-    `add_aborted` must announce an aborted transaction before its first batch is read.
+    Decides which batches are aborted, and which markers are still needed: those of transactions that have batches
+    left. `add_aborted` must register an aborted transaction before its first batch is read.
     """
 
     def __init__(self) -> None:
@@ -98,7 +98,7 @@ class CleanedTransactions:
         self._with_batches: set[int] = set()
 
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Registers aborted transactions whose batches may follow; one that is registered already does no harm."""
+        """Registers aborted transactions before their batches are read; one may be registered repeatedly."""
         for transaction in aborted:
             heappush(self._pending, (transaction.first_offset, transaction))
 
@@ -108,7 +108,7 @@ class CleanedTransactions:
             self._aborted.setdefault(transaction.producer_id, transaction)
 
     def is_aborted(self, header: BatchHeader) -> bool:
-        """Returns whether a batch of records is aborted."""
+        """Returns whether a batch belongs to an aborted transaction."""
         self._advance_to(header.last_offset)
         if not header.is_transactional:
             return False
@@ -116,7 +116,7 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
-        """Returns whether a marker is needed, and the transaction it aborts if that has batches left."""
+        """Returns whether to keep a marker, and the transaction that it aborts (None if no batch of it is left)."""
         self._advance_to(header.last_offset)
         has_batches = header.producer_id in self._with_batches
         self._with_batches.discard(header.producer_id)

@@ -1,4 +1,4 @@
-"""The advertised address: what clients and other brokers connect to, and the settings that show it."""
+"""The advertised address, which clients and other brokers connect to, and the settings that show it."""
 
 import logging
 from pathlib import Path
@@ -32,7 +32,7 @@ def identity_settings(
 
 
 def advertised_address(advertise: Address | None, listen: Address) -> Address:
-    """Returns the address of --advertise, or of --listen. Logs a warning if it had to be guessed or is public.
+    """Returns the --advertise (or --listen) address, replaced by a guess if clients cannot connect to it.
 
     >>> str(advertised_address(None, Address.parse("127.0.0.1:9092")))
     '127.0.0.1:9092'

@@ -1,20 +1,20 @@
-"""Memory budget for requests that are being received or wait for their response."""
+"""Memory budget for requests that are being received or await their response."""
 
 from collections.abc import Callable
 
 
 class ReceiveBudget:
-    """Bounds the memory of requests that have arrived in part or wait for their response.
+    """Bounds the memory of requests that are partly received or await their response.
 
-    Only bytes that have arrived count: an announced length costs nothing. Connections that would exceed the limit are
-    not read from until others finish, except the oldest one, so that one always makes progress.
+    Only received bytes count: an announced length costs nothing. Above the limit, reading pauses on connections with
+    a large request until others finish, except on the one with the oldest request, so that one always makes progress.
     """
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
         self.held_bytes = 0
         self._reservations: dict[Reservation, None] = {}
-        """All open ones, the oldest first."""
+        """All open reservations, the oldest first."""
         self._waiting: dict[Reservation, None] = {}
 
     @property
@@ -23,8 +23,8 @@ class ReceiveBudget:
         return bool(self._waiting)
 
     def open(self, resume: Callable[[], None]) -> "Reservation":
-        """Opens a reservation for one request. `resume` is called when it may continue after `charge` returned
-        False."""
+        """Opens a reservation for one request. If `charge` returns False, `resume` is called when reading may
+        continue."""
         reservation = Reservation(self, resume)
         self._reservations[reservation] = None
         return reservation
@@ -51,7 +51,7 @@ class ReceiveBudget:
 
 
 class Reservation:
-    """The bytes that one request holds of a budget."""
+    """The bytes that one request takes from a budget."""
 
     __slots__ = ("_budget", "held_bytes", "resume")
 
@@ -61,9 +61,9 @@ class Reservation:
         self.resume = resume
 
     def charge(self, count: int) -> bool:
-        """Counts bytes that have arrived; returns whether more may be read now."""
+        """Adds received bytes to the reservation; returns whether the connection may read more now."""
         return self._budget.charge(self, count)
 
     def close(self) -> None:
-        """Releases its bytes: the request is finished."""
+        """Returns the reserved bytes to the budget, because the request is finished."""
         self._budget.close(self)

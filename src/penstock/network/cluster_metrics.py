@@ -15,7 +15,7 @@ from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
 
 LAGS_MAX: Final = 100
-"""Followers whose lag is exported individually, the largest first; bounds the size of a scrape."""
+"""Maximum number of followers whose lag is exported, the largest lags first; bounds the size of a scrape."""
 
 
 class Lag(NamedTuple):
@@ -30,7 +30,7 @@ _MESSAGES: Final = attrgetter("messages")
 
 
 class ClusterMetrics:
-    """Reads the metadata image and the partitions led here, at scrape time."""
+    """Collects metrics at scrape time from the metadata image and the partitions that this broker leads."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class ClusterMetrics:
 
 
 def _lags_of(partition: Partition) -> Iterator[Lag]:
-    """Yields the lag of followers that are behind."""
+    """Yields the lag of each follower that is behind the leader."""
     lead = partition.leadership
     if lead is None or not partition.is_online:
         return

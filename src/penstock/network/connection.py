@@ -1,7 +1,7 @@
 """The receiving half of a Kafka connection: frames, dispatch to handlers, back-pressure.
 
-Responses are sent in request order (responses.py). All connections share one receive buffer: a request that arrived
-whole is handled before the next read. Only a partial request is copied to its own buffer.
+Responses are sent in request order (responses.py). All connections share one receive buffer: a request received
+completely is handled before the next read. Only a partial request is copied to its own buffer.
 """
 
 import asyncio
@@ -39,20 +39,20 @@ from penstock.wire.schema import Buffer
 logger = logging.getLogger(__name__)
 
 SAMPLE_MASK: Final = 31
-"""The fast path reads the clock only once per this many reads, plus one."""
+"""Bit mask on the count of reads: one read in 32 is timed, since reading the clock is slow for the fast path."""
 SLICE_S: Final = 0.005
-"""How long the requests of one read may occupy the event loop before other connections run."""
+"""Seconds that the requests of one read may occupy the event loop before other connections run."""
 FAST_REQUESTS_MAX: Final = 256
-"""Requests of one read that the fast path answers before it checks the clock."""
+"""Maximum number of requests of one read that the fast path answers before the clock is checked."""
 _START: Final = struct.Struct(">iii")  # length, API key and version, correlation id
 _FAST_REQUESTS: Final = range(FAST_REQUESTS_MAX)
 _KIND: Final = struct.Struct(">ii")
 WRITE_BYTES_HIGH: Final = 1 << 20
-"""Unsent response bytes above which a connection is no longer read from."""
+"""Number of unsent response bytes above which reading from the connection pauses."""
 
 
 class KafkaConnection(ResponseSender):
-    """One client connection: the receiving half."""
+    """One client connection: the receiving half; `ResponseSender` is the sending half."""
 
     __slots__ = (
         "_deferred",
@@ -115,14 +115,14 @@ class KafkaConnection(ResponseSender):
         self.calls.clear()
 
     def is_slow(self, now_s: float) -> bool:
-        """Returns whether a large request arrives too slowly."""
+        """Returns whether a large request is being received too slowly."""
         large = self._large
         if large is None or large.frame is not None or self._state & flags.AWAITS_MEMORY:
             return False
         return large.is_slow(now_s)
 
     def idle_for_s(self, now_s: float) -> float:
-        """Returns for how long nothing was received, as precisely as it is polled."""
+        """Returns the seconds since data was received, as seen by calls of this method: reads are not timestamped."""
         if self.reads != self._reads_before:
             self._reads_before = self.reads
             self._last_read_s = now_s
@@ -176,7 +176,7 @@ class KafkaConnection(ResponseSender):
             self._consume(data, at, count)
 
     def _on_bytes(self, count: int) -> None:
-        """Handles received bytes during a partial or large request, and the reads sampled for latency."""
+        """Handles received bytes if a partial or large request is pending, or if this read is timed for metrics."""
         if self._large is not None:
             self._fill_large(self._large, count)
             return
@@ -187,13 +187,13 @@ class KafkaConnection(ResponseSender):
         self.report()
 
     def _take_partial(self) -> int:
-        """Prepends the buffered partial frame; returns its length."""
+        """Ends buffering of the partial frame, which `get_buffer` put before the new bytes; returns its length."""
         rest, self._partial = self._partial, b""
         self._state &= ~flags.HAS_PARTIAL
         return len(rest)
 
     def _fill_large(self, large: LargeRequest, count: int) -> None:
-        """Adds received bytes to a large request; handles it when it is complete."""
+        """Adds received bytes to a large request; handles the request when it is complete."""
         large.add(count)
         has_memory = large.reservation.charge(count)
         if large.frame is not None:
@@ -205,7 +205,7 @@ class KafkaConnection(ResponseSender):
             self._await_memory()
 
     def _handle_large(self, large: LargeRequest, frame: memoryview) -> None:
-        """Handles a complete large request, which counts against the budget until it is answered."""
+        """Handles a complete large request; its bytes count against the memory budget until it is answered."""
         self._large = None
         self._state &= ~flags.HAS_LARGE
         before = self.calls[-1] if self.calls else None
@@ -241,7 +241,7 @@ class KafkaConnection(ResponseSender):
         return HEADER_BYTES_MIN <= size <= min(self._listener.frame_bytes_max, end - at - 4)
 
     def _handle_complete(self, data: memoryview, at: int, end: int) -> int:
-        """Handles requests until one is incomplete or must wait; returns its position."""
+        """Handles requests from `at` until one is incomplete or must wait; returns that request's position."""
         until_s = perf_counter() + SLICE_S
         self._handling = True
         while not self._state & flags.BLOCKED and self._is_complete(data, at, end):
@@ -257,7 +257,7 @@ class KafkaConnection(ResponseSender):
         return at
 
     def _yield(self) -> None:
-        """Lets other connections run before the remaining requests of this one are handled."""
+        """Lets other connections run before the remaining requests of this connection are handled."""
         self._state |= flags.YIELDED
         asyncio.get_running_loop().call_soon(self._end_yield)
 
@@ -279,7 +279,7 @@ class KafkaConnection(ResponseSender):
         self._handle(data[at:stop])
 
     def report(self) -> None:
-        """Reports the requests answered on the fast path to the probe, with the last sampled latency for all."""
+        """Reports the requests answered on the fast path to the probe, all with the last measured latency."""
         for path in self.fast_paths.values():
             if path.count:
                 self._listener.probe.requests(path.api_key, *path.take_counts(self._sampled_s))
@@ -307,12 +307,12 @@ class KafkaConnection(ResponseSender):
                 self._await_memory()
 
     def _await_memory(self) -> None:
-        """Stops reading until the budget has memory for more of a large request."""
+        """Pauses reading until the memory budget has room for more of a large request."""
         self._state |= flags.AWAITS_MEMORY
         self._pause()
 
     def _resume(self) -> None:
-        """Continues in the next loop iteration: the connection that freed memory is still handling a request."""
+        """Schedules `_on_memory` for the next event-loop iteration: the caller may still be handling a request."""
         asyncio.get_running_loop().call_soon(self._on_memory)
 
     def _on_memory(self) -> None:
@@ -378,12 +378,12 @@ class KafkaConnection(ResponseSender):
             learn(self.fast_paths, frame, request, self._listener.broker)
 
     def _run(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Runs a handler that waits; the next request of this connection is handled when it is done."""
+        """Runs a handler that waits, as a task; the connection's next request is handled when the task is done."""
         self._state |= flags.HAS_TASK
         self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Awaits the handler and sends its response. An error closes the connection, and is raised if it is ours."""
+        """Awaits the handler and sends its response. An error closes the connection; unexpected errors are raised."""
         result = None
         try:
             result = await work

@@ -12,13 +12,13 @@ from prometheus_client.core import Metric
 from prometheus_client.samples import Sample
 
 SAMPLES_MAX: Final = 200
-"""Lines per piece of text: about a millisecond."""
+"""Maximum number of lines per piece of text; writing them takes about a millisecond."""
 ITEMS_PER_SLICE: Final = 200
-"""Partitions, queues etc. that a collector scans before it yields None."""
+"""Number of partitions, queues etc. that a collector scans before it yields None."""
 
 
 class LargeGauge(NamedTuple):
-    """A metric family whose samples are generated while they are written: thousands are never held at once."""
+    """A metric family with thousands of samples, generated while they are written and never all in memory."""
 
     name: str
     documentation: str
@@ -31,7 +31,7 @@ class Collector(Protocol):
 
 
 def text_pieces(metrics: Iterable[Metric | LargeGauge | None]) -> Iterator[bytes]:
-    """Yields the text of metrics in pieces, some of them empty. The event loop may run between two pieces."""
+    """Yields the text of the metrics in pieces, which may be empty. The event loop may run between two pieces."""
     for metric in metrics:
         if metric is None:
             yield b""

@@ -1,4 +1,4 @@
-"""State flags of a Kafka connection as bits: one test tells whether it may handle requests."""
+"""State flags of a Kafka connection as bits, so that one test tells whether the connection may handle requests."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ HAS_MANY_CALLS: Final = 32
 ENCODING: Final = 64
 YIELDED: Final = 128
 BLOCKED: Final = 255
-"""If any of the flags above is set, no request is handled."""
+"""Mask of all flags above: while any of them is set, the connection handles no request."""
 HAS_CALLS: Final = 256
 HAS_PARTIAL: Final = 512
 HAS_LARGE: Final = 1024

@@ -1,9 +1,9 @@
 """One HTTP/1.1 connection: keep-alive, pipelining, long polls, time slices, back-pressure.
 
-A request that can be answered at once is answered within the call that received it, without a task. A request that
-waits (a long poll) does not stop reading: a disconnect is noticed, and its request is cancelled.
+A request that can be answered immediately is answered within the call that received it, without a task. While a
+request waits (long poll), the connection is still read, so that a disconnect is noticed and cancels the request.
 `HttpResponse.on_lost` is called if the client cannot have received the response (receipts.py). Pipelined requests are
-parsed and answered for at most `SLICE_S` at a time, so that other connections get their turn.
+parsed and answered for at most `SLICE_S` at a time, so that other connections can run.
 """
 
 import asyncio
@@ -27,26 +27,26 @@ from penstock.network.response_head import CONTINUE, connection_line, head
 logger = logging.getLogger(__name__)
 
 SLICE_S: Final = 0.005
-"""How long one connection may parse and answer pipelined requests before others run.
+"""Seconds for which one connection may parse and answer pipelined requests before other connections run.
 
 A request that has begun is finished, so a time slice may exceed this by one request.
 """
 PIPELINED_MAX: Final = 32
-"""Pipelined requests that may wait for the one before them; then the client is not read from.
+"""Maximum number of pipelined requests that wait for an earlier request; at this number, reading pauses.
 
-The same applies when the bodies of waiting requests exceed the largest body.
+Reading also pauses when the bodies of waiting requests together exceed the largest allowed body.
 """
 IDLE_S: Final = 75.0
-"""An idle connection, or one whose request takes this long to arrive, is closed.
+"""Seconds after which a connection is closed if it is idle or its request has not arrived completely.
 
 Longer than the default idle timeout of load balancers.
 """
 SURPLUS_MAX: Final = 100
-"""Connections beyond the limit that still get one response; any more are closed at once."""
+"""Maximum number of connections beyond the limit that still get one response; further ones are closed immediately."""
 SURPLUS_IDLE_S: Final = 5.0
 RECEIPT_S: Final = 0.02
 RECEIPTS_MAX: Final = 100
-"""Interval and number of checks whether a client that has hung up has received its last response."""
+"""Maximum number of checks, RECEIPT_S apart, whether a client that disconnected has received its last response."""
 
 _FAILED: Final = HttpResponse(status=HTTPStatus.INTERNAL_SERVER_ERROR, body=b"the broker failed; see its log\n")
 _NO_REQUEST: Final = HttpRequest(b"", "", "", {}, b"")
@@ -58,11 +58,11 @@ class _PendingRequest(NamedTuple):
     request: HttpRequest
     keeps_alive: bool
     is_old: bool
-    """HTTP/1.0, where keep-alive must be announced."""
+    """Whether the request is HTTP/1.0, where the response must announce keep-alive."""
     response: HttpResponse | None = None
-    """Set if it is already known: the error for a malformed request."""
+    """The error response for a malformed request; None for a request still to be handled."""
     reservation: Reservation | None = None
-    """The budget that a large body holds."""
+    """The part of the memory budget that a large body takes; None for a small body."""
 
     def release(self) -> None:
         if self.reservation is not None:
@@ -70,19 +70,19 @@ class _PendingRequest(NamedTuple):
 
 
 class HttpConnection(asyncio.Protocol):
-    """One client connection, which answers its requests in order."""
+    """One client connection; answers its requests in order."""
 
     def __init__(self, listener: HttpListener) -> None:
         self._listener = listener
         self._answer = listener.answer
         self._is_surplus = False
-        """Beyond the connection limit: gets one response and is closed."""
+        """Whether the connection is beyond the connection limit: it gets one response and is closed."""
         self._idle_s = IDLE_S
         self._body: LargeBody | None = None
-        """The large body that is being received."""
+        """The large body that is being received, if any."""
         self._reader = RequestReader(self, listener.kafka)
         self._unparsed: bytes | memoryview = b""
-        """Received bytes, left for the next time slice."""
+        """Received bytes that are left for the next time slice."""
         self._slice_ends_s = 0.0
         self._is_slice_over = False
         self._next_slice: asyncio.Handle | None = None
@@ -91,19 +91,19 @@ class HttpConnection(asyncio.Protocol):
         self._queued_bytes = 0
         self._waiting: asyncio.Future[HttpResponse] | None = None
         self._current: _PendingRequest | None = None
-        """The request that is being answered."""
+        """The request that is being answered, if any."""
         self._idle: asyncio.TimerHandle | None = None
         self._last_active_s = 0.0
         self._request_began_s = 0.0
-        """When the request that is being received began; 0 if there is none."""
+        """Event-loop time when the request that is being received began; 0 if there is none."""
         self._is_write_paused = False
-        """The client reads responses more slowly than they are written."""
+        """Whether writing is paused: the client reads responses more slowly than they are written."""
         self._is_paused = False
         self._is_ending = False
-        """Nothing more is read; the last response tells why."""
+        """Whether the connection closes after the last response; further received bytes are ignored."""
         self._owes_continue = False
         self._unconfirmed: UnconfirmedResponses | None = None
-        """Responses with `on_lost` that may not have arrived; None until there is one."""
+        """Written responses with `on_lost` that the client may not have received; None until there is one."""
         self._has_disconnected = False
 
     # -- called by the transport
@@ -119,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle = self._loop.call_later(self._idle_s, self._check_idle)
 
     def _refuse(self, transport: asyncio.Transport, is_scarce: bool) -> None:
-        """Marks the connection as beyond the limit: it gets a 503, or is closed at once if there are too many."""
+        """Marks the connection as beyond the limit: it gets a 503, or is closed immediately if there are too many."""
         self._is_surplus, self._idle_s = True, SURPLUS_IDLE_S
         self._answer = self._listener.answer_surplus
         self._listener.refused("too_many_http")
@@ -141,7 +141,7 @@ class HttpConnection(asyncio.Protocol):
             self._waiting.cancel()
 
     def eof_received(self) -> bool:
-        """Cancels the request that waits: a client that closes its side has disconnected.
+        """Cancels the waiting request: a client that closes its side has disconnected.
 
         Returns True, which keeps the transport open, while it is unknown whether the last response was received: a
         client that closed its connection before the response arrived answers it with a reset.
@@ -165,7 +165,7 @@ class HttpConnection(asyncio.Protocol):
             self._loop.call_later(RECEIPT_S, self._await_receipt, times - 1)
 
     def _check_idle(self) -> None:
-        """Closes the connection if it is idle. One timer is rescheduled, rather than one per request."""
+        """Closes the connection if it is idle, else reschedules this check: one timer serves all requests."""
         left_s = (self._request_began_s or self._last_active_s) + self._idle_s - self._loop.time()
         if left_s <= 0 and self._is_write_paused and self._transport is not None:
             self._has_disconnected = True  # it does not read the rest of its response
@@ -180,7 +180,7 @@ class HttpConnection(asyncio.Protocol):
             self._transport.close()
 
     def stop(self) -> None:
-        """Closes the connection, unless a request is still to be answered."""
+        """Closes the connection, unless a request is being received or awaits its response."""
         if self._current is None and not self._queued and not self._request_began_s and not self._unparsed:
             self.close()
 
@@ -207,7 +207,7 @@ class HttpConnection(asyncio.Protocol):
     # -- time slices
 
     def _run_slice(self) -> None:
-        """Parses and answers received bytes for at most one time slice."""
+        """Parses received bytes and answers requests for at most one time slice."""
         if self._next_slice is not None:
             self._next_slice.cancel()
             self._next_slice = None
@@ -242,7 +242,7 @@ class HttpConnection(asyncio.Protocol):
                 self._update_reading()
 
     def _update_reading(self) -> None:
-        """Pauses reading while the client is too far ahead of its responses, and resumes it afterwards."""
+        """Pauses reading while too many requests await their responses, and resumes it afterwards."""
         if self._transport is None or self._transport.is_closing():
             return
         is_ahead = len(self._queued) >= PIPELINED_MAX or self._queued_bytes >= BODY_BYTES_MAX or bool(self._unparsed)
@@ -256,7 +256,7 @@ class HttpConnection(asyncio.Protocol):
                 self._transport.resume_reading()
 
     def _fail(self, status: HTTPStatus, reason: str) -> None:
-        """Answers with an error after all earlier requests, then closes the connection."""
+        """Sends an error response after the responses to all earlier requests, then closes the connection."""
         if not self._is_ending:
             self._is_ending, self._unparsed = True, b""
             self._drop_body()
@@ -280,7 +280,7 @@ class HttpConnection(asyncio.Protocol):
         return self._body is not None and self._body.awaits_memory
 
     def _on_memory(self) -> None:
-        """Continues receiving the body: the budget has memory again."""
+        """Continues to receive the body, because the memory budget has room again."""
         self._request_began_s = self._last_active_s = self._loop.time()
         self._send_continue()
         if self._unparsed:
@@ -289,7 +289,7 @@ class HttpConnection(asyncio.Protocol):
             self._update_reading()
 
     def _on_slow(self) -> None:
-        """Refuses a body that arrives too slowly, unless this side is not reading."""
+        """Refuses a body that arrives too slowly, unless this broker has paused reading."""
         if self._owes_continue or self._is_paused:
             return
         self._listener.refused("slow_http")
@@ -305,7 +305,7 @@ class HttpConnection(asyncio.Protocol):
             self._body = None
 
     def _send_continue(self) -> None:
-        """Sends 100 Continue when all earlier requests are answered and the budget has memory."""
+        """Sends 100 Continue when all earlier requests are answered and the memory budget has room."""
         is_busy = self._current is not None or self._queued or self._awaits_memory
         if self._owes_continue and not is_busy and self._transport is not None:
             self._owes_continue = False

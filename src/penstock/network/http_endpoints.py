@@ -26,7 +26,7 @@ _NOT_READY: Final = HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"n
 
 
 class HttpEndpoints:
-    """Routes every HTTP request of a broker; requests of the SQS API go to `queues`."""
+    """Routes every HTTP request of a broker; SQS requests go to `queues`."""
 
     def __init__(self, *, is_ready: Callable[[], bool], metrics: Callable[[], Iterator[bytes]]) -> None:
         """`metrics` yields the text of /metrics in pieces."""
@@ -57,7 +57,7 @@ class HttpEndpoints:
         return self._to_queues(request)
 
     def _localstack_health(self) -> HttpResponse:
-        """Returns the health response that LocalStack wait scripts match: `"sqs": "running"`, with this space."""
+        """Returns the health response that LocalStack wait scripts match: `"sqs": "running"`, with this one space."""
         is_ready = self._is_ready()
         services = {"sqs": "running" if is_ready else "starting"}
         found = {"services": services, "edition": "penstock", "version": penstock.__version__}
@@ -65,7 +65,7 @@ class HttpEndpoints:
         return HttpResponse(status=status, body=json.dumps(found).encode(), content_type="application/json")
 
     async def _scrape(self) -> HttpResponse:
-        """Writes the metrics, one scrape at a time: requests that arrive meanwhile share the next text."""
+        """Returns the text of all metrics. Requests that arrive during a scrape wait, and share the next scrape."""
         before = self._scrapes
         async with self._scraping:
             if self._scrapes > before and self._scraped is not None:
@@ -84,8 +84,8 @@ class HttpEndpoints:
         return b"".join(pieces)
 
     def answer_surplus(self, request: HttpRequest, refusal: HttpResponse) -> HttpResponse | Awaitable[HttpResponse]:
-        """Answers a connection beyond the limit. Monitoring paths still work, so that the broker is not taken for
-        dead."""
+        """Answers a connection beyond the limit with `refusal`, except on monitoring paths, so that monitoring
+        does not take the broker for dead."""
         is_monitoring = request.method == b"GET" and request.path in _MONITORING_PATHS
         return self.answer(request) if is_monitoring else refusal
 

@@ -1,4 +1,4 @@
-"""The HTTP listener: shared state of connections; limits their number, and drains them on shutdown."""
+"""The HTTP listener: shared state of connections; limits the number of connections, and drains them on shutdown."""
 
 import asyncio
 import contextlib
@@ -9,14 +9,14 @@ from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavaila
 from penstock.network.budget import ReceiveBudget
 
 BUDGET_BYTES: Final = 256 << 20
-"""Memory for large bodies of unanswered requests; beyond it most are not read from."""
+"""Memory limit, in bytes, for large bodies of unanswered requests; above it, only the oldest is still received."""
 CONNECTIONS_MAX: Final = 10_000
 
 AnswerSurplus = Callable[[HttpRequest, HttpResponse], HttpResponse | Awaitable[HttpResponse]]
 
 
 class ListenedConnection(Protocol):
-    """A connection, as its listener uses it: see http.py."""
+    """The interface of a connection that its listener uses; implemented in http.py."""
 
     def stop(self) -> None: ...
 
@@ -34,7 +34,7 @@ class HttpListener:
         connections_max: int = CONNECTIONS_MAX,
         answer_surplus: AnswerSurplus = lambda request, refusal: refusal,
     ) -> None:
-        """`answer_surplus` answers connections beyond the limit; by default with the refusal it is given."""
+        """`answer_surplus` answers connections beyond the limit; the default returns the refusal passed to it."""
         self.answer: Final = answer
         self._answer_surplus = answer_surplus
         self.budget: Final = ReceiveBudget(budget_bytes)
@@ -42,17 +42,17 @@ class HttpListener:
         self.connections: Final[set[ListenedConnection]] = set()
         self.refused: Callable[[str], None] = lambda kind: None
         self.kafka = ""
-        """The Kafka address to name to a Kafka client that connects to this port."""
+        """The Kafka address that is told to a Kafka client which connects to this port by mistake."""
         self.is_stopping = False
         self._emptied = asyncio.Event()
 
     @property
     def surplus(self) -> int:
-        """How many connections exceed the limit, counting a new one."""
+        """Number of connections beyond the limit after one more connects; 0 or less if within the limit."""
         return len(self.connections) + 1 - self.connections_max
 
     def answer_surplus(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
-        """Answers with 503, on which SDKs retry and load balancers try another broker."""
+        """Answers a connection beyond the limit with 503: SDKs then retry, load balancers try another broker."""
         count = self.connections_max
         reason = f"this broker has its maximum of {count} HTTP connections (http.max.connections); try again"
         return self._answer_surplus(request, unavailable(reason, b"retry-after: 1\r\n"))

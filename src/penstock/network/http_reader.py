@@ -1,6 +1,6 @@
 """Incremental parser of HTTP/1 requests, with a bound on everything that a client can send.
 
-No I/O. Trailers of a chunked body are dropped (RFC 9110, 6.5.1): they could replace headers that were signed.
+No I/O. Trailers of a chunked body are dropped (RFC 9110, 6.5.1): trailers could replace headers that were signed.
 """
 
 from http import HTTPStatus
@@ -15,24 +15,24 @@ from penstock.network.wrong_port import explain_bytes
 
 BODY_BYTES_MAX: Final = 4 << 20
 LARGE_BYTES: Final = 64 << 10
-"""Bodies larger than this count against the listener's budget."""
+"""Size, in bytes, above which a body counts against the listener's memory budget."""
 HEADER_BYTES_MAX: Final = 64 << 10
-"""Limit of all headers together, each with `HEADER_OVERHEAD_BYTES`; and of the URL."""
+"""Maximum bytes of all headers of a request, plus `HEADER_OVERHEAD_BYTES` per header; also the maximum of the URL."""
 HEADER_OVERHEAD_BYTES: Final = 32
-"""Counted for each header besides its name and value, as in HTTP/2 (RFC 9113, 6.5.2): it bounds their number."""
+"""Bytes added per header to its name and value, as in HTTP/2 (RFC 9113, 6.5.2): bounds the number of headers."""
 FEED_BYTES: Final = 16 << 10
-"""Bytes parsed at a time: at most about 900 requests or 2,700 chunks."""
+"""Maximum bytes parsed in one call: at most about 900 requests or 2,700 chunks."""
 HEAD_BYTES_MAX: Final = 2 * HEADER_BYTES_MAX + FEED_BYTES
-"""Limit of request line and headers as sent; the parser holds an incomplete header in memory."""
+"""Maximum bytes of request line and headers as sent: the parser keeps an incomplete header in memory."""
 FRAMING_BYTES_MAX: Final = 1 << 20
-"""Limit of everything that is sent around a body: the head, chunk sizes and extensions, trailers."""
+"""Maximum bytes of a request besides its body: request line, headers, chunk sizes, chunk extensions, trailers."""
 
 _NO_HEAD: Final = -1
 _BODY_TOO_LARGE: Final = f"a body has at most {BODY_BYTES_MAX} bytes"
 
 
 class BadRequest(PenstockError):
-    """The bytes are not a request or exceed a limit; the connection is closed after a response with this status."""
+    """The bytes are no valid request or exceed a limit. The connection is closed after a response with `status`."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -43,27 +43,27 @@ class BadRequest(PenstockError):
 
 
 class RequestHandler(Protocol):
-    """Receives parsed requests; called from within `feed`."""
+    """Callbacks for parsed requests; called from within `feed`."""
 
     def head_read(self, body_bytes: int, expects_continue: bool) -> None:
-        """Called when the head of a larger body is complete. `body_bytes`: its length, or the limit if chunked."""
+        """Called after the headers of a request with a large body. `body_bytes`: its length; the limit if chunked."""
 
     def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
-        """Called when a request is complete. `is_old`: HTTP/1.0 with a Connection header."""
+        """Called when a request is complete. `is_old`: it is HTTP/1.0 with a Connection header."""
 
 
 class RequestReader:
     """Parses the bytes of one connection into requests."""
 
     def __init__(self, handler: RequestHandler, kafka: str) -> None:
-        """`kafka`: the address to name to a Kafka client."""
+        """`kafka`: the Kafka address to tell a Kafka client that connects by mistake."""
         self._handler = handler
         self._kafka = kafka
         self._parser = httptools.HttpRequestParser(self)
         self.is_reading = False
-        """A request has begun and is not complete."""
+        """Whether a request has begun and is not complete."""
         self._repeated: dict[bytes, list[bytes]] = {}
-        """Values of headers that occurred more than once."""
+        """Values of each header that occurred more than once."""
         self._begin()
 
     def _begin(self) -> None:
@@ -72,18 +72,18 @@ class RequestReader:
         self._header_bytes = 0
         self._body: bytes | bytearray = b""
         self._body_bytes = _NO_HEAD
-        """Length of the whole body, if known; 0 for a chunked one."""
+        """Length of the whole body; 0 for a chunked body; _NO_HEAD before the headers are complete."""
         self._fed_bytes = 0
-        """Bytes fed for the incomplete request."""
+        """Bytes parsed so far of the incomplete request."""
 
     @property
     def feed_bytes_max(self) -> int:
-        """How much may be fed next: the rest of a body of known length is cheap, however long it is."""
+        """Maximum bytes of the next `feed`: the whole rest of a body of known length, since parsing it is cheap."""
         return max(FEED_BYTES, self._body_bytes - len(self._body))
 
     @property
     def body_bytes_received(self) -> int:
-        """Body bytes received of the incomplete request."""
+        """Number of body bytes received of the incomplete request."""
         return len(self._body)
 
     def feed(self, data: bytes | memoryview) -> None:
@@ -174,7 +174,7 @@ class RequestReader:
 
 
 def _split_url(url: bytes) -> tuple[bytes, bytes]:
-    """Returns the path and the query."""
+    """Returns the path and the query string."""
     if not url.startswith(b"/"):
         try:
             parsed = httptools.parse_url(url)

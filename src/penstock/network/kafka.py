@@ -18,7 +18,7 @@ from penstock.network.large_request import RECEIVE_BYTES, BufferPool, LargeReque
 
 
 class Probe(Protocol):
-    """The metrics that the listener reports."""
+    """The metrics that the listener reports to."""
 
     def connected(self) -> None: ...
 
@@ -30,7 +30,7 @@ class Probe(Protocol):
 
 
 class ListenedConnection(Protocol):
-    """A connection, as its listener uses it: see connection.py."""
+    """The interface of a connection that its listener uses; implemented in connection.py."""
 
     peer: str
     calls: deque[Call]
@@ -56,7 +56,7 @@ class Route(NamedTuple):
     api: Api
     flexible: bool
     inline_max: int
-    """Array elements up to which a request is decoded and handled in one go."""
+    """Maximum number of array elements in a request that is handled without yielding to the event loop."""
 
 
 class KafkaListener:
@@ -74,12 +74,12 @@ class KafkaListener:
         self.budget = ReceiveBudget(broker.configs["queued.max.request.bytes"])
         self._broker_configs = broker.image.broker_configs
         self.http = ""
-        """The HTTP address to name to an HTTP client that connects to this port."""
+        """The HTTP address that is told to an HTTP client which connects to this port by mistake."""
         self._all_closed: asyncio.Event | None = None
         self._routes: dict[tuple[int, int], Route | None] = {}
 
     def route(self, api_key: int, version: int) -> Route | None:
-        """Returns the route, or None if this broker does not serve that version of that API."""
+        """Returns the route; None if this broker does not serve that version of that API."""
         try:
             return self._routes[api_key, version]
         except KeyError:
@@ -95,8 +95,8 @@ class KafkaListener:
     ) -> LargeRequest:
         """Returns a buffer for a request of `size` bytes, whose first bytes are in `data` from `at` to `end`.
 
-        If the rest fits behind them in the shared buffer, that buffer is handed to the request and replaced by
-        another one, so that nothing is copied. `resume`: see ReceiveBudget.
+        If the rest fits behind these bytes in the shared buffer, the request takes over that buffer and another one
+        becomes the shared buffer, so that nothing is copied. `resume`: see ReceiveBudget.
         """
         reservation = self.budget.open(resume)
         buffer = self._buffers.take() if size <= RECEIVE_BYTES else None
@@ -114,7 +114,7 @@ class KafkaListener:
             self._buffers.put_back(large.borrowed)
 
     def apply(self, image: ClusterImage) -> None:
-        """Clears the fast paths after a change of the broker's settings, on which they depend."""
+        """Clears the connections' fast paths if the broker's settings have changed, on which they depend."""
         if image.broker_configs is not self._broker_configs:
             self._broker_configs = image.broker_configs
             for connection in self.connections:
@@ -127,7 +127,7 @@ class KafkaListener:
             connection.report()
 
     def close_idle(self) -> None:
-        """Closes connections that are idle or send a large request too slowly, and expires metrics of clients."""
+        """Closes connections that are idle or send a large request too slowly; also expires metrics of clients."""
         self.broker.telemetry.expire()
         self._buffers.shrink()
         now_s = perf_counter()
@@ -139,7 +139,7 @@ class KafkaListener:
                 connection.close("slow")
 
     async def drain(self, timeout_s: float) -> None:
-        """Stops reading, lets requests in progress finish, and closes; aborts what is left after the timeout."""
+        """Stops reading, waits for requests in progress, and closes connections; aborts them after the timeout."""
         self.broker.share_sessions.drop_all()
         for connection in list(self.connections):
             connection.stop_reading()

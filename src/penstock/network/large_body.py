@@ -1,4 +1,4 @@
-"""A large HTTP body while it arrives: its share of the memory budget, and its minimum rate."""
+"""A large HTTP body that is being received: its share of the memory budget, and its minimum rate."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,10 +8,10 @@ from penstock.network.large_request import RATE_S, ReceiveRate
 
 
 class LargeBody:
-    """A body that is being received. While `awaits_memory`, its connection must not be read from."""
+    """A body that is being received. While `awaits_memory` is set, its connection must not be read from."""
 
     def __init__(self, budget: ReceiveBudget, on_memory: Callable[[], None], on_slow: Callable[[], None]) -> None:
-        """`on_memory` is called when there is memory again; `on_slow` when the body arrives too slowly."""
+        """`on_memory` is called when the budget has room again; `on_slow` when the body arrives too slowly."""
         self._on_memory = on_memory
         self._on_slow = on_slow
         self._loop = asyncio.get_running_loop()
@@ -23,18 +23,18 @@ class LargeBody:
         self.receive(0)
 
     def receive(self, body_bytes: int) -> None:
-        """Charges the budget: `body_bytes` have arrived in total."""
+        """Charges the budget for new bytes; `body_bytes` is the total received so far."""
         if not self._reservation.charge(body_bytes - self._reservation.held_bytes):
             self.awaits_memory = True
 
     def complete(self, body_bytes: int) -> Reservation:
-        """Ends receiving. Returns the reservation, to be closed when the request is answered."""
+        """Ends receiving. Returns the reservation, which the caller closes when the request is answered."""
         self._timer.cancel()
         self._reservation.charge(body_bytes - self._reservation.held_bytes)
         return self._reservation
 
     def drop(self) -> None:
-        """Releases the budget: the rest will not be read."""
+        """Returns the reserved bytes to the budget, because the rest of the body will not be read."""
         self._timer.cancel()
         self._reservation.close()
 

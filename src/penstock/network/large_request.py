@@ -6,28 +6,28 @@ from typing import Final
 from penstock.network.budget import Reservation
 
 PARTIAL_BYTES_MAX: Final = 32 << 10
-"""A partial request up to this size is copied in front of the next read; a larger one gets a buffer."""
+"""Maximum bytes of a partial request that is copied in front of the next read; a larger request gets a buffer."""
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20
-"""Limit for every API but Produce, whose bytes are mostly records: decoding costs per field, on the event loop."""
+"""Maximum request size, in bytes, for all APIs but Produce: decoding their many fields would block the event loop."""
 RECEIVE_BYTES: Final = 1 << 20
 RATE_MIN: Final = 4 << 10
-"""Bytes per second at which a large request must arrive, over RATE_S; else its connection is closed."""
+"""Minimum rate of a large request in bytes per second, averaged over RATE_S; a slower connection is closed."""
 RATE_S: Final = 30.0
 BUFFERS_MAX: Final = 16
-"""Pooled buffers beside the shared one; further requests get their own memory."""
+"""Maximum number of pooled buffers besides the shared buffer; further requests get their own memory."""
 
 
 class BufferPool:
-    """A pool of receive buffers: page faults of fresh memory cost more than reading into it."""
+    """A pool of receive buffers: reusing memory is cheaper than page faults on fresh memory."""
 
     def __init__(self) -> None:
         self._spares: list[memoryview] = []
         self._made = 0
         self._unused = 0
-        """Spare buffers not used since the last `shrink`."""
+        """Number of spare buffers that were not used since the last `shrink`."""
 
     def take(self) -> memoryview | None:
-        """Returns a buffer of RECEIVE_BYTES, or None if too many are in use."""
+        """Returns a buffer of RECEIVE_BYTES; None if too many are in use."""
         if self._spares:
             self._unused = min(self._unused, len(self._spares) - 1)
             return self._spares.pop()
@@ -42,7 +42,7 @@ class BufferPool:
         self._spares.append(buffer)
 
     def shrink(self) -> None:
-        """Frees the buffers that were not used since the last call."""
+        """Frees the buffers that were not used since the last `shrink`."""
         del self._spares[: self._unused]
         self._made -= self._unused
         self._unused = len(self._spares)
@@ -74,7 +74,7 @@ class ReceiveRate:
 
 
 class LargeRequest:
-    """A request that arrives in pieces. Its memory is mapped, not filled: an announced length costs nothing."""
+    """A request that arrives in several reads. Its memory is mapped, not filled: unreceived bytes cost nothing."""
 
     __slots__ = ("_buffer", "_rate", "_received", "borrowed", "reservation", "size")
 
@@ -85,11 +85,11 @@ class LargeRequest:
         self._rate = ReceiveRate()
         self.reservation = reservation
         self.borrowed: memoryview | None = None
-        """The pool buffer to return when the request is done."""
+        """The pool's buffer, to be returned when the request is done; None if the request has its own memory."""
 
     @classmethod
     def allocate(cls, size: int, start: memoryview, reservation: Reservation) -> "LargeRequest":
-        """Creates a request in its own memory."""
+        """Creates a request in its own memory; `start`: its first bytes."""
         # Not a bytearray, which is filled with zeros first, and copied when it grows.
         buffer = memoryview(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
         buffer[: len(start)] = start
@@ -99,22 +99,22 @@ class LargeRequest:
     def within(
         cls, buffer: memoryview, at: int, size: int, received: int, reservation: Reservation
     ) -> "LargeRequest":
-        """Creates a request in place: all of it fits into the buffer its first bytes were read into."""
+        """Creates a request at `buffer[at:]`, where all of it fits; its first `received` bytes are already there."""
         self = cls(size, buffer[at : at + size], received, reservation)
         self.borrowed = buffer
         return self
 
     def next_buffer(self) -> memoryview:
-        """Returns the memory for the next bytes."""
+        """Returns the memory for the next bytes to receive."""
         return self._buffer[self._received : self._received + RECEIVE_BYTES]
 
     def add(self, count: int) -> None:
-        """Counts `count` bytes that were received."""
+        """Records that `count` more bytes were received."""
         self._received += count
 
     @property
     def frame(self) -> memoryview | None:
-        """The whole request, or None until it has arrived."""
+        """The complete request; None until all of it is received."""
         return self._buffer if self._received == self.size else None
 
     def restart_clock(self) -> None:
@@ -122,5 +122,5 @@ class LargeRequest:
         self._rate.restart()
 
     def is_slow(self, now_s: float) -> bool:
-        """Returns whether it arrives too slowly. Call it periodically."""
+        """Returns whether the request arrives too slowly. Call it periodically."""
         return self._rate.is_slow(now_s, self._received)

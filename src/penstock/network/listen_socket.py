@@ -19,7 +19,7 @@ class CannotListen(PenstockError):
 
 
 async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, option: str) -> asyncio.Server:
-    """Returns a server that is bound but does not accept yet. `option`: the option that set the address."""
+    """Returns a server that is bound but does not accept connections yet. `option`: CLI option for the address."""
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(factory, address.host, address.port, backlog=BACKLOG, start_serving=False)
@@ -28,7 +28,7 @@ async def bind(factory: Callable[[], asyncio.BaseProtocol], address: Address, op
 
 
 def is_scarce_for(transport: asyncio.BaseTransport, leave: Reserve) -> bool:
-    """Returns whether an accepted connection took one of the last file descriptors."""
+    """Returns whether an accepted connection uses one of the file descriptors that `leave` reserves for others."""
     sock = transport.get_extra_info("socket")
     return sock is not None and is_scarce(sock.fileno(), leave)
 

@@ -8,7 +8,7 @@ from penstock.foundation.loop_monitor import Histogram, LoopMonitor
 
 
 class LoopMetrics:
-    """Exports the histograms of the stall monitor."""
+    """Collects the histograms of the event-loop stall monitor."""
 
     def __init__(self, monitor: LoopMonitor) -> None:
         self._monitor = monitor

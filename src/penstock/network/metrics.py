@@ -14,7 +14,7 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.keys import ApiKey
 
 BUCKETS: Final = 27
-"""Latency buckets are powers of two of a microsecond, up to about a minute."""
+"""Upper bounds of the latency buckets: powers of two of a microsecond, up to about a minute."""
 
 
 class ApiMetrics:
@@ -35,7 +35,7 @@ class Metrics:
         self._partitions = partitions
         self._cluster = cluster
         self.collectors: list[Collector] = []
-        """Further collectors of the same scrape."""
+        """Further collectors whose metrics are part of the same scrape."""
         self._apis: defaultdict[int, ApiMetrics] = defaultdict(ApiMetrics)
         self._connections = 0
         self._connected = 0

@@ -10,13 +10,13 @@ from penstock.broker.queues.service import QueueService
 from penstock.foundation.clock import Clock
 
 QUEUES_MAX: Final = 1000
-"""Queues that are exported individually; bounds the size of a scrape."""
+"""Maximum number of queues with their own metrics; bounds the size of a scrape."""
 QUEUE_PARTITIONS_PER_SLICE: Final = 20
-"""Queue partitions scanned before the event loop may run: each also reads its log."""
+"""Number of queue partitions scanned before the event loop may run; each also reads its log."""
 
 
 class QueueMetrics:
-    """Reads the queues at scrape time."""
+    """Collects metrics of the queues at scrape time."""
 
     def __init__(self, service: QueueService, clock: Clock) -> None:
         self._service = service

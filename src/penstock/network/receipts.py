@@ -1,9 +1,9 @@
 """Detects whether a client received an HTTP response, from TCP acknowledgements and resets.
 
 The kernel knows of a disconnect before the event loop handles it. Bytes in transit when a client closed its
-connection are never acknowledged: its FIN acknowledges all that it had received, and a reset follows. A reset without
-a FIN proves nothing: clients and load balancers reset connections after reading everything, and do not acknowledge
-all of it. Bytes that have reached the client's machine count as received.
+connection are never acknowledged: the client's FIN acknowledges all bytes received before it, and a reset follows. A
+reset without a FIN proves nothing: clients and load balancers may reset a connection after reading everything,
+without acknowledging all bytes. Bytes that have reached the client's machine count as received.
 """
 
 import asyncio
@@ -24,8 +24,7 @@ _CAN_COUNT: Final = sys.platform == "linux"
 
 
 def has_disconnected(transport: asyncio.BaseTransport) -> bool:
-    """Returns whether the client has closed its side or reset the connection, even if the loop has not noticed
-    yet."""
+    """Returns whether the client has closed or reset the connection, even if the event loop has not noticed yet."""
     return bool(_poll(transport) & (_CLOSED | _RESET))
 
 
@@ -45,17 +44,17 @@ def _descriptor(transport: asyncio.BaseTransport) -> int:
 
 
 class UnconfirmedResponses:
-    """Written responses of one connection that may not have arrived, each with its `on_lost` callback."""
+    """Responses written to one connection that the client may not have received, each with its `on_lost` callback."""
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._written = 0
-        """Bytes written since the first of them."""
+        """Bytes written to the connection since the first of these responses."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        """Each with the number of bytes written at its end."""
+        """The value of `_written` at the end of each unconfirmed response, and the response's `on_lost`."""
 
     def add(self, count: int, on_lost: Callable[[], None] | None) -> None:
-        """Counts written bytes; `lose` calls `on_lost` unless all of them have arrived by then."""
+        """Adds a written response of `count` bytes; `lose` calls `on_lost` unless the client has received it."""
         self._written += count
         if on_lost is not None:
             if self._waiting:
@@ -63,7 +62,7 @@ class UnconfirmedResponses:
             self._waiting.append((self._written, on_lost))
 
     def _drop_confirmed(self) -> None:
-        """Drops the responses that have arrived."""
+        """Drops the responses that the client has received."""
         arrived = self._written - self._unacknowledged()
         while self._waiting and self._waiting[0][0] <= arrived:
             self._waiting.popleft()
@@ -78,12 +77,12 @@ class UnconfirmedResponses:
 
     @property
     def is_resolved(self) -> bool:
-        """Whether all have arrived, or the connection was reset."""
+        """Whether the client has received all responses, or the connection was reset."""
         self._drop_confirmed()
         return not self._waiting or bool(_poll(self._transport) & _RESET)
 
     def lose(self) -> None:
-        """Calls `on_lost` of responses that have not arrived. Call it while the transport is still open."""
+        """Calls `on_lost` of each response not received by the client. Call it while the transport is still open."""
         self._drop_confirmed()
         waiting, self._waiting = self._waiting, deque()
         for _, on_lost in waiting:

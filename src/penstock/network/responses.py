@@ -17,7 +17,7 @@ from penstock.wire.schema import Buffer
 logger = logging.getLogger(__name__)
 
 CALLS_MAX: Final = 128
-"""Unanswered requests of one connection; with more, it is not read from."""
+"""Maximum number of unanswered requests of one connection; above it, reading from the connection pauses."""
 
 
 class ResponseSender(asyncio.BufferedProtocol, ABC):
@@ -43,15 +43,15 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         self.peer = ""
         self.calls: deque[Call] = deque()
         self._handling = False
-        """While requests are being handled, their responses are collected and written together afterwards."""
+        """Whether requests are being handled; their responses are then collected and written together."""
         self._encoding = 0
-        """Responses that are being encoded in time slices."""
+        """Number of responses that are being encoded in time slices."""
         self._closes_after_write = False
         self._out: list[Buffer] = []
         self._out_bytes = 0
 
     def close(self, kind: str, detail: str = "", answer: bytes | None = None) -> None:
-        """Closes the connection with `answer` if given, else aborts it. `kind` is the reason that metrics count."""
+        """Sends `answer` if given and closes the connection, else aborts it. `kind`: reason counted in metrics."""
         if self._transport is not None:
             logger.info("connection_closed peer=%s kind=%s detail=%r", self.peer, kind, detail)
             self._listener.probe.refused(kind)
@@ -76,14 +76,14 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _on_answer(self, call: Call) -> None:
-        """Writes the responses whose turn it is, and handles requests that waited for them."""
+        """Writes the responses that are next in request order, then handles requests that waited for them."""
 
     @abstractmethod
     def _continue(self) -> None:
-        """Handles and reads the requests that had to wait."""
+        """Handles the requests that had to wait, and resumes reading."""
 
     def _expect(self, header: RequestHeader, started_s: float, frame_bytes: int) -> Call:
-        """Creates the call of a request; its response is sent after those of all earlier calls."""
+        """Creates the call of a request; its response is sent after the responses of all earlier calls."""
         api_key, version, correlation_id, client_id, _ = header
         call = Call(
             api_key,
@@ -117,7 +117,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
         self._listener.broker.run(self._listener.broker.slices.run(steps), encoded)
 
     def _collect(self) -> None:
-        """Moves every response whose turn it is to the output queue."""
+        """Moves every response that is next in request order to the output queue."""
         calls = self.calls
         now_s = perf_counter()
         while calls and calls[0].parts is not None:
@@ -135,7 +135,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
             self._state &= ~flags.HAS_MANY_CALLS if calls else ~(flags.HAS_MANY_CALLS | flags.HAS_CALLS)
 
     def _send(self) -> None:
-        """Writes all queued output at once."""
+        """Writes all queued output in one call."""
         if self.calls:
             self._collect()
         if self._transport is None:

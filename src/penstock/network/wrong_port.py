@@ -1,16 +1,16 @@
-"""Replies to clients that speak the wrong protocol on a port, with the address of the right one."""
+"""Replies to clients that speak the wrong protocol on a port, with the address of the right port."""
 
 from typing import Final
 
 from penstock.wire.schema import Buffer
 
 _METHODS: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"DELE", b"OPTI", b"PATC", b"CONN", b"TRAC", b"PRI ")
-"""The first four bytes of HTTP requests. As the size of a Kafka request, each exceeds 1 GB."""
+"""The first four bytes of HTTP requests. Read as the size of a Kafka request, each is more than 1 GB."""
 _TLS_HANDSHAKE: Final = b"\x16\x03"
 
 
 def answer_http(start: Buffer, http: str) -> bytes | None:
-    """Returns the Kafka port's reply to an HTTP request; None if `start` is not the beginning of one.
+    """Returns the Kafka port's reply to an HTTP request; None if `start` is not the beginning of an HTTP request.
 
     >>> answer_http(b"GET /healthz HTTP/1.1", "127.0.0.1:9324").decode().splitlines()[-1]
     'this port speaks the Kafka protocol; HTTP (queues, health, metrics) is at 127.0.0.1:9324'
@@ -23,7 +23,7 @@ def answer_http(start: Buffer, http: str) -> bytes | None:
 
 
 def explain_bytes(start: Buffer, kafka: str) -> str:
-    """Returns a hint for bytes on the HTTP port that are not HTTP; empty if the protocol is unknown.
+    """Returns a hint about bytes on the HTTP port that are not HTTP; empty if their protocol is unknown.
 
     >>> explain_bytes(bytes.fromhex("0000002300120004"), "127.0.0.1:9092")
     'it looks like the Kafka protocol, which is spoken at 127.0.0.1:9092'

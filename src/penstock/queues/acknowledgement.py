@@ -1,7 +1,7 @@
 """Decides on acknowledgements: finish, release, reject, renew, move. Pure.
 
-An acknowledgement may cover a part of a delivery range, or several ranges, and those of one command may cover parts
-of the same range. So each range is split into pieces first, and the result is persisted at the end.
+An acknowledgement may cover only a part of a delivery range, or several ranges; several acknowledgements of one
+command may cover parts of the same range. So ranges are first split (RangeEdits), and persisted after the last one.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from penstock.queues.errors import AlreadyFinished, NeverReceived, NotHeld, NotI
 from penstock.queues.records import DeliveryRange, Move
 
 RELEASED_MAX: Final = 500
-"""Ranges that one decision releases: it is one batch, of at most 1 MiB."""
+"""Maximum number of delivery ranges that one ReleaseHolder command releases, so that its batch stays below 1 MiB."""
 _ONLY_IN_FLIGHT: Final = frozenset((AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.DELETE))
 _FINISHED: Final = frozenset((AckType.DONE, AckType.DELETE))
 
@@ -23,7 +23,7 @@ _FINISHED: Final = frozenset((AckType.DONE, AckType.DELETE))
 def acknowledge(
     draft: Draft, delivery: DeliveryState, command: Acknowledge, now_ms: int
 ) -> tuple[PenstockError | None, ...]:
-    """Applies each acknowledgement independently of the others."""
+    """Applies each acknowledgement independently of the others. Returns an error, or None, for each."""
     items = command.items
     done = _done_together(items)
     if done is not None:  # messages that were received together are one range, and mostly finished together
@@ -42,7 +42,7 @@ def acknowledge(
 
 
 def _done_together(items: Sequence[Acknowledgement]) -> Acknowledgement | None:
-    """Returns all acknowledgements as one if they finish consecutive messages of one holder, else None."""
+    """Returns all acknowledgements as one if they finish consecutive messages held by one consumer, else None."""
     if not items:
         return None
     first, holder, ack_type = items[0].first, items[0].holder, items[0].ack_type
@@ -57,9 +57,9 @@ def _done_together(items: Sequence[Acknowledgement]) -> Acknowledgement | None:
 
 
 def release_holder(draft: Draft, delivery: DeliveryState, command: ReleaseHolder, now_ms: int) -> int:
-    """Releases messages that a holder has in flight, one batch at most. Returns how many.
+    """Releases at most RELEASED_MAX ranges that a consumer has in flight. Returns the number of messages.
 
-    Scans all ranges: a holder ends only once.
+    Scans all ranges, which is acceptable because a consumer leaves only once.
     """
     ack_type = AckType.UNDO if command.is_undone else AckType.RELEASE
     edits = RangeEdits(delivery)
@@ -94,7 +94,7 @@ def _acknowledge_one(
 
 
 def _refusal(piece: DeliveryRange, item: Acknowledgement, now_ms: int) -> PenstockError | None:
-    """Returns the error of an acknowledgement of this piece, or None."""
+    """Returns the error if this part of a delivery range may not be acknowledged, or None."""
     if piece.move is not None:
         return AlreadyFinished(f"message {item.first} is being moved to another queue")
     if item.ack_type is AckType.CHANGE:  # earlier holders are not persisted, so any holder is accepted
@@ -108,7 +108,7 @@ def _refusal(piece: DeliveryRange, item: Acknowledgement, now_ms: int) -> Pensto
 
 
 def _acknowledged(part: DeliveryRange, command: Acknowledge, item: Acknowledgement) -> DeliveryRange | None:
-    """Returns a piece after its acknowledgement; None: finished."""
+    """Returns the new state of an acknowledged part of a delivery range; None if its messages are finished."""
     if item.ack_type in _FINISHED:
         return None
     if item.ack_type is AckType.CHANGE:
@@ -128,7 +128,7 @@ def _moved(part: DeliveryRange, move: Move) -> DeliveryRange:
 
 
 def _released(part: DeliveryRange, ack_type: AckType, due_ms: int) -> DeliveryRange:
-    """Returns a piece that is released, or renewed."""
+    """Returns the state of a delivery range after RELEASE, RENEW or UNDO."""
     first, last, count, _, holder, received_ms, group, _ = part
     if ack_type is AckType.RENEW:
         return DeliveryRange(first, last, count, due_ms, holder, received_ms, group)
@@ -139,15 +139,15 @@ def _released(part: DeliveryRange, ack_type: AckType, due_ms: int) -> DeliveryRa
 
 
 class RangeEdits:
-    """Changes to delivery ranges, split into pieces, until `close` adds them to the draft."""
+    """Pending changes of delivery ranges, which may split a range into parts; `close` adds them to the draft."""
 
     def __init__(self, delivery: DeliveryState) -> None:
         self._delivery = delivery
         self._cut: dict[int, list[DeliveryRange]] = {}
-        """The pieces of each changed range in order, by its first offset."""
+        """By first offset of each changed range: the parts that it is split into, in order."""
 
     def pieces(self, first: int, last: int) -> list[tuple[int, DeliveryRange]]:
-        """Returns the pieces that overlap with these offsets, each with the first offset of its range."""
+        """Returns the parts that overlap with these offsets, each with the first offset of its original range."""
         return [
             (base.first, piece)
             for base in self._delivery.between(first, last)
@@ -156,7 +156,7 @@ class RangeEdits:
         ]
 
     def cut(self, base: int, piece: DeliveryRange, part: DeliveryRange, after: DeliveryRange | None) -> None:
-        """Replaces a part of a piece; None: finished."""
+        """Replaces `part` of `piece`, in the range that starts at `base`, with `after`; None: removes `part`."""
         pieces = self._cut.setdefault(base, [self._delivery.ranges[base]])
         at = pieces.index(piece)
         left = [piece.part(piece.first, part.first - 1)] if piece.first < part.first else []
@@ -164,11 +164,11 @@ class RangeEdits:
         pieces[at : at + 1] = [*left, *(() if after is None else (after,)), *right]
 
     def replace(self, base: int, after: DeliveryRange) -> None:
-        """Replaces a whole range."""
+        """Replaces the whole range that starts at `base`."""
         self._cut[base] = [after]
 
     def close(self, draft: Draft) -> None:
-        """Adds the changes to the draft, with neighbours in the same state joined, and starts moves."""
+        """Adds the changes to the draft, and starts moves. Adjacent ranges in the same state are joined."""
         ranges = self._delivery.ranges
         gone = set(self._cut)
         kept: list[DeliveryRange] = []
@@ -186,7 +186,7 @@ class RangeEdits:
                 draft.move(self._delivery, piece, piece.move.destination)
 
     def _join(self, kept: list[DeliveryRange], piece: DeliveryRange, gone: set[int]) -> None:
-        """Appends a piece, joined with its neighbours if they are in the same state."""
+        """Appends `piece` to `kept`, joined with the adjacent ranges that are in the same state."""
         if piece.group is None:
             before = kept[-1] if kept else None
             if before is None or before.last + 1 != piece.first:

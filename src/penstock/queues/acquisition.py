@@ -1,7 +1,7 @@
-"""Decides which messages of a standard queue or a share group a holder acquires. Pure.
+"""Decides which messages of a standard queue or a share group a consumer acquires. Pure.
 
-Messages that became available again come first, in the order of offsets, then fresh ones. For FIFO queues see
-fifo.py.
+Messages that became available again come first, by offset, then messages that were never delivered ("fresh"). For
+FIFO queues see fifo.py.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DELAY_STEP_MS
 
 DEAD_LETTERS_MAX: Final = 200
-"""Dead ranges that one decision moves to the dead-letter queue: it is one batch, of at most 1 MiB."""
+"""Maximum number of ranges that one Acquire moves to the dead-letter queue, so that its batch stays below 1 MiB."""
 
 
 def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Acquires messages. `delivery` must have advanced to now. Raises OverLimit."""
+    """Acquires messages for a consumer. `delivery` must have advanced to `now_ms`. Raises OverLimit."""
     room = command.settings.in_flight_max - delivery.in_flight
     if room <= 0:
         raise OverLimit(
@@ -39,7 +39,7 @@ def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int
 
 
 def _take_one(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> Acquired | None:
-    """Fast path of most receives: acquires the next fresh message. Returns None if that does not apply."""
+    """Fast path of most receives: acquires the next fresh message. Returns None if the fast path does not apply."""
     fresh = fresh_of(delivery, command)
     if not fresh or fresh[0].due_ms > now_ms:
         return None
@@ -54,7 +54,7 @@ def _take_one(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: i
 
 
 class _Acquisition:
-    """The messages that one holder acquires by one decision."""
+    """Selects the messages that one Acquire command gives to a consumer."""
 
     __slots__ = ("_command", "_delivery", "_draft", "_due_ms", "_now_ms", "_room", "_taken", "_want")
 
@@ -66,7 +66,7 @@ class _Acquisition:
         self._due_ms = now_ms + command.visibility_ms
         self._room = room
         self._want = min(command.max_messages, room)
-        """Messages that are still wanted; with whole ranges, the number after which no further range is taken."""
+        """Number of messages still to acquire. With `whole_ranges`, the last range taken may exceed it."""
         self._taken: list[DeliveryRange] = []
 
     def take_ready(self) -> None:
@@ -89,7 +89,7 @@ class _Acquisition:
                 draft.put(delivery, delivery_range.part(last + 1, delivery_range.last))
 
     def take_fresh(self) -> None:
-        """Acquires fresh messages that are due; those before them that are not become delayed ranges."""
+        """Acquires fresh messages that are due. Delayed messages before the last acquired become delivery ranges."""
         delivery, command, now_ms = self._delivery, self._command, self._now_ms
         fresh = fresh_of(delivery, command)
         if fresh is None:
@@ -127,7 +127,7 @@ class _Acquisition:
             self._draft.position(delivery, end)
 
     def _hold(self, first: int, last: int, count: int, received_ms: int) -> bool:
-        """Acquires consecutive messages. Returns whether they extend the range before them."""
+        """Acquires consecutive messages. Returns whether they were merged into the range acquired just before."""
         size = last - first + 1
         self._want -= size
         self._room -= size
@@ -150,7 +150,7 @@ class _Acquisition:
 
 
 def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Returns the fresh messages at or above the group's end; None if they cannot be used."""
+    """Returns the fresh messages at or above the end offset; None if a gap precedes them, or with too many ranges."""
     if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end
@@ -160,13 +160,13 @@ def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fres
 
 
 def _from(fresh: Fresh, end: int) -> Fresh:
-    """Returns the part of a run at or above an offset."""
+    """Returns the part of a run of messages at or above the offset `end`."""
     passed = end - fresh.offset
     return fresh._replace(offset=end, run=fresh.run - passed) if passed > 0 else fresh
 
 
 def set_aside(draft: Draft, delivery: DeliveryState, early: Sequence[Fresh]) -> None:
-    """Puts delayed messages into ranges, one for consecutive messages with the same due time."""
+    """Puts delayed messages into delivery ranges: one range for consecutive messages with the same due time."""
     first = last = -1
     due_ms = 0
     for one in early:

@@ -1,7 +1,7 @@
-"""Decides which messages a holder acquires by their offsets. Pure.
+"""Decides on claims: a consumer acquires messages that it has chosen by offset. Pure.
 
-Redrive reads a dead-letter topic, and claims the messages that match. The others are not received: their counts and
-receipts stay. Messages before a claimed one that were never delivered become available ranges.
+A redrive reads a dead-letter topic and claims the messages that match. Other messages keep their delivery counts and
+receipts. Messages before a claimed message that were never delivered become available delivery ranges.
 
 A claim counts as a delivery, unless it is undone (AckType.UNDO).
 """
@@ -19,11 +19,11 @@ from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DELAY_STEP_MS
 
 CLAIMED_MAX: Final = 500
-"""Ranges that one decision claims from: it is one batch, of at most 1 MiB."""
+"""Maximum number of delivery ranges that one Claim changes, so that its batch stays below 1 MiB."""
 
 
 def claim(draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> Claimed:
-    """Claims messages for a holder. `delivery` must have advanced to now."""
+    """Claims messages for a consumer. `delivery` must have advanced to `now_ms`."""
     if not command.ranges:
         return Claimed((), delivery.end - 1)
     acquisition = _Claims(draft, delivery, command, now_ms)
@@ -34,7 +34,7 @@ def claim(draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) ->
 
 
 class _Claims:
-    """The messages that one holder claims by one decision."""
+    """Selects the messages that one Claim command gives to a consumer."""
 
     def __init__(self, draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> None:
         self._draft = draft
@@ -44,13 +44,13 @@ class _Claims:
         self._due_ms = now_ms + command.visibility_ms
         self._room = command.settings.in_flight_max - delivery.in_flight
         self._open_groups: dict[str, bool] = {}
-        """By message group: whether no other holder has messages of it in flight."""
+        """By message group: whether no other consumer has messages of the message group in flight."""
         self.taken: list[Acquired] = []
 
     # -- below the group's end
 
     def take_known(self) -> int:
-        """Claims messages below the end. Returns the last offset that was decided on."""
+        """Claims messages below the share group's end offset. Returns the last offset processed."""
         delivery = self._delivery
         edits = RangeEdits(delivery)
         reached = delivery.end - 1
@@ -65,13 +65,13 @@ class _Claims:
         return reached
 
     def _wanted_of(self, edits: RangeEdits) -> Iterator[tuple[int, DeliveryRange, DeliveryRange]]:
-        """Yields the claimed part of each piece, with the piece and its range. Pieces may be split meanwhile."""
+        """Yields, for each claimed part of a range: the range's first offset, the piece with the part, the part."""
         for first, last in self._command.ranges:
             for base, piece in edits.pieces(first, last):
                 yield base, piece, piece.part(max(piece.first, first), min(piece.last, last))
 
     def _held(self, part: DeliveryRange) -> DeliveryRange | None:
-        """Returns a piece, or its first part, as held by the holder; None if it is not available."""
+        """Returns `part`, shortened to the in-flight limit, as held by the consumer; None if it is not available."""
         first, last, count, due_ms, holder, received_ms, group, move = part
         is_ours = holder == self._command.holder
         if move is not None or (due_ms > self._now_ms and not is_ours):
@@ -90,7 +90,7 @@ class _Claims:
         return held
 
     def _is_open(self, group: str) -> bool:
-        """Whether no other holder has messages of a message group in flight."""
+        """Whether no other consumer has messages of this message group in flight."""
         known = self._open_groups.get(group)
         if known is None:
             chain = self._delivery.chains.get(group)
@@ -109,9 +109,9 @@ class _Claims:
     # -- at the group's end and above
 
     def take_fresh(self) -> int:
-        """Claims fresh messages, and makes those before the last claimed one available.
+        """Claims fresh messages; unclaimed messages before the last claimed one become available.
 
-        Returns the last offset that was decided on.
+        Returns the last offset processed.
         """
         delivery, command = self._delivery, self._command
         found = fresh_of(delivery, command)
@@ -138,7 +138,7 @@ class _Claims:
         return end - 1
 
     def _fresh_range(self, one: Fresh, is_wanted: bool, is_fifo: bool) -> DeliveryRange:
-        """Returns the range of one fresh message: held, delayed or available."""
+        """Returns the delivery range of one fresh message: in flight (if it is wanted), delayed or available."""
         due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
         delivery_range = DeliveryRange(one.offset, one.offset, 0, due_ms, "", 0, one.group if is_fifo else None)
         if not is_wanted:
@@ -146,7 +146,7 @@ class _Claims:
         return self._held(delivery_range) or delivery_range
 
     def _keep(self, left: DeliveryRange | None, delivery_range: DeliveryRange) -> DeliveryRange:
-        """Joins a range with the one before it if both are in the same state, else persists that one."""
+        """Joins `delivery_range` with the range before it (`left`) if in the same state; else persists `left`."""
         if left is None:
             return delivery_range
         if delivery_range.group is None and left.last + 1 == delivery_range.first and left.is_like(delivery_range):
@@ -155,13 +155,13 @@ class _Claims:
         return delivery_range
 
     def _end(self, processed: Sequence[Fresh], fresh: Sequence[Fresh]) -> int:
-        """Returns the group's new end: after the last processed message, or `fresh_end` if all were processed."""
+        """Returns the new end offset: after the last processed message, or `fresh_end` if all were processed."""
         end = processed[-1].offset + 1 if processed else self._delivery.end
         return max(end, self._command.fresh_end) if len(processed) == len(fresh) else end
 
 
 def _singles(fresh: Fresh) -> Iterator[Fresh]:
-    """Splits a run into single messages."""
+    """Splits a run of messages into single messages."""
     if fresh.run == 1:
         yield fresh
         return

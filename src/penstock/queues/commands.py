@@ -1,6 +1,6 @@
 """Commands, replies and effects of the delivery state machine of a partition.
 
-Every command names its group: the id of a share group, which is the name of a queue.
+`group` is the id of a share group, or the name of a queue; `holder` names the consumer that holds messages in flight.
 """
 
 from enum import Enum
@@ -11,11 +11,11 @@ from penstock.queues.settings import DEFAULTS, DeliverySettings
 
 UNKNOWN: Final = -1
 BYTES_MAX: Final = 1 << 62
-"""No bound on bytes."""
+"""Default of `max_bytes`: no limit."""
 
 
 class Destination(NamedTuple):
-    """A partition that messages are moved to."""
+    """The partition that a message is moved to."""
 
     topic_id: bytes
     partition: int
@@ -25,23 +25,23 @@ class Destination(NamedTuple):
 
 
 class Fresh(NamedTuple):
-    """One message at or above the group's end, as read from the log; or several consecutive ones."""
+    """One message, or several consecutive ones, that the share group has not delivered yet, as read from the log."""
 
     offset: int
     due_ms: int = 0
-    """The earliest delivery time; 0: no delay."""
+    """The earliest delivery time; 0 if the message has no delay."""
     size: int = 0
     group: str = ""
-    """The message group, in a FIFO queue."""
+    """The message group; empty unless the queue is FIFO."""
     run: int = 1
     """Number of consecutive messages from `offset` on, each of `size` bytes, of a batch that is not decompressed.
     More than one only where messages have no delays and no message groups."""
 
 
 class Acquire(NamedTuple):
-    """Acquires messages for a holder. The reply is a tuple of Acquired. Raises OverLimit (not in a FIFO queue).
+    """Acquires messages for a consumer. The reply is a tuple of Acquired. Raises OverLimit (not in a FIFO queue).
 
-    Messages that became available again come first, then fresh ones. A group without state begins at `fresh_from`.
+    Messages that became available again come first, then fresh messages. A new share group begins at `fresh_from`.
     """
 
     group: str
@@ -49,106 +49,103 @@ class Acquire(NamedTuple):
     max_messages: int
     visibility_ms: int
     fresh: tuple[Fresh, ...] = ()
-    """Messages from the group's end on, in order. Gaps are control records and records of aborted transactions."""
+    """Messages from the share group's end offset (first offset never delivered) on, in order; may have gaps."""
     fresh_end: int = UNKNOWN
-    """The group's end once all of `fresh` is processed. UNKNOWN: the offset after the last fresh message."""
+    """The share group's end offset once `fresh` is processed. UNKNOWN: the offset after the last fresh message."""
     fresh_from: int = UNKNOWN
-    """The offset at which `fresh` was read. Above the group's end, `fresh` is ignored: it would skip messages."""
+    """The offset at which `fresh` was read. `fresh` is ignored if this is above the share group's end offset."""
     max_bytes: int = BYTES_MAX
-    """The most bytes of fresh messages. The first message is delivered even if it is larger."""
+    """Maximum total size of fresh messages, in bytes. The first message is delivered even if it is larger."""
     whole_ranges: bool = False
-    """Delivers whole ranges and all of `fresh`: possibly more than max_messages, never more than may be in flight."""
+    """Delivers whole ranges and all of `fresh`, even more than max_messages, but never more than may be in flight."""
     has_more: bool = False
-    """Whether the log has more messages after `fresh`, which may be due earlier: delayed ones become delivery ranges.
-
-    Otherwise delayed messages at the end of the log stay above the group's end, where they need no state.
-    """
+    """Whether the log has more messages after `fresh`. If so, delayed messages in `fresh` become delivery ranges,
+    because later messages may be due earlier. If not, they stay above the share group's end offset, where they
+    need no state."""
     repeat: bool = False
-    """Delivers again what this holder has in flight, with a new deadline (AWS: ReceiveRequestAttemptId)."""
+    """Whether to redeliver what this consumer has in flight, with a new deadline (AWS: ReceiveRequestAttemptId)."""
     settings: DeliverySettings = DEFAULTS
 
 
 class Reschedule(NamedTuple):
-    """Shifts the deadlines that have not expired, after the clock was set. The reply is the next command, or None.
+    """Shifts the deadlines that have not expired by `by_ms`, after the wall clock was stepped.
 
-    If the clock was set back, submit it when the state machine already gets the new time.
+    The reply is the command that continues, or None. After a step back, submit it once `now_ms` is the new time.
     """
 
     by_ms: int
     group: str = ""
-    """The group to continue with; empty: the first."""
+    """The share group to continue with; empty: start with the first."""
     first: int = 0
-    """The offset to continue from."""
+    """The offset in `group` to continue from."""
 
 
 class Acquired(NamedTuple):
-    """Consecutive messages that were delivered to one holder."""
+    """Consecutive messages that were delivered to one consumer."""
 
     first: int
     last: int
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
-    """Deliveries, this one included."""
+    """Number of deliveries of each message, including this delivery."""
     first_received_ms: int
     due_ms: int
     """When the visibility timeout ends."""
     is_repeat: bool = False
-    """Whether they were in flight with this holder before: see Acquire.repeat."""
+    """Whether this consumer already had the messages in flight: see Acquire.repeat."""
 
 
 class Claim(NamedTuple):
-    """Acquires messages by their offsets, as far as they are available. The reply is Claimed.
+    """Acquires those messages at the given offsets that are available. The reply is Claimed.
 
-    Messages that the holder has in flight get a new deadline. A message group of which another holder has messages in
-    flight is not available. One command claims at most one batch: repeat it for the offsets after `reached`.
+    Messages that the consumer already has in flight get a new deadline. A message group is not available while
+    another consumer holds messages of it. One command changes at most CLAIMED_MAX ranges: repeat it after `reached`.
     """
 
     group: str
     holder: str
     ranges: tuple[tuple[int, int], ...]
-    """First and last offsets, in order, not overlapping."""
+    """First and last offset of each claimed range; sorted, not overlapping."""
     visibility_ms: int
     fresh: tuple[Fresh, ...] = ()
-    """As in Acquire. Fresh messages before the last claimed one become available to all."""
+    """As in Acquire. Unclaimed fresh messages before the last claimed one become available to all consumers."""
     fresh_end: int = UNKNOWN
     fresh_from: int = UNKNOWN
     settings: DeliverySettings = DEFAULTS
 
 
 class Claimed(NamedTuple):
-    """The result of a Claim."""
-
     taken: tuple[Acquired, ...]
     reached: int
-    """The last offset that was decided on: what was claimed up to here and is not in `taken` is not available."""
+    """The last offset processed: a claimed offset up to here that is not in `taken` is not available."""
 
 
 # -- acknowledging
 
 
 class AckType(Enum):
-    """What an acknowledgement does with the messages."""
+    """What an acknowledgement does with its messages. "Only while in flight": else NotInFlight."""
 
     DONE = "done"
-    """Finishes them; also after the deadline, unless another holder has acquired them."""
+    """Finishes the messages; also after the deadline, unless another consumer has acquired them."""
     RELEASE = "release"
-    """Makes them available from due_ms on (0: now) and the receipt invalid. Only while in flight."""
+    """Makes the messages available at due_ms (0: now) and invalidates the receipt. Only while in flight."""
     REJECT = "reject"
-    """Sends them to the dead-letter queue, or finishes them without one. Only while in flight."""
+    """Sends the messages to the dead-letter queue; finishes them if there is none. Only while in flight."""
     RENEW = "renew"
-    """Sets the deadline to due_ms; in the past: available, and the receipt stays valid. Only while in flight."""
+    """Sets the deadline to due_ms (in the past: available). The receipt stays valid. Only while in flight."""
     UNDO = "undo"
-    """Makes them available and does not count the delivery."""
+    """Makes the messages available and does not count the delivery."""
     MOVE = "move"
-    """Moves them to a named destination, as move tasks do."""
+    """Moves the messages to `destination`, for move tasks."""
     DELETE = "delete"
-    """Finishes them, only while in flight: share groups, and DeleteMessage of a FIFO queue."""
+    """Finishes the messages. Only while in flight. For share groups, and DeleteMessage of a FIFO queue."""
     CHANGE = "change"
-    """Sets the deadline to due_ms; in the past: available. Takes any receipt of the message, also after the deadline
-    or after another receive: ChangeMessageVisibility of a standard queue."""
+    """Sets the deadline to due_ms; if that is in the past, the message is available. Accepts any receipt of the
+    message, even an expired or older one: ChangeMessageVisibility of a standard queue."""
 
 
 class Acknowledgement(NamedTuple):
-    """One acknowledgement. The holder must hold every unfinished message from first to last."""
+    """Acknowledges all unfinished messages from `first` to `last`; `holder` must hold all of them."""
 
     first: int
     last: int
@@ -156,64 +153,64 @@ class Acknowledgement(NamedTuple):
     ack_type: AckType
     due_ms: int = 0
     destination: Destination | None = None
-    """Required by MOVE."""
+    """Where MOVE moves the messages; None for other types."""
 
 
 class Acknowledge(NamedTuple):
     """Applies acknowledgements independently of each other. The reply is a tuple with None or an error for each.
 
-    NotHeld: another holder has the message. AlreadyFinished: it is finished. NotInFlight: its deadline has passed.
+    NotHeld: another consumer has the message. AlreadyFinished: it is finished. NotInFlight: its deadline has passed.
     """
 
     group: str
     items: tuple[Acknowledgement, ...]
     settings: DeliverySettings = DEFAULTS
-    """Has the dead-letter queue of REJECT."""
+    """The delivery settings, which name the dead-letter queue for REJECT."""
 
 
 class ReleaseHolder(NamedTuple):
-    """Releases the messages that a holder has in flight. The reply is their number.
+    """Releases the messages that a consumer has in flight. The reply is the number of messages released.
 
-    One command releases at most one batch: repeat it until the reply is 0.
+    One command releases a limited number of ranges: repeat it until the reply is 0.
     """
 
     group: str
     holder: str
     is_undone: bool = False
-    """Whether those deliveries are not counted."""
+    """Whether the deliveries are undone: they do not count towards the limit of deliveries."""
 
 
 # -- whole groups; the reply is None
 
 
 class Purge(NamedTuple):
-    """Finishes all messages below an offset, in flight or not, except those that are being moved elsewhere.
+    """Finishes all messages below `end`, in flight or not, except messages that are being moved elsewhere.
 
-    A group without state begins at that offset.
+    A share group without state begins at `end`.
     """
 
     group: str
     end: int
     forgets_ids: bool = False
-    """FIFO queues: whether their deduplication ids can be used again (QueueMachine.purged_to)."""
+    """FIFO queues: whether deduplication ids of the purged messages can be used again (QueueMachine.purged_to)."""
 
 
 class Trimmed(NamedTuple):
-    """The log was trimmed: its messages below an offset are gone."""
+    """Reports that the log was trimmed: messages below `start` no longer exist."""
 
     group: str
     start: int
 
 
 class SetPosition(NamedTuple):
-    """Sets the position of a group: messages from this offset on are available, those below are finished."""
+    """Sets the position of a share group: messages from `end` on become available, messages below it are finished."""
 
     group: str
     end: int
 
 
 class DeleteGroup(NamedTuple):
-    """The group is deleted."""
+    """Deletes the delivery state of a share group."""
 
     group: str
 
@@ -222,15 +219,15 @@ class DeleteGroup(NamedTuple):
 
 
 class SetProducer(NamedTuple):
-    """Sets a new producer id, as NeedProducer asks for. Ignored if there is one. The reply is None."""
+    """Sets the producer id that NeedProducer requested; ignored if one is set already. The reply is None."""
 
     producer_id: int
 
 
 class MoveDone(NamedTuple):
-    """The copy of a message is committed (see CopyMessage.done). Submit it until it succeeds. The reply is None.
+    """Reports that the copy of a message is committed (see CopyMessage.done). The reply is None.
 
-    Ignored if the move was abandoned, or belongs to an earlier leader.
+    Submit it until it succeeds. It is ignored if the move was abandoned, or was started by an earlier leader.
     """
 
     group: str
@@ -241,9 +238,9 @@ class MoveDone(NamedTuple):
 
 
 class MoveFailed(NamedTuple):
-    """The destination does not exist any more, or refuses the message (see CopyMessage.failed). The reply is None.
+    """Reports that the destination is gone or refuses the message (see CopyMessage.failed). The reply is None.
 
-    The message is available again at due_ms, with its delivery count.
+    The message becomes available at due_ms and keeps its delivery count.
     """
 
     group: str
@@ -255,13 +252,13 @@ class MoveFailed(NamedTuple):
 
 
 class NeedProducer(NamedTuple):
-    """Effect: reserve a producer id for this partition and submit SetProducer. May be repeated."""
+    """Effect, for the I/O code: reserve a producer id for this partition, submit SetProducer. May be repeated."""
 
 
 class CopyMessage(NamedTuple):
-    """Effect: append a copy to the destination with this producer id, epoch and sequence; retry until it succeeds.
+    """Effect, for the I/O code: append a copy of a message to the destination, with this producer id and sequence.
 
-    A duplicate is a success. Then submit MoveDone. A new leader repeats the effect.
+    Retry until it succeeds; a duplicate counts as success. Then submit MoveDone. A new leader repeats this effect.
     """
 
     group: str
@@ -283,7 +280,7 @@ class CopyMessage(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Number of messages below the group's end by state. Messages above it are counted by the log."""
+    """Number of messages below the share group's end offset, by state. Messages above it are counted from the log."""
 
     available: int
     in_flight: int

@@ -1,7 +1,7 @@
-"""Shifts deadlines after the clock was set, so that visibility timeouts and delays keep their length. Pure.
+"""Shifts deadlines after the wall clock was stepped, so that visibility timeouts and delays keep their length. Pure.
 
 Deadlines are persisted as wall-clock times, so that the next leader can use them. Without a shift, messages would be
-redelivered too early, or too late.
+redelivered too early or too late.
 """
 
 from collections.abc import Mapping
@@ -12,13 +12,13 @@ from penstock.queues.delivery_state import DeliveryState
 from penstock.queues.draft import Draft
 
 RESCHEDULED_MAX: Final = 500
-"""Ranges that one decision shifts: it is one batch."""
+"""Maximum number of delivery ranges that one Reschedule command shifts, so that they fit into one batch."""
 
 
 def reschedule(
     draft: Draft, deliveries: Mapping[str, DeliveryState], command: Reschedule, now_ms: int
 ) -> Reschedule | None:
-    """Shifts the next deadlines. Returns the command for the rest, or None."""
+    """Shifts up to RESCHEDULED_MAX deadlines. Returns the command that continues, or None if all are shifted."""
     left = RESCHEDULED_MAX
     is_reached = not command.group or command.group not in deliveries
     for name, delivery in deliveries.items():

@@ -1,8 +1,8 @@
 """Deduplication ids of the last five minutes. Pure.
 
-The caller looks an id up before it appends, and adds it afterwards; a new leader adds the ids of all records of the
-last five minutes. A purge frees the ids of all messages before it. Memory is bounded: with too many ids, messages are
-refused rather than accepted twice.
+The caller looks up an id before it appends a message, and adds the id afterwards; a new leader adds the ids of all
+records of the last five minutes. A purge frees the ids of the purged messages. Memory is bounded: when there are too
+many ids, new messages are refused rather than possibly accepted twice.
 """
 
 from collections import deque
@@ -11,21 +11,21 @@ from typing import Final, NamedTuple
 from penstock.queues.errors import TooManyDeduplicationIds
 
 WINDOW_MS: Final = 300_000
-"""The deduplication interval of AWS, from the time at which the original was sent."""
+"""The deduplication interval of AWS, in milliseconds since the original message was sent."""
 IDS_MAX: Final = 1_000_000
 EXPIRED_MAX: Final = 1000
-"""Ids that are dropped at a time: a million of them may have expired since the last message."""
+"""Maximum number of ids that one `expire` drops: a million may have expired since the last message."""
 
 
 class Original(NamedTuple):
-    """The message of which later ones with the same id are duplicates."""
+    """The first message with a deduplication id; later messages with the same id are its duplicates."""
 
     offset: int
     sent_ms: int
 
 
 class Deduplication:
-    """Deduplication ids of one partition, by queue or by message group."""
+    """Deduplication ids of one partition; an id is unique per queue, or per message group (`is_by_group`)."""
 
     def __init__(self, *, is_by_group: bool = False, window_ms: int = WINDOW_MS, ids_max: int = IDS_MAX) -> None:
         self._is_by_group = is_by_group
@@ -33,26 +33,26 @@ class Deduplication:
         self._ids_max = ids_max
         self._originals: dict[tuple[str, str], Original] = {}
         self._in_order: deque[tuple[tuple[str, str], Original]] = deque()
-        """In order of arrival, which is nearly the order of time; some are dropped already."""
+        """Keys and originals in order of arrival, which is nearly the order of time; some are already replaced."""
         self._forgotten_to = 0
-        """Ids of messages below this offset are free."""
+        """Messages below this offset were purged: their ids can be used again."""
         self._is_full_until_ms = 0
-        """Until then the log has messages whose ids did not fit into memory: Kafka producers have sent too many."""
+        """Messages are refused until this time: the log has recent messages whose ids did not fit into memory."""
 
     def __len__(self) -> int:
         return len(self._originals)
 
     def find(self, group: str, deduplication_id: str, now_ms: int) -> int | None:
-        """Returns the offset of the original of a duplicate, or None."""
+        """Returns the offset of the original message if this is a duplicate, else None."""
         original = self._originals.get(self._key(group, deduplication_id))
         return original.offset if original is not None and self._holds(original, now_ms) else None
 
     def forget_below(self, offset: int) -> None:
-        """Frees the ids of messages below an offset."""
+        """Frees the ids of messages below an offset, because they were purged."""
         self._forgotten_to = offset
 
     def check_room(self, now_ms: int, count: int = 1) -> None:
-        """Raises TooManyDeduplicationIds if so many more ids do not fit into memory."""
+        """Raises TooManyDeduplicationIds if `count` more ids do not fit into memory."""
         if self._is_full(now_ms, count):
             self.expire(now_ms)
             if self._is_full(now_ms, count):
@@ -65,10 +65,10 @@ class Deduplication:
         return len(self._in_order) + count > self._ids_max or now_ms < self._is_full_until_ms
 
     def add(self, group: str, deduplication_id: str, offset: int, sent_ms: int, now_ms: int) -> None:
-        """Adds the id of a message that was appended, or read from the log. Ignores expired and purged ones.
+        """Adds the id of a message that was appended, or read from the log; ignores it if it is expired or purged.
 
-        Duplicates are not appended: if the log has an id twice, both are originals, and the later one counts. That
-        happens if a purge between them was lost, or if the clock of another leader was ahead.
+        If the log has an id twice, the later message counts as the original. That happens if a purge between the two
+        messages was lost, or if the clock of another leader was ahead.
         """
         # The clock of a sender may be ahead: its id does not last longer for that.
         original = Original(offset, min(sent_ms, now_ms))
@@ -85,7 +85,7 @@ class Deduplication:
         self.expire(now_ms)
 
     def expire(self, now_ms: int) -> None:
-        """Drops expired and purged ids, EXPIRED_MAX at a time."""
+        """Drops expired and purged ids, at most EXPIRED_MAX per call."""
         in_order = self._in_order
         for _ in range(min(EXPIRED_MAX, len(in_order))):
             if self._holds(in_order[0][1], now_ms):

@@ -1,7 +1,7 @@
-"""The delivery state of one group on one partition: delivery ranges, and indexes over them. Pure.
+"""The delivery state of one share group on one partition: delivery ranges, and indexes over them. Pure.
 
-Durable state is `end` and the delivery ranges. The indexes follow from them and from the time. A range is in one of
-four states:
+Durable state is `end` and the delivery ranges; the indexes are derived from these and from the time. A delivery range
+is in one of four states:
 
 timed     in flight (with a holder) or delayed (without one), until its due time
 ready     available: it can be acquired
@@ -23,7 +23,7 @@ NOT_READY = -1
 
 
 class Chain:
-    """The unfinished messages of one message group in order, except those that are being moved."""
+    """The unfinished messages of one message group, in order, without messages that are being moved elsewhere."""
 
     __slots__ = ("held", "offsets", "ready_at")
 
@@ -32,24 +32,24 @@ class Chain:
         self.held = 0
         """Number of messages in flight."""
         self.ready_at = NOT_READY
-        """Offset of its first message if that can be delivered, else NOT_READY."""
+        """Offset of the first message if it can be delivered, else NOT_READY."""
 
 
 class DeliveryState:
-    """Changes only by `put`, `drop`, `end`, and by the time that `advance` gets."""
+    """Delivery state of a share group on a partition. Changes only by `put`, `drop`, `advance` and setting `end`."""
 
     def __init__(self, name: str, end: int = 0) -> None:
         self.name = name
         self.prefix = range_prefix(name)
         self.key = position_key(name)
         self.end = end
-        """The first offset that was never delivered: all messages from here on are available."""
+        """The end offset: the first offset that was never delivered. All messages from here on are available."""
         self.ranges: dict[int, DeliveryRange] = {}
-        """By first offset."""
+        """Delivery ranges by first offset."""
         self.chains: dict[str, Chain] = {}
-        """By message group."""
+        """Unfinished messages by message group (FIFO queues)."""
         self.ready: Any = SortedList()
-        """First offsets of the ranges that are available; of a message group only its first message."""
+        """First offsets of the available delivery ranges; of a message group, at most its first message."""
         self.in_flight = 0
         self._available = 0
         self._delayed = 0
@@ -58,30 +58,30 @@ class DeliveryState:
         self._firsts: Any = SortedList()
         self._timers: Timers[int] = Timers()
         self._held_by: dict[str, set[int]] = {}
-        """FIFO queues: offsets in flight by holder."""
+        """Offsets in flight, by the consumer that holds them. FIFO queues only."""
 
     # -- queries
 
     @property
     def start(self) -> int:
-        """All messages below this offset are finished."""
+        """The offset below which all messages are finished."""
         return min(self._firsts[0], self.end) if self.ranges else self.end
 
     @property
     def ready_at_ms(self) -> int | None:
-        """When a message below the end becomes available: 0 if one is now, None if none is timed.
+        """When the next message below the end offset becomes available: 0 if one is available now, None if never.
 
-        In a FIFO queue, a message that is due may still wait for an earlier one of its group.
+        In a FIFO queue, a message that is due may still wait for an earlier message of its message group.
         """
         return 0 if self.ready else self._timers.next_ms
 
     def counts(self, now_ms: int) -> Counts:
-        """Counts messages below the end by state. Those that wait within their message group count as available."""
+        """Counts messages below the end offset by state; messages waiting for their message group are available."""
         self.advance(now_ms)
         return Counts(self._available, self.in_flight, self._delayed, self._moving)
 
     def find(self, offset: int) -> DeliveryRange | None:
-        """Returns the delivery range of an offset; None: the message is finished, or was never delivered."""
+        """Returns the delivery range with this offset; None if the message is finished, or was never delivered."""
         delivery_range = self.ranges.get(offset)
         if delivery_range is None:
             for first in self._firsts.irange(None, offset, reverse=True):
@@ -90,7 +90,7 @@ class DeliveryState:
         return delivery_range
 
     def between(self, first: int, last: int) -> Iterator[DeliveryRange]:
-        """Yields the delivery ranges that overlap with these offsets, in order."""
+        """Yields the delivery ranges that overlap with the offsets from `first` to `last`, in order."""
         delivery_range = self.find(first)
         if delivery_range is not None and delivery_range.first < first:
             yield delivery_range
@@ -98,17 +98,17 @@ class DeliveryState:
             yield self.ranges[at]
 
     def is_timed(self, first: int) -> bool:
-        """Whether a range is in flight or delayed."""
+        """Whether the delivery range that starts at `first` is in flight or delayed."""
         return first in self._timers
 
     def held_by(self, holder: str) -> list[int]:
-        """Returns the offsets that a holder has in flight, in order. FIFO queues only."""
+        """Returns the offsets that a consumer has in flight, in order. FIFO queues only."""
         return sorted(self._held_by.get(holder, ()))
 
     # -- changes
 
     def advance(self, now_ms: int) -> None:
-        """Expires visibility timeouts and delays due by `now_ms`. Ignores an earlier time than before."""
+        """Expires visibility timeouts and delays due by `now_ms`. Ignores a time before that of the last call."""
         if now_ms <= self._now_ms:
             return
         self._now_ms = now_ms
@@ -122,12 +122,12 @@ class DeliveryState:
                 self._refresh(delivery_range.group)
 
     def set_clock_back(self, by_ms: int) -> None:
-        """Sets the time back by `by_ms` (negative). Messages that are available stay available."""
+        """Adds a negative `by_ms` to the current time. Messages that are available stay available."""
         if by_ms < 0:
             self._now_ms += by_ms
 
     def put(self, delivery_range: DeliveryRange) -> None:
-        """Adds a range, or replaces the one with the same first offset."""
+        """Adds a delivery range, or replaces the range with the same first offset."""
         first = delivery_range.first
         before = self.ranges.get(first)
         if before is None:
@@ -138,7 +138,7 @@ class DeliveryState:
         self._enter(delivery_range)
 
     def drop(self, first: int) -> None:
-        """Removes a range."""
+        """Removes the delivery range that starts at `first`, if there is one."""
         delivery_range = self.ranges.pop(first, None)
         if delivery_range is not None:
             self._firsts.remove(first)
@@ -205,7 +205,7 @@ class DeliveryState:
                 del self._held_by[delivery_range.holder]
 
     def _refresh(self, group: str) -> None:
-        """Updates whether the first message of a group is available: neither in flight nor delayed."""
+        """Updates whether the first message of a message group is available: neither in flight nor delayed."""
         chain = self.chains[group]
         at = NOT_READY
         if chain.offsets and chain.offsets[0] not in self._timers:

@@ -23,7 +23,7 @@ from penstock.queues.settings import DeadLetter, DeliverySettings
 
 
 class Draft:
-    """Collects the records and effects of one decision."""
+    """Collects the records and effects of one decision of the delivery state machine."""
 
     __slots__ = ("_moves", "_started", "effects", "records")
 
@@ -48,14 +48,14 @@ class Draft:
     def send_to_dead_letters(
         self, delivery: DeliveryState, delivery_range: DeliveryRange, settings: DeliverySettings
     ) -> None:
-        """Moves a dead range to the dead-letter queue; without one, drops it."""
+        """Moves a range that has reached max_deliveries to the dead-letter queue; without one, discards it."""
         if settings.dead_letter is None:
             self.drop(delivery, delivery_range.first)
         else:
             self.move(delivery, delivery_range, destination_of(delivery_range, settings.dead_letter))
 
     def move(self, delivery: DeliveryState, delivery_range: DeliveryRange, destination: Destination) -> None:
-        """Moves a range to a destination: at once if no other move to it is pending, else in order."""
+        """Moves a range to a partition: at once if no other move to that partition is pending, else in order."""
         delivery_range = DeliveryRange(
             delivery_range.first,
             delivery_range.last,
@@ -74,7 +74,7 @@ class Draft:
             self.put(delivery, delivery_range)
 
     def start_move(self, delivery: DeliveryState, delivery_range: DeliveryRange) -> None:
-        """Starts the move of the first message of a range; the rest waits. Needs a producer id."""
+        """Starts the move of a range's first message; the other messages wait. A producer id must be set."""
         wanted, producer_id = delivery_range.move, self._moves.producer_id
         assert wanted is not None
         assert producer_id is not None
@@ -92,7 +92,7 @@ class Draft:
         self._started.add(destination)
 
     def abandon_move(self, delivery_range: DeliveryRange) -> None:
-        """Retires the epoch of a move that has started: its sequence may or may not have been written."""
+        """Retires the producer epoch of a move that has started: the copy may or may not have been written."""
         if delivery_range.move is None or delivery_range.move.sequence == NO_SEQUENCE:
             return
         destination, producer_id, epoch, sequence = delivery_range.move
@@ -104,7 +104,7 @@ class Draft:
 
 
 def destination_of(delivery_range: DeliveryRange, dead_letter: DeadLetter) -> Destination:
-    """Returns the dead-letter partition of a message: by its message group, or by its offset."""
+    """Returns the dead-letter partition of a message: by its message group, or by its offset if it has none."""
     if delivery_range.group is None:
         return Destination(dead_letter.topic_id, delivery_range.first % dead_letter.partitions)
     key = delivery_range.group.encode(errors=KEY_ERRORS)

@@ -5,7 +5,7 @@ from penstock.foundation.errors import PenstockError
 
 
 class NotHeld(PenstockError):
-    """The message was delivered to another holder since."""
+    """The message has since been delivered to another consumer."""
 
     code = ErrorCode.INVALID_RECORD_STATE
 
@@ -23,7 +23,7 @@ class NeverReceived(NotHeld):
 
 
 class OverLimit(PenstockError):
-    """The limit of messages in flight is reached (AWS: OverLimit)."""
+    """The queue's limit of in-flight messages is reached (AWS: OverLimit)."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
@@ -41,12 +41,12 @@ class TooManyDeduplicationIds(PenstockError):
 
 
 class TooManyGroups(PenstockError):
-    """The limit of share groups with state on one partition is reached."""
+    """The partition has reached its limit of share groups with delivery state."""
 
     code = ErrorCode.GROUP_MAX_SIZE_REACHED
 
 
 class DamagedState(PenstockError):
-    """A record of delivery state is damaged, or written by a later version."""
+    """A record of delivery state is damaged, or was written by a later version."""
 
     code = ErrorCode.CORRUPT_MESSAGE

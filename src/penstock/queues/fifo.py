@@ -1,10 +1,10 @@
-"""Decides which messages of a FIFO queue a holder acquires. Pure.
+"""Decides which messages of a FIFO queue a consumer acquires. Pure.
 
-Within a message group each message waits until all earlier ones are finished, dead, or in the same response. So no
-message after one in flight is delivered; one that is visible again is delivered at once, even if later ones are in
-flight. Messages that have to wait become ranges of one message each, in the chain of their group (delivery_state.py).
+A message waits until all earlier messages of its message group are finished, dead, or in the same response. So
+messages behind an in-flight message are not delivered; a message that is visible again is delivered at once, even if
+later messages are in flight. Each waiting message becomes a delivery range, in the Chain of its message group.
 
-As on AWS, a response has as many messages of one group as possible before any of another group.
+As on AWS, a response has as many messages of one message group as possible before any of another message group.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,16 +19,16 @@ from penstock.queues.settings import DELAY_STEP_MS
 
 WINDOW_MIN: Final = 32
 WINDOW_FACTOR: Final = 4
-"""Fresh messages that are searched for more of the same group, as a multiple of the number wanted."""
+"""Fresh messages searched for more of the same message group, as a multiple of the number of messages requested."""
 
 
 def window_of(want: int) -> int:
-    """Returns how many fresh messages are searched for one receive, if some of the first can be delivered."""
+    """Returns how many fresh messages to search first, for a receive of `want` messages."""
     return max(WINDOW_MIN, want * WINDOW_FACTOR) if want > 1 else 1
 
 
 def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Acquires messages. `delivery` must have advanced to now. Returns none if too many are in flight."""
+    """Acquires messages. `delivery` must have advanced to `now_ms`. Returns () if too many messages are in flight."""
     if command.repeat:
         again = _repeat(draft, delivery, command, now_ms)
         if again:
@@ -42,10 +42,10 @@ def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms
 
 
 def _repeat(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Delivers again what the holder has in flight: the response before may have been lost. Counts no delivery.
+    """Redelivers what the consumer has in flight, because the last response may have been lost. Counts no delivery.
 
-    Leaves out messages after one of their group that the holder has released: that one has to come first. (AWS: all
-    of them, if none was modified.)
+    Leaves out messages behind a released message of their message group, which must be delivered first. (AWS
+    redelivers all messages, if none was modified.)
     """
     due_ms = now_ms + command.visibility_ms
     again: dict[str, list[Acquired]] = {}
@@ -60,7 +60,7 @@ def _repeat(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int
 
 
 class _FifoAcquisition:
-    """The messages that one holder acquires by one decision."""
+    """Selects the messages of a FIFO queue that one Acquire command gives to a consumer."""
 
     def __init__(self, draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int, want: int) -> None:
         self._draft = draft
@@ -72,12 +72,12 @@ class _FifoAcquisition:
         self._bytes_left = command.max_bytes
         self._dead = 0
         self.taken: list[Acquired] = []
-        """Group by group, each in order."""
+        """Messages acquired so far: one message group after another, each in order."""
         self._chosen: set[int] = set()
-        """Offsets of the fresh messages among them."""
+        """Offsets of the fresh messages in `taken`."""
 
     def take(self) -> None:
-        """Acquires messages group by group: first groups with messages below the end, by their first message."""
+        """Acquires messages by message group: first the groups with messages below the end offset, in order."""
         delivery, command = self._delivery, self._command
         fresh = fresh_of(delivery, command)
         processed = (fresh or ())[: max(0, command.settings.lookahead_max - len(delivery.ranges))]
@@ -96,7 +96,7 @@ class _FifoAcquisition:
             self._put_waiting(fresh, list(processed))
 
     def _take_chain(self, offsets: Sequence[int]) -> bool:
-        """Acquires messages from the front of a group. Returns whether none is left."""
+        """Acquires messages from the front of a message group. Returns whether all were acquired or dead-lettered."""
         delivery, settings = self._delivery, self._command.settings
         for offset in offsets:
             delivery_range = delivery.ranges[offset]
@@ -119,7 +119,7 @@ class _FifoAcquisition:
         return True
 
     def _choose_groups(self, groups: dict[str, list[Fresh]]) -> None:
-        """Acquires fresh messages of groups without unfinished messages below the end."""
+        """Acquires fresh messages of message groups that have no unfinished messages below the end offset."""
         for group, messages in groups.items():
             if self._want <= 0:
                 return
@@ -127,7 +127,7 @@ class _FifoAcquisition:
                 self._choose(messages)
 
     def _choose(self, messages: Iterable[Fresh]) -> None:
-        """Acquires fresh messages of one group in order, up to the first that is delayed."""
+        """Acquires fresh messages of one message group in order, up to the first delayed message."""
         for one in messages:
             if one.due_ms > self._now_ms or self._want <= 0:
                 return
@@ -139,7 +139,7 @@ class _FifoAcquisition:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _put_waiting(self, fresh: Sequence[Fresh], processed: list[Fresh]) -> None:
-        """Makes ranges of the fresh messages up to the last one acquired; of all if none is."""
+        """Creates ranges of the fresh messages before the last acquired one, or of all if none was acquired."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while processed[-1].offset not in chosen:
@@ -157,7 +157,7 @@ class _FifoAcquisition:
             self._draft.position(delivery, end)
 
     def _is_early(self, fresh: Sequence[Fresh]) -> bool:
-        """Whether all of these are delayed and the log ends after them: then they need no state yet."""
+        """Whether all of these messages are delayed and the log ends after them: then they need no ranges yet."""
         return not self._command.has_more and all(one.due_ms > self._now_ms for one in fresh)
 
     def _hold(self, offset: int, count: int, received_ms: int, group: str | None) -> None:
@@ -168,7 +168,7 @@ class _FifoAcquisition:
 
 
 def _by_group(fresh: Iterable[Fresh]) -> dict[str, list[Fresh]]:
-    """Groups messages by message group, in order of the first message of each."""
+    """Returns the messages by message group; the groups are ordered by their first messages."""
     groups: dict[str, list[Fresh]] = {}
     for one in fresh:
         groups.setdefault(one.group, []).append(one)

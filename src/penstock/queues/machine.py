@@ -1,7 +1,7 @@
 """The delivery state machine of one partition, for all share groups and queues on it. Pure.
 
-It runs in the partition's companion log; see foundation/decision.py. A decision is written as one batch, so that a
-message is always in exactly one state. Expiry writes nothing: a message whose deadline has passed is available.
+Its records are in the partition's companion log; see foundation/decision.py. A decision is written as one batch, so
+that a message is always in exactly one state. Expiry writes nothing: after its deadline, a message is available.
 """
 
 from collections.abc import Callable, Iterator
@@ -58,22 +58,22 @@ from penstock.queues.records import (
 from penstock.queues.settings import GROUPS_MAX
 
 RETRY_MS: Final = 1000
-"""Interval of retries: of requests for a producer id, and of moves."""
+"""Interval, in milliseconds, at which requests for a producer id and pending moves are retried."""
 HOLDER_CHARS_MAX: Final = 1024
-"""Limit of the holder's name, which is in every record of a range that it holds."""
+"""Maximum length of a consumer's name, in characters; each record of a range in flight contains the name."""
 
 
 class QueueMachine:
-    """Decides on deliveries, acknowledgements, claims, moves and positions of all groups of a partition."""
+    """Decides on deliveries, acknowledgements, claims, moves and positions of all share groups of a partition."""
 
     keeps_wall_time: Final = True
-    """Deadlines are wall-clock times."""
+    """Tells the state machine runtime that deadlines are wall-clock times."""
 
     def __init__(self) -> None:
         self._deliveries: dict[str, DeliveryState] = {}
         self._moves = Moves()
         self._loaded_ms: int | None = None
-        """Set after loading, until the moves that had started are resumed."""
+        """When the state was loaded; None once the moves in progress at that time have been resumed."""
         self._retry_at_ms = 0
         self._deciders: Final[dict[type, Callable[[Draft, Any, int], Any]]] = {
             Acquire: self._acquire,
@@ -93,7 +93,7 @@ class QueueMachine:
     # -- queries
 
     def group(self, name: str) -> DeliveryState | None:
-        """Returns the state of a group, for reading only; call its `advance` or `counts` with the current time."""
+        """Returns the state of a share group, read-only, or None. Call its `advance` or `counts` before reading."""
         return self._deliveries.get(name)
 
     @property
@@ -102,21 +102,21 @@ class QueueMachine:
 
     @property
     def start(self) -> int | None:
-        """The offset below which all messages are finished for all groups; None without groups."""
+        """The offset below which all messages are finished for all share groups; None without share groups."""
         return min((delivery.start for delivery in self._deliveries.values()), default=None)
 
     def purged_to(self, name: str) -> int:
-        """Returns the offset below which the deduplication ids of a group can be used again."""
+        """Returns the offset below which the deduplication ids of a queue can be used again; 0 if never purged."""
         route = self._moves.routes.get(purge_mark(name))
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """Returns the same for all groups that were purged, by `purge_mark`."""
+        """Returns `purged_to` of all queues that were purged, by `purge_mark`."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
     def summary(self) -> Iterator[StateRecord]:
-        """Yields records of the whole state: once they are appended, the log before them can be trimmed."""
+        """Yields records of the whole state: once these are appended, earlier records of the log can be trimmed."""
         if self._moves.producer_id is not None:
             yield producer_record(self._moves.producer_id)
         for destination, route in self._moves.routes.items():
@@ -174,7 +174,7 @@ class QueueMachine:
         return claim(draft, delivery, command, now_ms)
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
-        """Starts a group without state at the offset where fresh messages were read."""
+        """Returns the state of a new share group, which begins at the offset where fresh messages were read."""
         self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
@@ -246,7 +246,7 @@ class QueueMachine:
     # -- moving messages to other partitions
 
     def _moving(self, command: MoveDone | MoveFailed) -> tuple[DeliveryState, DeliveryRange] | None:
-        """Returns the state and the range of a move that is still in progress, else None."""
+        """Returns the share group's state and the range if the command's move is still in progress, else None."""
         delivery = self._deliveries.get(command.group)
         delivery_range = None if delivery is None else delivery.ranges.get(command.offset)
         meant = (command.destination, *command.producer, command.sequence)
@@ -255,7 +255,7 @@ class QueueMachine:
         return delivery, delivery_range
 
     def _move_done(self, draft: Draft, command: MoveDone, now_ms: int) -> None:
-        """Finishes the message here and starts the next move to the same destination."""
+        """Finishes the moved message in this partition and starts the next move to the same destination."""
         found = self._moving(command)
         if found is None:
             return
@@ -266,7 +266,7 @@ class QueueMachine:
             draft.start_move(delivery, delivery.ranges[key.first])
 
     def _move_failed(self, draft: Draft, command: MoveFailed, now_ms: int) -> None:
-        """Makes the message available again."""
+        """Makes the message available again at the command's due time."""
         found = self._moving(command)
         if found is None:
             return
@@ -303,7 +303,7 @@ class QueueMachine:
         return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_whole=True)
 
     def _resume(self) -> Decision:
-        """Repeats the copies that the previous leader may or may not have written. Persists nothing: cannot fail."""
+        """Repeats copies that the previous leader may or may not have written. Persists nothing: it cannot fail."""
         self._loaded_ms = None
         moving = self._moves.in_progress.values()
         return Decision(
@@ -367,12 +367,12 @@ class QueueMachine:
 
 
 _IN_PARTS: Final = frozenset((SetPosition, Purge, Trimmed, DeleteGroup))
-"""Commands whose decisions may be larger than a batch, and may be persisted in part; see positions.py."""
+"""Commands whose records may exceed one batch and may be persisted only in part; see positions.py."""
 _CONFIRMED_BY_LEADER: Final = frozenset((Acknowledge, SetPosition, Purge, DeleteGroup))
-"""Commands whose empty decision must be confirmed by the current leader: a deposed one may miss the latest state."""
+"""Commands that, if they change nothing, are answered only once this broker is confirmed to be the leader still."""
 
 
 def check_holder(holder: str) -> None:
-    """Raises InvalidRequest if the name of a holder is empty or too long."""
+    """Raises InvalidRequest if the name of a consumer is empty or too long."""
     if not 0 < len(holder) <= HOLDER_CHARS_MAX:
         raise InvalidRequest(f"a holder's name has {len(holder)} characters, expected 1 to {HOLDER_CHARS_MAX}")

@@ -9,7 +9,7 @@ from penstock.queues.errors import InvalidReceipt
 from penstock.queues.records import KEY_ERRORS
 
 OWN_PREFIX: Final = "penstock-"
-"""Prefix of Penstock's own headers, which are not shown as message attributes."""
+"""Prefix of Penstock's own record headers, which are not shown as message attributes."""
 ATTRIBUTE_TYPES: Final = "penstock-attribute-types"
 DEDUPLICATION_ID: Final = "penstock-deduplication-id"
 DELAY_MS: Final = "penstock-delay-ms"
@@ -40,7 +40,7 @@ def message_id(topic_id: bytes, partition: int, offset: int) -> str:
 
 
 def message_group(key: bytes | None) -> str:
-    """Returns the message group of a record in a FIFO queue: its key. Records without a key share one group.
+    """Returns the message group of a record in a FIFO queue: the record's key. Records without a key share one group.
 
     >>> message_group(b"customer-7"), message_group(None)
     ('customer-7', '')
@@ -53,7 +53,7 @@ def message_group(key: bytes | None) -> str:
 
 
 class Receipt(NamedTuple):
-    """Identifies one delivery of one message."""
+    """Identifies one delivery of one message, as encoded in an SQS receipt handle."""
 
     topic_id: bytes
     partition: int
@@ -81,5 +81,5 @@ class Receipt(NamedTuple):
 
 
 def _for_urls(data: bytes) -> bytes:
-    """Same as base64.urlsafe_b64encode, in half the time: every message has a receipt."""
+    """Same as base64.urlsafe_b64encode, in half the time: it runs for every message received."""
     return b2a_base64(data, newline=False).translate(_TO_URL)

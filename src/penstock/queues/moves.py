@@ -4,12 +4,12 @@ A message is moved exactly once without a transaction, because each step is pers
 
 1. persist the destination: from now on the message is not delivered;
 2. persist the producer id, epoch and sequence of its copy;
-3. append the copy with them, retried until it succeeds: the destination's log drops duplicates;
-4. finish the message here.
+3. append the copy with these, and retry until it succeeds: the destination's log drops duplicates;
+4. finish the message in this partition.
 
-One message at a time is moved from this partition to each other one, so that the destination still knows its sequence
-when it is retried. The sequence of an abandoned move may or may not have been written; so the next move begins
-another epoch.
+To each destination, one message at a time is moved, so that the destination still remembers the sequence when the
+append is retried. The copy of an abandoned move may or may not have been written, so the next move uses a new
+epoch.
 """
 
 from collections.abc import Iterator
@@ -21,22 +21,22 @@ from penstock.queues.records import EPOCH_MAX, NO_SEQUENCE, DeliveryRange, Deliv
 
 
 class Moves:
-    """Pending moves of all groups of one partition. Changes only by records."""
+    """Moves of all share groups of one partition, pending or in progress. Changes only when records are applied."""
 
     def __init__(self) -> None:
         self.producer_id: int | None = None
         self.routes: dict[Destination, Route] = {}
         self.in_progress: dict[Destination, DeliveryRangeKey] = {}
         self._pending: dict[Destination, dict[DeliveryRangeKey, None]] = {}
-        """Moves that have not started, in order."""
+        """Moves that have not started, in order, by destination."""
 
     def next_to(self, destination: Destination) -> DeliveryRangeKey | None:
-        """Returns the next move to a destination that has not started."""
+        """Returns the first move to a destination that has not started, or None."""
         return next(iter(self._pending.get(destination, ())), None)
 
     @property
     def can_start(self) -> bool:
-        """Whether a move can start: one is pending to a destination, and none is in progress."""
+        """Whether there is a destination with a pending move and no move in progress."""
         return bool(self._pending) and any(destination not in self.in_progress for destination in self._pending)
 
     @property
@@ -44,7 +44,7 @@ class Moves:
         return [destination for destination in self._pending if destination not in self.in_progress]
 
     def in_order(self) -> Iterator[DeliveryRangeKey]:
-        """Yields all moves: those in progress, then pending ones in order."""
+        """Yields all moves: first those in progress, then pending moves in order."""
         yield from self.in_progress.values()
         for pending in self._pending.values():
             yield from pending
@@ -67,7 +67,7 @@ class Moves:
 
 
 def next_move(destination: Destination, producer_id: int, route: Route | None) -> tuple[Move, Route]:
-    """Returns the next move to a destination, and the route after it."""
+    """Returns a move with the producer id, epoch and sequence for its copy, and the route for the move after it."""
     if route is None or route.producer_id != producer_id:
         route = Route(producer_id, 0, 0)
     move = Move(destination, *route)
@@ -75,12 +75,12 @@ def next_move(destination: Destination, producer_id: int, route: Route | None) -
 
 
 def after_abandoned(route: Route) -> Route | None:
-    """Returns the route after an abandoned move; None: the producer id has no epoch left."""
+    """Returns the route after an abandoned move, with the next epoch; None if the producer id has no epochs left."""
     return Route(route.producer_id, route.epoch + 1, 0) if route.epoch < EPOCH_MAX else None
 
 
 def copy_effect(group: str, delivery_range: DeliveryRange) -> CopyMessage:
-    """Returns the effect of a move that has started."""
+    """Returns the effect that copies the message of a move that has started."""
     move = delivery_range.move
     assert move is not None
     return CopyMessage(

@@ -1,7 +1,7 @@
-"""Changes of a whole group: purge, trim, set the position, delete. Pure.
+"""Changes of a whole share group: purge, trim, set the position, delete. Pure.
 
-Such a decision may be larger than a batch; it is then persisted in several, and the last ones may fail. So records
-that belong together (of a split range) are adjacent and come first, and repeating the command completes it.
+The records of such a decision may exceed one batch, and later batches may fail. So records that belong together (of
+one split range) are adjacent and come first, and repeating the command completes it.
 """
 
 from penstock.queues.delivery_state import DeliveryState
@@ -10,7 +10,7 @@ from penstock.queues.records import NO_SEQUENCE, DeliveryRange, position_record
 
 
 def purge(draft: Draft, delivery: DeliveryState, end: int) -> None:
-    """Finishes all messages below an offset except those that are being moved."""
+    """Finishes all messages below `end` except messages that are being moved to another partition."""
     if end > delivery.end:
         draft.position(delivery, end)
     _clear(
@@ -22,29 +22,29 @@ def purge(draft: Draft, delivery: DeliveryState, end: int) -> None:
 
 
 def trim(draft: Draft, delivery: DeliveryState, start: int) -> None:
-    """Drops all ranges below the start of the log, including those that are being moved."""
+    """Drops all delivery ranges below the log start offset, including ranges that are being moved."""
     if start > delivery.end:
         draft.position(delivery, start)
     _clear(draft, delivery, list(delivery.between(0, start - 1)), start)
 
 
 def set_position(draft: Draft, delivery: DeliveryState, end: int) -> None:
-    """Makes messages from this offset on available, and finishes those below.
+    """Makes messages from `end` on available, and finishes messages below it.
 
-    The position comes last: below an existing range, its messages would be available twice.
+    The position's record comes last: a position below an existing range would make its messages available twice.
     """
     _clear(draft, delivery, list(delivery.ranges.values()), None)
     draft.position(delivery, end)
 
 
 def forget(draft: Draft, delivery: DeliveryState) -> None:
-    """Deletes all state of a group. The position comes last, so that the command can be repeated."""
+    """Deletes all state of a share group. The position is deleted last, so that the command can be repeated."""
     _clear(draft, delivery, list(delivery.ranges.values()), None)
     draft.records.append(position_record(delivery.key, delivery.name, None))
 
 
 def _clear(draft: Draft, delivery: DeliveryState, ranges: list[DeliveryRange], start: int | None) -> None:
-    """Drops ranges; keeps the part of a range at or above `start`."""
+    """Drops delivery ranges, except for the part of a range at or above `start`."""
     for delivery_range in ranges:
         if start is not None and delivery_range.last >= start:
             draft.put(delivery, delivery_range.part(start, delivery_range.last))

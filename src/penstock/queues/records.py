@@ -1,7 +1,7 @@
 """Records of delivery state in the companion log: fixed binary layouts, each with a version.
 
-A key begins with the kind of record, a value with its version. Unknown kinds and versions are refused: a wrong guess
-would lose messages.
+A record's key begins with the kind of record, its value with a version. Unknown kinds and versions are rejected: to
+misread them would lose messages.
 """
 
 import struct
@@ -13,18 +13,18 @@ from penstock.queues.commands import Destination
 from penstock.queues.errors import DamagedState
 
 POSITION: Final = 1
-"""Of a group: the offset from which on messages were never delivered."""
+"""Record kind: the end offset of a share group, from which on messages were never delivered."""
 DELIVERY_RANGE: Final = 2
-"""Of a group: consecutive unfinished messages."""
+"""Record kind: consecutive unfinished messages of a share group."""
 ROUTE: Final = 3
-"""Of a destination: epoch and sequence of the next message that is moved there. With NOWHERE in place of a partition,
-of a group: the offset below which it was purged (`purge_record`)."""
+"""Record kind: producer id, epoch and sequence of the next message moved to a destination. With partition NOWHERE:
+the offset below which a queue was purged (`purge_record`)."""
 PRODUCER: Final = 4
-"""Of the partition: the producer id with which its messages are moved elsewhere."""
+"""Record kind: the producer id with which messages of this partition are copied to other partitions."""
 
 VERSION: Final = 0
 KEY_ERRORS: Final = "surrogateescape"
-"""Encoding errors of record keys that are not UTF-8, so that any key can be a message group."""
+"""Error handler for decoding record keys that are not UTF-8, so that any key can be a message group."""
 NO_SEQUENCE: Final = -1
 NOWHERE: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
@@ -42,7 +42,7 @@ _STARTED: Final = 4
 
 
 class Move(NamedTuple):
-    """The destination of a message. It has a sequence once its copy is being written."""
+    """Where a message is moved to; with producer id, epoch and sequence once its copy is being written."""
 
     destination: Destination
     producer_id: int = -1
@@ -51,18 +51,18 @@ class Move(NamedTuple):
 
 
 class DeliveryRange(NamedTuple):
-    """Consecutive messages in the same state. An offset below the group's end that is in no range is finished."""
+    """Consecutive messages in the same state. Offsets below the share group's end offset in no range are finished."""
 
     first: int
     last: int
     count: int = 0  # type: ignore[assignment]  # hides tuple.count, which is not used
-    """Number of deliveries so far."""
+    """Number of times that each message was delivered so far."""
     due_ms: int = 0
-    """With a holder: when the visibility timeout ends. Without: when the messages become available."""
+    """If a consumer holds the messages: end of the visibility timeout; else: when they become available."""
     holder: str = ""
     first_received_ms: int = 0
     group: str | None = None
-    """The message group, in a FIFO queue, where every range is one message."""
+    """The message group in a FIFO queue, where every range is one message; None in other queues."""
     move: Move | None = None
 
     @property
@@ -71,7 +71,7 @@ class DeliveryRange(NamedTuple):
         return self.last - self.first + 1
 
     def is_like(self, other: "DeliveryRange") -> bool:
-        """Whether both ranges are in the same state."""
+        """Whether both ranges are in the same state, apart from their offsets."""
         return self[2:] == other[2:]
 
     def part(self, first: int, last: int) -> "DeliveryRange":
@@ -81,7 +81,7 @@ class DeliveryRange(NamedTuple):
 
 
 class Route(NamedTuple):
-    """Producer id, epoch and sequence of the next message that is moved to a destination."""
+    """Producer id, epoch and sequence for the next message that is moved to a destination."""
 
     producer_id: int
     epoch: int
@@ -97,7 +97,7 @@ class DeliveryRangeKey(NamedTuple):
 
 
 def range_prefix(group: str) -> bytes:
-    """Returns the prefix of the keys of all delivery ranges of a group."""
+    """Returns the key prefix of all delivery ranges of a share group."""
     name = group.encode()
     return _NAMED.pack(DELIVERY_RANGE, len(name)) + name
 
@@ -115,7 +115,7 @@ def range_record(prefix: bytes, group: str, delivery_range: DeliveryRange) -> St
 
 
 def _special_range(delivery_range: DeliveryRange, held: bytes) -> bytes:
-    """Packs a range that is being moved, or belongs to a FIFO queue."""
+    """Encodes a range that is being moved, or belongs to a FIFO queue."""
     grouped = (delivery_range.group or "").encode(errors=KEY_ERRORS)
     flags = _GROUPED if delivery_range.group is not None else 0
     tail = b""
@@ -149,7 +149,7 @@ def position_key(group: str) -> bytes:
 
 
 def position_record(key: bytes, group: str, end: int | None) -> StateRecord:
-    """Returns the record of a group's position; None deletes the group."""
+    """Returns the record of a share group's end offset; None deletes the share group."""
     value = None if end is None else _POSITION.pack(VERSION, end)
     return StateRecord(key=key, value=value, parsed=(group, end))
 
@@ -163,12 +163,12 @@ def route_record(destination: Destination, route: Route | None) -> StateRecord:
 
 
 def purge_mark(group: str) -> Destination:
-    """Returns the key under which the purges of a group are stored among the routes."""
+    """Returns the pseudo-destination under which the purges of a queue are stored among the routes."""
     return Destination(blake2b(group.encode(), digest_size=16).digest(), NOWHERE)
 
 
 def purge_record(group: str, end: int | None) -> StateRecord:
-    """Returns the record that frees the deduplication ids of messages below `end`; None deletes it.
+    """Returns the record that frees the deduplication ids of messages below `end`; None deletes that record.
 
     It is encoded as a route to a partition that does not exist, which older brokers store and ignore. They could not
     read delivery state with a new kind of record (decision 34).
@@ -177,7 +177,7 @@ def purge_record(group: str, end: int | None) -> StateRecord:
 
 
 def producer_record(producer_id: int | None) -> StateRecord:
-    """Returns the record of the producer id; None: its epochs are used up."""
+    """Returns the record of the partition's producer id; None deletes it, because its epochs are used up."""
     value = None if producer_id is None else _POSITION.pack(VERSION, producer_id)
     return StateRecord(key=bytes((PRODUCER,)), value=value, parsed=(None, producer_id))
 
@@ -260,7 +260,7 @@ def read_producer(record: StateRecord) -> int | None:
 
 
 def _read_name(key: bytes) -> tuple[str, int]:
-    """Returns the group that a key names, and the position after the name."""
+    """Returns the share group that a key names, and the byte position after the name."""
     try:
         _, length = _NAMED.unpack_from(key)
         end = _NAMED.size + length

@@ -55,7 +55,7 @@ def match_flag(body: Buffer, at: Ints, length: Ints, live: Buffer | None, wanted
 
 
 def read_number(cell: bytes) -> int | float | None:
-    """Returns None if the bytes are not a number. An integer that fits 64 bits stays exact."""
+    """Parses a number; None if the bytes are not a number. Integers that fit 64 bits are exact, others floats."""
     if len(cell) > NUMBER_BYTES_MAX or _NUMBER.fullmatch(cell) is None:
         return None
     if _WHOLE.fullmatch(cell) is not None:
@@ -137,12 +137,12 @@ _EITHER: Final = array("B", [0, 1, 2, 1, 1, 1, 2, 1, 2])
 
 
 def both(a: Buffer, b: Buffer) -> bytes:
-    """AND: false where either is false, else unknown where either is unknown."""
+    """SQL's AND: false where either operand is false, else unknown where either is unknown."""
     return _combine(a, b, _BOTH)
 
 
 def either(a: Buffer, b: Buffer) -> bytes:
-    """OR: true where either is true, else unknown where either is unknown."""
+    """SQL's OR: true where either operand is true, else unknown where either is unknown."""
     return _combine(a, b, _EITHER)
 
 

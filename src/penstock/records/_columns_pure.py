@@ -183,7 +183,7 @@ def _header(data: bytes, at: int) -> tuple[int, int, int, int]:
 
 
 def _headers(data: bytes, at: int, count: int) -> Iterator[tuple[int, int, int, int]]:
-    """Yields one record's headers, each checked to lie in `data`: the positions come from untrusted callers."""
+    """Yields one record's headers as positions and lengths; raises if one is outside `data` (untrusted input)."""
     if not 0 <= at <= len(data) or not 0 <= count <= (len(data) - at) // 2:
         raise CorruptMessage(f"{count} headers at byte {at} of {len(data)}")
     try:
@@ -282,7 +282,7 @@ def pack_entries(batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, b
 
 
 class KeyTable:
-    """The last offset of every key, stored by a keyed digest of 128 bits."""
+    """The last offset of every key; a key is stored as a keyed digest of 128 bits."""
 
     def __init__(self, secret: bytes) -> None:
         if len(secret) != 16:

@@ -14,7 +14,7 @@ INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
 
 def piece(view: memoryview, start: int, size: int) -> memoryview:
-    """Returns a slice. Raises ValueError if it is out of range."""
+    """Returns `size` bytes of `view` from `start` on. Raises ValueError if they are out of range."""
     if start < 0 or size < 0 or size > len(view) - start:
         raise ValueError(f"{size} bytes at {start} lie outside of {len(view)}")
     return view[start : start + size]
@@ -44,7 +44,7 @@ def encode(
 
 
 class _Columns:
-    """The columns that records are encoded from."""
+    """The Arrow columns from which records are encoded."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class _Columns:
         self._base_timestamp = base_timestamp
 
     def record(self, row: int, offset_delta: int) -> bytes:
-        """Returns a record, without its length."""
+        """Returns the encoded record of a row, without its length field."""
         delta = 0 if self._times is None else self._times[row] - self._base_timestamp
         if not INT64_MIN <= delta <= INT64_MAX:
             raise InvalidRecord(f"row {row} has a timestamp too far from {self._base_timestamp}")
@@ -76,7 +76,7 @@ class _Columns:
 
 
 class _Rows:
-    """An Arrow column of offsets and validity; None is a column of nulls."""
+    """The offsets and validity of an Arrow column; an argument of None makes a column of nulls."""
 
     def __init__(self, column: BinaryColumn | HeadersColumn | None) -> None:
         self._offsets = None if column is None else _items(column.offsets, "i")
@@ -142,7 +142,7 @@ def _items(buf: Buffer, item: Literal["B", "i", "q"]) -> memoryview:
 
 
 def murmur2(data: memoryview) -> int:
-    """Kafka's 32-bit MurmurHash2; see client/partitioner.py."""
+    """Returns Kafka's 32-bit MurmurHash2 of `data`; see client/partitioner.py."""
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     length = len(data)
     whole = length & ~3
@@ -186,7 +186,7 @@ def spread(
 
 
 class _Numbers:
-    """A nullable column of int32; None is a column of nulls."""
+    """A nullable Arrow column of int32; an argument of None makes a column of nulls."""
 
     def __init__(self, column: IntColumn | None) -> None:
         self._data = None if column is None else _items(column.data, "i")

@@ -33,7 +33,7 @@ def to_arrow(
 ) -> pa.RecordBatch:
     """Returns the records at [start_offset, end_offset) of whole batches, in the columns of Spark's Kafka source.
 
-    Leaves out control batches; `max_bytes` bounds each batch, and Arrow's 2 GiB per column the sum.
+    Omits control batches. `max_bytes` limits each decompressed batch; Arrow limits each column to 2 GiB.
     """
     import pyarrow as pa
 
@@ -50,13 +50,13 @@ def to_arrow(
 
 
 class ArrowRows:
-    """Decoded rows of several batches; Arrow columns are built one by one, only those that are needed."""
+    """Decoded rows of several batches; `column` builds an Arrow column only when asked for it."""
 
     def __init__(self) -> None:
         self._chosen: list[_Rows] = []
         self.count = 0
         self.body_bytes = 0
-        """Size of the decompressed batches."""
+        """Total size, in bytes, of the decompressed batches."""
 
     def add(
         self,
@@ -67,14 +67,14 @@ class ArrowRows:
         end_offset: int = OFFSET_MAX,
         max_bytes: int = DECOMPRESSED_BYTES_MAX,
     ) -> None:
-        """Adds the records of a whole batch at [start_offset, end_offset)."""
+        """Adds those records of a whole batch that are at offsets [start_offset, end_offset)."""
         rows = _Rows(decode_columns(batch, max_bytes), header.is_log_append_time, start_offset, end_offset)
         self._chosen.append(rows)
         self.count += rows.count
         self.body_bytes += len(rows.columns.body)
 
     def column(self, name: str) -> pa.Array:
-        """Returns one of `key`, `value`, `offset`, `timestamp` (ms), `timestamp_type` and `headers`."""
+        """Returns one column: `key`, `value`, `offset`, `timestamp` (ms), `timestamp_type` or `headers`."""
         import pyarrow as pa
 
         chosen = self._chosen
@@ -95,7 +95,7 @@ class ArrowRows:
 
 
 class _Rows:
-    """The part of a batch's columns within the requested offsets."""
+    """The columns of a batch, and the rows of it that are within the requested offsets."""
 
     __slots__ = ("columns", "first", "last", "log_append_time")
 
@@ -149,7 +149,7 @@ def _headers(chosen: list[_Rows]) -> pa.Array:
 
 
 def _text(names: pa.Array) -> pa.Array:
-    """Returns header names as strings; replaces invalid UTF-8, as Java clients do."""
+    """Returns header names as a string column; replaces invalid UTF-8, as Java clients do."""
     import pyarrow as pa
 
     try:
@@ -173,7 +173,7 @@ def from_arrow(
 ) -> bytearray:
     """Builds a batch from the rows [start, end): columns `value`, and if present `key`, `timestamp`, `headers`.
 
-    Key and value may be binary or string. A timestamp is milliseconds or Arrow's type; null becomes `timestamp_ms`.
+    Key and value may be binary or string. Timestamps are milliseconds or Arrow's type; a null is `timestamp_ms`.
     """
     columns = _columns(rows, _times(rows, timestamp_ms), timestamp_ms)
     return encode_columns(
@@ -194,9 +194,9 @@ def from_arrow(
 
 
 def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
-    """Returns the columns for a BatchDraft, from the same columns as in `from_arrow`.
+    """Converts rows with the columns of `from_arrow` to the columns that a BatchDraft takes.
 
-    A timestamp may also be a number of seconds. Raises InvalidTimestamp for one before 1970.
+    Timestamps may also be seconds (as floats). Raises InvalidTimestamp for a timestamp before 1970.
     """
     import pyarrow.compute as pc
 
@@ -210,7 +210,7 @@ def row_columns(rows: pa.RecordBatch, *, timestamp_ms: int) -> RowColumns:
 
 
 def int_column(column: pa.Array) -> IntColumn:
-    """Converts a column of int32 (partition numbers)."""
+    """Converts an Arrow column of int32 (partition indexes)."""
     validity, data = column.buffers()
     return IntColumn(
         data=_view(data), validity=None if validity is None else memoryview(validity), offset=column.offset
@@ -234,7 +234,7 @@ def _column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
 
 
 def _times(rows: pa.RecordBatch, timestamp_ms: int) -> pa.Array | None:
-    """Returns the column of timestamps in milliseconds, without nulls; None if there is no such column."""
+    """Returns the timestamps in milliseconds, nulls replaced by `timestamp_ms`; None if there is no such column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
 """The record batch, format v2 (KIP-98): header, validation, and the fields that a broker patches in place.
 
-A batch is a header of 61 bytes and a body of records, compressed as a whole or not at all. The CRC covers everything
-from the attributes on, so base offset and leader epoch can be set without updating it.
+A batch is a header of 61 bytes and a body of records, which is compressed as a whole or not at all. The CRC covers
+everything from the attributes on, so base offset and leader epoch can be set without updating the CRC.
 """
 
 import struct
@@ -43,7 +43,7 @@ _INT16: Final = struct.Struct(">h")
 
 
 class BatchHeader(NamedTuple):
-    """The header's fields, in their order in the batch."""
+    """The fields of a batch header, in their order in the batch."""
 
     base_offset: int
     length: int
@@ -89,7 +89,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When compaction may drop this batch's tombstones, or None if it has not set that (KIP-534)."""
+        """When compaction may drop this batch's tombstones (KIP-534); None if compaction has not set the time yet."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
 
@@ -98,7 +98,7 @@ _new_header = tuple.__new__  # half the time of NamedTuple's own constructor
 
 
 def read_header(buf: Buffer, at: int = 0) -> BatchHeader:
-    """Returns the header of the batch that starts at `at`, unchecked: see `check_batch`."""
+    """Returns the header of the batch at position `at`, without validation: see `check_batch`."""
     try:
         return _new_header(BatchHeader, _unpack_header(buf, at))
     except struct.error as error:
@@ -106,9 +106,9 @@ def read_header(buf: Buffer, at: int = 0) -> BatchHeader:
 
 
 def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Yields position and header of each whole batch. Leaves out a batch truncated at the end of `buf`.
+    """Yields position and header of each whole batch. Omits a batch that is cut off at the end of `buf`.
 
-    A fetch or a torn write may end anywhere; an impossible length or magic raises CorruptMessage.
+    A fetch or a torn write may end anywhere. An impossible length or magic raises CorruptMessage.
     """
     at = 0
     size = len(buf)
@@ -139,7 +139,7 @@ def check_shape(buf: Buffer, at: int, header: BatchHeader) -> None:
 
 
 def check_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
-    """Does `check_shape`, and raises CorruptMessage if the CRC is wrong."""
+    """Raises CorruptMessage if a batch is incomplete, its header is inconsistent or its CRC is wrong."""
     check_shape(buf, at, header)
     found = crc32c(memoryview(buf)[at + ATTRIBUTES_AT : at + LENGTH_END + header.length])
     if found != header.crc:
@@ -149,13 +149,13 @@ def check_batch(buf: Buffer, at: int, header: BatchHeader) -> None:
 def read_client_batch(buf: Buffer) -> BatchHeader:
     """Returns the header of a producer's batch, after `check_batch` and the rules that only producers must follow.
 
-    Counts the records if they are not compressed; compressed ones are not decompressed.
+    Checks the record count of uncompressed batches; does not decompress batches.
     """
     return _new_header(BatchHeader, client_fields(buf))
 
 
 def client_fields(buf: Buffer) -> tuple[int, ...]:
-    """Returns the fields of `read_client_batch`, for the hot path: one check, and a diagnosis only if that fails."""
+    """Like `read_client_batch`, but faster: returns the header's fields as a plain tuple."""
     view = buf if type(buf) is memoryview else memoryview(buf)
     fields = kernel.active.client_header(view)
     if fields is not None and crc32c(view[ATTRIBUTES_AT:]) == fields[4]:
@@ -164,7 +164,7 @@ def client_fields(buf: Buffer) -> tuple[int, ...]:
 
 
 def _diagnose(buf: memoryview) -> PenstockError:
-    """Returns the error that describes what is wrong with a producer's batch."""
+    """Returns the error that says why a producer's batch is invalid."""
     try:
         header = read_header(buf)
         check_batch(buf, 0, header)
@@ -187,14 +187,14 @@ def _diagnose(buf: memoryview) -> PenstockError:
 
 
 patch_offsets = _OFFSET_FIELDS.pack_into
-"""`patch_offsets(buf, at, base_offset, length, leader_epoch)` assigns offsets and leader epoch to a batch.
+"""`patch_offsets(buf, at, base_offset, length, leader_epoch)` writes base offset and leader epoch into a batch.
 
-The length is rewritten unchanged; the CRC covers none of the three.
+`length` must be the batch's own length, which is rewritten unchanged. The CRC covers none of the three fields.
 """
 
 
 def patch_log_append_time(buf: bytearray | memoryview, at: int, timestamp_ms: int) -> None:
-    """Sets the timestamp of the whole batch to the broker's time (`message.timestamp.type=LogAppendTime`)."""
+    """Sets all timestamps of a batch to the broker's time (`message.timestamp.type=LogAppendTime`)."""
     header = read_header(buf, at)
     _INT16.pack_into(buf, at + ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME)
     _INT64.pack_into(buf, at + MAX_TIMESTAMP_AT, timestamp_ms)
@@ -215,7 +215,7 @@ def assemble(
     producer_epoch: int,
     base_sequence: int,
 ) -> bytearray:
-    """Builds a batch from a body that is already compressed as in `attributes`; computes length and CRC."""
+    """Builds a batch from a body already compressed with the codec in `attributes`; computes length and CRC."""
     size = HEADER_BYTES + len(body)
     length = size - LENGTH_END
     if length > LENGTH_MAX:

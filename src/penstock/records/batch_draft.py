@@ -1,4 +1,4 @@
-"""A batch that is filled step by step with rows of Arrow columns."""
+"""Builds a record batch incrementally from rows of Arrow columns."""
 
 import sys
 from typing import NamedTuple
@@ -10,16 +10,16 @@ from penstock.records.compression import Codec, compress
 from penstock.records.layout import HEADER_BYTES, TRANSACTIONAL, BinaryColumn, Buffer, HeadersColumn, Ints
 
 BODY_BYTES_MAX = 2**31 - 1 - 49
-"""The maximum of a batch's length field, less the header fields that it counts."""
+"""Maximum body size of a batch, in bytes: what its 32-bit length field allows."""
 
 
 class RowColumns(NamedTuple):
-    """The columns of records, by row; a column that is None is all nulls."""
+    """Columns of records, one row per record; a column that is None has only nulls."""
 
     key: BinaryColumn | None
     value: BinaryColumn | None
     timestamps: Buffer | None
-    """int64 milliseconds; without them every record has `timestamp_ms`."""
+    """Timestamps as int64 milliseconds; if None, every record has `timestamp_ms`."""
     timestamp_ms: int
     headers: HeadersColumn | None
 
@@ -31,7 +31,7 @@ class RowColumns(NamedTuple):
 
 
 class BatchDraft:
-    """Records of one partition that will become one batch."""
+    """A batch under construction: encoded records of one partition."""
 
     __slots__ = ("_base_timestamp", "_max_timestamp", "_pieces", "count", "size_bytes")
 
@@ -41,10 +41,10 @@ class BatchDraft:
         self._max_timestamp = -1
         self.count = 0
         self.size_bytes = HEADER_BYTES
-        """Size of the uncompressed batch."""
+        """Size of the batch so far, in bytes, uncompressed."""
 
     def take(self, columns: RowColumns, rows: Ints, start: int, end: int, bytes_max: int) -> int:
-        """Adds as many of rows[start:end] as fit into `bytes_max`; returns how many. The first row always fits."""
+        """Adds those of rows[start:end] that fit into `bytes_max` (at least one if empty); returns how many."""
         if not self.count:
             self._base_timestamp = self._max_timestamp = columns.timestamp(rows[start])
         taken = self._encode(columns, rows, start, end, bytes_max - self.size_bytes)
@@ -84,7 +84,7 @@ class BatchDraft:
         base_sequence: int = -1,
         transactional: bool = False,
     ) -> bytearray:
-        """Returns the batch. The draft must have at least one record, and is not used again."""
+        """Returns the finished batch. There must be at least one record; the draft must not be used afterwards."""
         body = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
         return assemble(
             compress(codec, body, level),

@@ -24,7 +24,7 @@ from penstock.records.layout import (
 from penstock.records.varint import NULL_LENGTH, encode_varint
 
 KERNEL_PAIRS_MIN: Final = 64
-"""From this many pairs on, columns and the compiled loop are faster."""
+"""Minimum number of key-value pairs from which `build_pairs` uses the compiled kernel: it is faster then."""
 _CONTROL_KEY: Final = struct.Struct(">hh")  # version, type
 _CONTROL_VALUE: Final = struct.Struct(">hi")  # version, coordinator epoch
 _CONTROL_VERSION: Final = 0
@@ -34,7 +34,7 @@ _COMMIT: Final = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """A message; `offset` is set by reading, and used by `build_batch(keep_offsets=True)`."""
+    """A record. `read_records` sets `offset`; of the builders only `build_batch(keep_offsets=True)` uses it."""
 
     key: bytes | None
     value: bytes | None
@@ -62,8 +62,8 @@ def build_batch(
 ) -> bytearray:
     """Builds a batch of one or more records, at consecutive offsets from `base_offset` on.
 
-    With `keep_offsets` they keep their own, which must increase: a compacted batch has gaps, also after its last
-    record, which `last_offset_delta` preserves. `delete_horizon_ms`: when compaction may drop tombstones (KIP-534).
+    `keep_offsets`: records keep their own, increasing offsets. A compacted batch has gaps, also after its last
+    record: `last_offset_delta` preserves those. `delete_horizon_ms`: when compaction may drop tombstones (KIP-534).
     """
     rows = list(records)
     if not rows:
@@ -113,7 +113,7 @@ def build_pairs(
     producer_epoch: int = -1,
     attributes: int = 0,
 ) -> bytearray:
-    """Like `build_batch`, for keys and values with one timestamp: the records that brokers write themselves."""
+    """Builds a batch from key-value pairs with one timestamp: for records that brokers write to internal topics."""
     pairs = list(pairs)
     count = len(pairs)
     if not count:
@@ -146,7 +146,7 @@ def _pair_parts(pairs: Iterable[tuple[bytes, bytes | None]]) -> Iterator[bytes]:
 
 
 def binary_column(values: Sequence[bytes | None]) -> BinaryColumn:
-    """Returns values as an Arrow column."""
+    """Returns the values as a column in Arrow's layout."""
     present = [value or b"" for value in values]
     offsets = array("i", accumulate(map(len, present), initial=0))
     validity: bytearray | None = None
@@ -170,7 +170,7 @@ def build_rows(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> bytearray:
-    """Like `build_pairs`, with headers: messages that a broker appends for a producer."""
+    """Like `build_pairs`, with headers: for messages that a broker appends on behalf of a producer."""
     parts: list[bytes] = []
     count = 0
     for key, value, headers in rows:
@@ -209,7 +209,7 @@ def build_row_steps(
     producer_epoch: int = -1,
     base_sequence: int = -1,
 ) -> Steps[bytearray]:
-    """Like `build_rows` for one record, which may have hundreds of thousands of headers; interruptible."""
+    """Like `build_rows`, for one record with up to hundreds of thousands of headers; interruptible (see Steps)."""
     key, value, headers = row
     chunks: list[bytes] = []
     parts: list[bytes] = []
@@ -303,7 +303,7 @@ def control_marker(
     timestamp_ms: int,
     base_offset: int = 0,
 ) -> bytearray:
-    """Builds a transaction marker (commit or abort), as appended to each partition of the transaction (KIP-98)."""
+    """Builds a transaction marker (commit or abort), a control batch for one partition (KIP-98)."""
     return build_pairs(
         [_control_pair(_COMMIT if commit else _ABORT, coordinator_epoch)],
         timestamp_ms,
@@ -333,10 +333,8 @@ def read_marker(batch: Buffer) -> Marker | None:
 
 
 def skip_marker(offset: int, timestamp_ms: int, leader_epoch: int = -1) -> bytearray:
-    """Builds a batch that moves consumers past `offset` and delivers nothing: a commit marker without a transaction.
-
-    An empty batch would not do: some clients do not count it as progress, others loop on it.
-    """
+    """Builds a control batch that moves consumers past `offset` and delivers nothing: a commit marker that ends no
+    transaction. An empty batch would not do: some clients do not advance past it, others loop on it."""
     marker = [Record(key=_SKIP_PAIR[0], value=_SKIP_PAIR[1], timestamp_ms=timestamp_ms)]
     return build_batch(marker, base_offset=offset, leader_epoch=leader_epoch, control=True)
 

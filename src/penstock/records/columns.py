@@ -23,13 +23,13 @@ from penstock.records.layout import (
 COMPILED: Final = kernel.COMPILED is not None
 
 INLINE_BODY_BYTES: Final = 256 << 10
-"""Batches whose decompressed records are larger are decoded on a thread, not on the event loop."""
+"""Maximum decompressed size, in bytes, of batches decoded on the event loop; a thread decodes larger batches."""
 NULL_LENGTH: Final = -1
 ABSENT_LENGTH: Final = -2
 
 
 class Columns:
-    """The records of a batch, one column per part; positions are into `body`.
+    """The records of a batch, one column per field; positions are indexes into `body`.
 
     The key of record r is `body[key_at[r] : key_at[r] + key_len[r]]`, or null if `key_len[r]` is -1.
     """
@@ -66,7 +66,7 @@ class Columns:
         self.count = len(self.offsets)
 
     def part(self, start: int, end: int) -> "Columns":
-        """Returns the rows [start, end); positions are still into `body`."""
+        """Returns the rows [start, end) as columns; positions are still indexes into the same `body`."""
         columns = (
             self.offsets,
             self.timestamps,
@@ -92,10 +92,10 @@ class Columns:
 
 
 def decode_columns(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Columns:
-    """Returns the columns of a whole batch, including its header. Does not check the CRC: see `check_batch`.
+    """Returns the columns of a whole batch (header and body). Does not check the CRC: see `check_batch`.
 
     An uncompressed body is a view into `batch`, which must not change while the columns are in use. Raises
-    MessageTooLarge if decompressed records take more than `max_bytes`, or if their count cannot fit into it.
+    MessageTooLarge if the decompressed records exceed `max_bytes`, or must do so by their count.
     """
     header = read_header(batch)
     check_shape(batch, 0, header)
@@ -105,14 +105,14 @@ def decode_columns(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Co
 
 
 def decompress_body(batch: Buffer, header: BatchHeader, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """Returns the decompressed records of a batch."""
+    """Returns the decompressed body of a batch: its records."""
     body: Buffer = memoryview(batch)[HEADER_BYTES : header.size_bytes]
     codec = header.codec
     return body if codec is Codec.NONE else decompress(codec, body, min(max_bytes, LENGTH_MAX))  # positions are int32
 
 
 def columns_of(header: BatchHeader, body: Buffer) -> Columns:
-    """Like `decode_columns`, for a body that is decompressed already."""
+    """Like `decode_columns`, for a body that was decompressed before."""
     same_timestamp = header.is_log_append_time
     columns = kernel.active.decode(
         body,
@@ -126,20 +126,20 @@ def columns_of(header: BatchHeader, body: Buffer) -> Columns:
 
 
 def header_column(columns: Columns, name: bytes) -> tuple[Ints, Ints]:
-    """Returns position and length of the value of each record's first header of that name; -1 is null, -2 absent."""
+    """Returns position and length of each record's first header value of that name; length -1: null, -2: absent."""
     return kernel.active.find_header(columns.body, columns.headers_at, columns.headers_count, name)
 
 
 def gather(body: Buffer, at: Ints, length: Ints) -> tuple[bytes, bytes, bytes, int]:
-    """Returns those parts of `body` as an Arrow binary column: int32 offsets, data, validity bitmap, null count."""
+    """Returns these parts of `body` as an Arrow binary column: int32 offsets, data, validity bitmap, null count."""
     return kernel.active.gather([(body, at, length)])
 
 
 def select_records(batch: Buffer, columns: Columns, mask: Buffer, *, keep_last_offset: bool) -> bytes | None:
     """Returns the batch with only the records whose byte in `mask` is not zero; None if there are none.
 
-    Offsets, timestamps and producer fields do not change. Compaction keeps the last offset, which determines the
-    producer's last sequence; a view ends at its last match.
+    Offsets, timestamps and producer fields do not change. `keep_last_offset`: keeps the batch's last offset, as
+    compaction must (it determines the producer's last sequence); if False, the batch ends at its last record.
     """
     records, count, last, max_timestamp = kernel.active.select(
         columns.body, columns.record_at, columns.record_len, columns.timestamps, mask
@@ -184,9 +184,9 @@ def encode_columns(
     base_sequence: int = -1,
     transactional: bool = False,
 ) -> bytearray:
-    """Builds a batch from the rows [start, end) of Arrow columns; a column that is None is all nulls.
+    """Builds a batch from the rows [start, end) of Arrow columns; a column that is None has only nulls.
 
-    `timestamps` are int64 milliseconds, one per row; without them every record has `timestamp_ms`.
+    `timestamps`: int64 milliseconds, one per row; if None, every record has `timestamp_ms`.
     """
     base_timestamp = timestamp_ms
     if timestamps is not None:

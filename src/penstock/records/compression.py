@@ -26,11 +26,11 @@ _ZSTD_FRAME_BYTES_MIN: Final = 8
 _ZSTD_RLE: Final = 1
 CHUNK_BYTES: Final = 16 << 10
 STEP_BYTES: Final = 1 << 20
-"""Maximum output of one decompressor call: memory grows with the actual size, not with the allowed one."""
+"""Maximum output, in bytes, of one decompressor call, so that memory use follows the actual output size."""
 
 
 class Codec(IntEnum):
-    """The codec number in the lowest three bits of a batch's attributes."""
+    """A compression codec, by its number in the lowest three bits of a batch's attributes."""
 
     NONE = 0
     GZIP = 1
@@ -43,7 +43,7 @@ _BY_BITS: Final = tuple(Codec)
 
 
 def codec_of(attributes: int) -> Codec:
-    """Returns the codec of a batch's attributes, e.g. `codec_of(0x14) is Codec.ZSTD`."""
+    """Returns the codec that a batch's attributes name, e.g. `codec_of(0x14) is Codec.ZSTD`."""
     bits = attributes & CODEC_MASK
     if bits >= len(_BY_BITS):
         raise UnsupportedCompression(f"compression type {bits} is unknown: 0 to {_BY_BITS[-1]} are supported")
@@ -51,7 +51,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses the records of a batch; `level` is specific to the codec (snappy has none), None is its default."""
+    """Compresses the records of a batch. `level` depends on the codec (snappy has none); None: its default."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -85,9 +85,9 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_M
 
 
 def decompress_zstd_into(data: Buffer, target: memoryview) -> int | None:
-    """Decompresses into `target`; returns the number of bytes, or None if they do not fit or are damaged.
+    """Decompresses into `target`; returns the number of bytes, or None if the data does not fit or is damaged.
 
-    Much faster than `decompress`, which reports what is wrong: it is bounded by the target, not by small steps.
+    Much faster than `decompress`, which works in small steps; call that to get an error message.
     """
     try:
         return int(cramjam.zstd.decompress_into(data, target))
@@ -96,7 +96,7 @@ def decompress_zstd_into(data: Buffer, target: memoryview) -> int | None:
 
 
 class _Stream(Protocol):
-    """Decompresses one gzip member or LZ4 frame."""
+    """A decompressor of one gzip member or LZ4 frame."""
 
     def decompress(self, data: Buffer, max_length: int) -> bytes: ...
     @property
@@ -106,7 +106,7 @@ class _Stream(Protocol):
 
 
 class _GzipStream:
-    """zlib's decompressor, which buffers unconsumed input for the next call, as LZ4's does."""
+    """Wraps zlib's decompressor so that it buffers unconsumed input for the next call, as LZ4's does."""
 
     def __init__(self) -> None:
         self._stream = zlib.decompressobj(GZIP_WBITS)
@@ -173,7 +173,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
 
 
 def _ends_with_a_frame(data: memoryview) -> bool:
-    """Returns whether the last zstd frame is complete: the stream reader does not report a truncated one."""
+    """Returns whether the last zstd frame is complete: the stream reader does not report a truncated frame."""
     at = 0
     while len(data) - at >= _ZSTD_FRAME_BYTES_MIN:
         if int.from_bytes(data[at : at + 4], "little") & ~0xF == _ZSTD_SKIPPABLE:

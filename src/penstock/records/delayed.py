@@ -1,6 +1,6 @@
 """Delayed records in batches: found by their headers, extracted, and rebuilt for delivery.
 
-A record is delayed if it has one of the headers of `foundation/delays.py`. The rule depends on nothing else, so every
+A record is delayed if it has one of the delay headers of `foundation/delays.py`. Nothing else matters, so every
 replica hides the same records.
 """
 
@@ -30,7 +30,7 @@ from penstock.records.layout import Ints
 from penstock.records.varint import decode_varint, decode_varlong
 
 DELIVERED_SEQUENCE: Final = -2
-"""The base sequence of batches of delivered messages that brokers append; clients cannot send it to such topics."""
+"""Base sequence that marks a batch of delivered delayed messages; clients cannot send it to topics with delays."""
 _ABSENT_RUN: Final = array("i", [ABSENT_LENGTH] * 1024).tobytes()
 _NAMES: Final = tuple((name, name.encode()) for name in DELAY_HEADERS)
 _ROWS_AT_A_TIME: Final = 4096
@@ -38,17 +38,17 @@ _DROPPED: Final = frozenset((*DELAY_HEADERS, *BROKER_HEADERS))
 
 
 def is_delivery(header: BatchHeader) -> bool:
-    """Returns whether a batch contains delayed messages that were delivered."""
+    """Returns whether a broker appended this batch to deliver delayed messages that were due."""
     return header.producer_id == -1 and header.base_sequence == DELIVERED_SEQUENCE
 
 
 def may_have_delays(columns: Columns) -> bool:
-    """Returns False if no record can be delayed; costs one scan of the bytes."""
+    """Returns False if certainly no record is delayed; costs one scan of the batch's bytes."""
     return COMMON_PREFIX in (columns.body if isinstance(columns.body, bytes) else bytes(columns.body))
 
 
 def delayed_mask(columns: Columns) -> bytearray:
-    """Returns a byte per record: 1 if it is delayed."""
+    """Returns a byte per record: 1 if the record is delayed, else 0."""
     mask = bytearray(columns.count)
     if may_have_delays(columns):
         for _, name in _NAMES:
@@ -59,7 +59,7 @@ def delayed_mask(columns: Columns) -> bytearray:
 
 
 def _rows_with(lengths: Ints) -> Iterator[int]:
-    """Yields the rows that have the header. Skips long runs of rows without it at once."""
+    """Yields the rows that have a header, given its lengths from `header_column`; skips long gaps quickly."""
     data = bytes(lengths)
     at = 0
     while at < len(data):
@@ -74,7 +74,7 @@ def _rows_with(lengths: Ints) -> Iterator[int]:
 
 
 def delivery_times(columns: Columns) -> dict[int, DeliveryTime | BadDelay]:
-    """Returns the delivery times of the delayed records of a batch, by row; an error for those that are invalid."""
+    """Returns the delivery times of the delayed records of a batch, by row; BadDelay where a time is invalid."""
     found: dict[int, DeliveryTime | BadDelay] = {}
     if not may_have_delays(columns):
         return found
@@ -94,7 +94,7 @@ def delivery_times(columns: Columns) -> dict[int, DeliveryTime | BadDelay]:
 
 
 def find_bad_rows(columns: Columns, now_ms: int) -> dict[int, str]:
-    """Returns the rows whose delay is invalid, with error messages."""
+    """Returns error messages for records with an invalid delay, by row."""
     bad: dict[int, str] = {}
     for row, delivery_time in delivery_times(columns).items():
         try:
@@ -107,21 +107,21 @@ def find_bad_rows(columns: Columns, now_ms: int) -> dict[int, str]:
 
 
 class Delayed(NamedTuple):
-    """A delayed record as found in a batch."""
+    """A delayed record that was found in a batch."""
 
     offset: int
     delivery_time: DeliveryTime
     timestamp_ms: int
     key: bytes | None
     raw: bytes
-    """The encoded record, including its length: see `read_raw`."""
+    """The encoded record, including its length field: see `read_raw`."""
 
 
 DUE_NOW: Final = DeliveryTime(0, 0)
 
 
 def find_delayed(columns: Columns, from_offset: int) -> Iterator[Delayed]:
-    """Yields the delayed records from an offset on. An invalid one, which a check would have rejected, is due now."""
+    """Yields the delayed records at or after an offset. A record with an invalid delay counts as due immediately."""
     first = bisect_left(columns.offsets, from_offset)
     for start in range(first, columns.count, _ROWS_AT_A_TIME):
         part = columns.part(start, start + _ROWS_AT_A_TIME)
@@ -163,7 +163,7 @@ def _cell(raw: bytes, at: int) -> tuple[bytes | None, int]:
 def make_delivery_row(
     raw: bytes, *, topic_id: bytes, partition: int, offset: int, timestamp_ms: int, due_ms: int
 ) -> Row:
-    """Returns the record to append when a delayed one is due: the same, with headers that name its origin."""
+    """Returns the record that delivers a due delayed record: the same content, with headers that name its origin."""
     key, value, headers = read_raw(raw)
     kept: Iterable[tuple[str, bytes | None]] = (pair for pair in headers if pair[0] not in _DROPPED)
     added = (
@@ -175,7 +175,7 @@ def make_delivery_row(
 
 
 def delivered_offsets(columns: Columns) -> list[int]:
-    """Returns the original offsets of the messages in a batch of deliveries."""
+    """Returns the original offsets of the delayed messages that a batch delivers."""
     at, lengths = header_column(columns, DELAYED_FROM.encode())
     return [
         int(bytes(columns.body[at[row] : at[row] + lengths[row]]).rpartition(b"/")[2]) for row in range(columns.count)

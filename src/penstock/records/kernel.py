@@ -10,7 +10,7 @@ from penstock.records import _columns_pure
 from penstock.records.layout import BinaryColumn, Buffer, HeadersColumn, IntColumn, Ints
 
 REVISION: Final = 4
-"""Incremented with every change of the interface."""
+"""Version of the kernel interface; a compiled extension with another version is not used."""
 
 try:
     import penstock.records._columns as _columns
@@ -26,23 +26,23 @@ class KeyTable(Protocol):
     def __len__(self) -> int: ...
 
     def note(self, body: Buffer, key_at: Ints, key_len: Ints, offsets: Ints) -> None:
-        """Records the offsets of records that come after all earlier ones; ignores those without a key."""
+        """Records the offsets of records by key; they must come after all earlier records. Ignores null keys."""
 
     def mask(
         self, body: Buffer, key_at: Ints, key_len: Ints, value_len: Ints, offsets: Ints, drop_tombstones: bool
     ) -> bytearray:
-        """Returns a byte per record: 1 if it has a key and this table knows no later record with the same key."""
+        """Returns a byte per record: 1 if it has a key and the table has no later record of that key, else 0."""
 
 
 class Kernel(Protocol):
-    """The functions of both implementations. Positions are into a decompressed body; out of range they raise."""
+    """The functions of both implementations. A position is an index into a decompressed body; out of range raises."""
 
     def count_records(self, buf: Buffer, start: int, end: int) -> int:
-        """Returns how many records fill [start, end) exactly, by their length fields; -1 if they do not."""
+        """Returns how many records fill [start, end), by their length fields; -1 if they do not fill it exactly."""
 
     def client_header(self, buf: Buffer) -> tuple[int, ...] | None:
-        """Returns the fields of a BatchHeader; None if `buf` is not one valid batch of a producer. Ignores the
-        CRC."""
+        """Returns the fields of a BatchHeader; None if `buf` is not exactly one valid producer batch. Does not
+        check the CRC."""
 
     def decode(
         self,
@@ -53,21 +53,21 @@ class Kernel(Protocol):
         base_timestamp: int,
         same_timestamp: bool,
     ) -> tuple[Ints, ...]:
-        """Returns the columns of `Columns`, in its order from `offsets` on."""
+        """Returns the columns of class `Columns`, in the order of its fields from `offsets` on."""
 
     def find_header(self, body: Buffer, at: Ints, count: Ints, name: Buffer) -> tuple[Ints, Ints]:
-        """Returns position and length of the value of each record's first such header (-1 null, -2 absent)."""
+        """Returns value position and length of each record's first header of that name (-1: null, -2: absent)."""
 
     def list_headers(self, body: Buffer, at: Ints, count: Ints) -> tuple[Ints, Ints, Ints, Ints]:
-        """Returns name position, name length, value position, value length of all headers of all records in order."""
+        """Returns the name positions, name lengths, value positions and value lengths of all records' headers."""
 
     def gather(self, parts: Sequence[tuple[Buffer, Ints, Ints]]) -> tuple[bytes, bytes, bytes, int]:
-        """Returns the bytes at (body, positions, lengths) as one Arrow column: offsets, data, validity, nulls."""
+        """Returns the bytes at (body, positions, lengths) as an Arrow column: offsets, data, validity, null count."""
 
     def select(
         self, body: Buffer, at: Ints, length: Ints, timestamps: Ints, mask: Buffer
     ) -> tuple[bytes, int, int, int]:
-        """Returns the records chosen by `mask`, their number, the last one's index, their greatest timestamp."""
+        """Returns the encoded records that `mask` selects, their count, the last one's index, the maximum time."""
 
     def encode(
         self,
@@ -79,7 +79,7 @@ class Kernel(Protocol):
         base_timestamp: int,
         headers: HeadersColumn | None,
     ) -> tuple[bytes, int]:
-        """Encodes rows [start, end) as records, offset deltas from 0; returns them and their greatest timestamp."""
+        """Encodes rows [start, end) as records with offset deltas from 0; returns them and the largest timestamp."""
 
     def spread(
         self,
@@ -90,9 +90,9 @@ class Kernel(Protocol):
         partitions: int,
         keyless: int,
     ) -> tuple[Ints, Ints]:
-        """Returns rows (None: the first `count`) sorted by partition, and the end index of each partition.
+        """Returns rows (if None, the first `count`) sorted by partition, and the end index of each partition's rows.
 
-        The partition of a row is `wanted`, else by its key (Kafka's murmur2), else `keyless`.
+        A row's partition is that in `wanted`; if null, by its key (Kafka's murmur2); without a key, `keyless`.
         """
 
     def encode_rows(
@@ -108,29 +108,29 @@ class Kernel(Protocol):
         base_timestamp: int,
         headers: HeadersColumn | None,
     ) -> tuple[bytes, int, int]:
-        """Encodes rows[start:end] as records, offset deltas from `first_delta`, as many as fit into `room_bytes`.
+        """Encodes rows[start:end] as records, as many as fit into `room_bytes`; offset deltas start at `first_delta`.
 
-        Returns the records, how many they are, and their greatest timestamp.
+        Returns the encoded records, their count, and their largest timestamp.
         """
 
     # Filters. The column `body, at, length` is that of `Columns` or `find_header`. Each returns a byte per record: 1
     # if it matches, 0 if not, 2 for null. Records whose byte in `live` is 0 are not read and get 0.
 
     def match_text(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, value: Buffer) -> bytes:
-        """Compares bytes with a value; `op` is 0 to 5 for =, <>, <, <=, >, >=."""
+        """Returns per record 1 if `bytes op value` is true, else 0, or 2 if null; `op` 0 to 5: = <> < <= > >=."""
 
     def match_texts(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, values: Sequence[Buffer]
     ) -> bytes:
-        """Matches bytes that are among these values."""
+        """Returns per record 1 if its bytes are among `values`, else 0, or 2 if null."""
 
     def match_flag(self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, wanted: bool) -> bytes:
-        """Matches the text true, or false; 2 for any other text."""
+        """Returns per record 1 if its text (true or false) equals `wanted`, else 0, or 2 if null or other text."""
 
     def match_numbers(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, values: Sequence[int | float]
     ) -> bytes:
-        """Compares bytes, parsed as a decimal number, with any of these; 2 where they are not a number."""
+        """Returns per record 1 if its decimal number compares to any of `values`, else 0, or 2 if not a number."""
 
     def match_pieces(
         self,
@@ -142,28 +142,28 @@ class Kernel(Protocol):
         from_start: bool,
         to_end: bool,
     ) -> bytes:
-        """Matches bytes that contain these pieces in order (LIKE), the first at the start, the last at the end."""
+        """Returns per record 1 if its bytes contain `pieces` in order (SQL LIKE), else 0, or 2 if null."""
 
     def match_ints(self, column: Ints, live: Buffer | None, op: int, value: int) -> bytes:
-        """Compares a column of 64-bit numbers with a value."""
+        """Returns per record 1 if its 64-bit number compares to `value`, else 0; `op` as in `match_text`."""
 
     def match_null(self, length: Ints) -> bytes:
-        """Matches null cells of a column."""
+        """Returns per record 1 if its cell is null, else 0."""
 
     def both(self, a: Buffer, b: Buffer) -> bytes:
-        """Combines two results by SQL's AND."""
+        """Combines two match results by SQL's three-valued AND."""
 
     def either(self, a: Buffer, b: Buffer) -> bytes:
-        """Combines two results by SQL's OR."""
+        """Combines two match results by SQL's three-valued OR."""
 
     def sort_entries(self, entries: bytearray) -> None:
-        """Sorts entries of 32 bytes (delays/entries.py) by their first 16 bytes."""
+        """Sorts 32-byte entries of delayed messages (delays/entries.py) in place, by their first 16 bytes."""
 
     def pack_entries(self, batch: Buffer, kind: bytes) -> tuple[bytes, list[tuple[bytes, bytes | None]]]:
-        """Returns the records of a kind in an uncompressed batch as entries, without tombstones; and all others."""
+        """Returns a batch's records whose key starts with `kind`, as 32-byte entries; and all other records."""
 
     def new_key_table(self, secret: bytes) -> KeyTable:
-        """Returns an empty table; the secret of 16 bytes prevents deliberate collisions of keys."""
+        """Returns an empty key table; the 16-byte secret prevents deliberate hash collisions of keys."""
 
 
 PURE: Final[Kernel] = _columns_pure

@@ -23,7 +23,7 @@ BROKER_ONLY: Final = LOG_APPEND_TIME | CONTROL | DELETE_HORIZON
 class BinaryColumn(NamedTuple):
     """A nullable column of bytes in Arrow's layout: row r is data[offsets[r] : offsets[r + 1]].
 
-    `offset` is the index of row 0, as in a sliced Arrow array. No `validity`: no nulls.
+    `offset` is the index of row 0, as in a sliced Arrow array. If `validity` is None, there are no nulls.
     """
 
     offsets: Buffer  # int32, one more than there are rows

@@ -1,12 +1,12 @@
 """Filters record batches for a consumer that must not see all records (views, delayed messages): see `Selection`.
 
-The format was tested with real clients. Records keep their offsets, in batches that end with the last record kept,
-with the same codec, timestamps and producer. The records skipped after that one become one control batch
-(`skip_marker`) at the last offset examined: consumers advance past it and deliver nothing. Other gaps need nothing.
+The format was tested with real clients. Records keep their offsets, in batches that end with their last kept record,
+with the same codec, timestamps and producer. If records are skipped after the last kept record, one control batch
+(`skip_marker`) at the last examined offset makes consumers advance past them. Other gaps need nothing.
 
-A read_committed consumer is sent no list of aborted transactions with this: the marker that ends one may be skipped,
-and the consumer would then drop later records of its producer. The broker skips aborted records itself. Records kept
-have their producer and transactional bit: with an empty list, clients deliver them.
+A read_committed consumer gets an empty list of aborted transactions with such a response, because an abort marker may
+be skipped, and the consumer would then drop later records of its producer. The broker skips aborted records itself.
+Kept records still have their producer and transactional bit: with an empty list, clients deliver them.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -19,7 +19,7 @@ from penstock.records.layout import Buffer
 
 
 class Aborted(Protocol):
-    """An aborted transaction, such as an `AbortedTransaction` of the log."""
+    """Protocol class of an aborted transaction; implemented by the log's `AbortedTransaction`."""
 
     @property
     def producer_id(self) -> int: ...
@@ -27,24 +27,24 @@ class Aborted(Protocol):
     def first_offset(self) -> int: ...
     @property
     def last_offset(self) -> int:
-        """Offset of its abort marker."""
+        """Offset of the transaction's abort marker."""
 
 
 class Selected(NamedTuple):
     records: bytes
-    """The batches to send; empty only if no batch was examined."""
+    """The batches to send to the consumer; empty only if no batch was examined."""
     next_offset: int
-    """The offset after the last batch examined."""
+    """The offset after the last examined batch."""
     kept: int
-    """Number of records."""
+    """Number of records in `records`."""
 
 
 class Selection:
-    """A response under construction. Every batch is passed to it in log order, by one of three methods:
+    """Builds a filtered response. The caller passes every batch in log order to one of three methods:
 
-    - `keep`: all of its records, unchanged; it is not decompressed;
-    - `choose`: those of its records whose byte in a mask is not zero;
-    - `skip`: none of them.
+    - `keep`: keeps all records of the batch, unchanged, without decompression;
+    - `choose`: keeps the records of the batch whose byte in a mask is not zero;
+    - `skip`: keeps no records of the batch.
 
     Call `is_visible` first: it skips batches that no consumer may see (markers, aborted batches).
     """
@@ -53,7 +53,7 @@ class Selection:
         self.next_offset = from_offset
         self.count = 0
         self.size_bytes = 0
-        """Size of the batches kept so far."""
+        """Total size of the kept batches so far, in bytes."""
         self._kept_to = from_offset
         self._parts: list[Buffer] = []
         self._last: BatchHeader | None = None
@@ -61,13 +61,13 @@ class Selection:
         self.expect_aborted(aborted)
 
     def expect_aborted(self, aborted: Iterable[Aborted]) -> None:
-        """Sets the aborted transactions whose records in later batches are skipped."""
+        """Sets the aborted transactions: `is_visible` skips their batches from now on."""
         self._aborted = {}
         for entry in aborted:
             self._aborted.setdefault(entry.producer_id, []).append(entry)
 
     def is_visible(self, header: BatchHeader) -> bool:
-        """Returns whether a consumer may see records of this batch; if not, skips it."""
+        """Returns whether a consumer may see records of this batch; if not, skips the batch."""
         if header.is_control or header.count == 0 or self._is_aborted(header):
             self.skip(header)
             return False
@@ -108,7 +108,7 @@ class Selection:
         self.next_offset = header.next_offset
 
     def answer(self) -> Selected:
-        """Returns the records kept, and one control batch for those skipped after them."""
+        """Returns the kept records, and a control batch at the end if records after them were skipped."""
         parts, last = self._parts, self._last
         if last is not None and self._kept_to < self.next_offset:
             timestamp_ms = max(last.max_timestamp, 0)
@@ -117,7 +117,7 @@ class Selection:
 
 
 def _end_after_mask(columns: Columns, mask: Buffer) -> int:
-    """Returns the offset after the last record that a mask keeps."""
+    """Returns the offset after the last record whose byte in `mask` is not zero."""
     return columns.offsets[len(bytes(mask).rstrip(b"\x00")) - 1] + 1
 
 
@@ -131,9 +131,9 @@ def hide(
     """Returns whole batches as read from a log, without the records at the offsets that `hidden` returns for a batch.
 
     A batch without hidden records (None, or an empty collection) is not decompressed, so no thread is needed for it;
-    if no batch has any, do not call this at all: send `data` itself. `aborted`: for a read_committed consumer,
-    `log.aborted_between(from_offset, end)`; send it an empty list then. Batches with hidden records are decompressed
-    and compressed again: for large ones, call this on a thread.
+    if no batch has hidden records, do not call this function: send `data` itself. `aborted`: for a read_committed
+    consumer, `log.aborted_between(from_offset, end)`; send the consumer an empty list then. Batches with hidden
+    records are decompressed and compressed again: for large batches, call this on a thread.
 
         answer = hide(data, index.delayed_in, from_offset=7)   # answer.records goes to the consumer
     """
@@ -153,7 +153,7 @@ def hide(
 
 
 def mask_without(columns: Columns, offsets: Collection[int]) -> bytearray:
-    """Returns a byte per record: 0 for those at these offsets, 1 for all others."""
+    """Returns a byte per record: 0 if the record is at one of these offsets, else 1."""
     if columns.count and columns.offsets[-1] - columns.offsets[0] == columns.count - 1:
         mask, base = bytearray(b"\x01" * columns.count), columns.offsets[0]
         for offset in offsets:

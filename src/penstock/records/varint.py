@@ -25,7 +25,7 @@ def encode_varint(value: int) -> bytes:
 
 
 def decode_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Returns the 32-bit value at `at`, and the position after it. Raises IndexError if `data` ends first."""
+    """Returns the 32-bit value at position `at` and the next position. Raises IndexError if `data` ends first."""
     first = data[at]
     if first < 0x80:
         return _ZIGZAG[first], at + 1
@@ -37,7 +37,7 @@ def decode_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def decode_varlong(data: bytes, at: int) -> tuple[int, int]:
-    """Returns the 64-bit value at `at`, and the position after it. Raises IndexError if `data` ends first."""
+    """Returns the 64-bit value at position `at` and the next position. Raises IndexError if `data` ends first."""
     first = data[at]
     if first < 0x80:
         return _ZIGZAG[first], at + 1

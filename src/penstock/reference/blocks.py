@@ -27,5 +27,5 @@ BLOCKS: Final[Mapping[str, Callable[[], str]]] = {
 
 
 def generated(page: str) -> str:
-    """Returns a page with all its generated blocks rewritten. Raises KeyError for an unknown name."""
+    """Returns a page with all its generated blocks rewritten. Raises KeyError for an unknown block name."""
     return _BLOCK.sub(lambda found: f"{found[1]}{BLOCKS[found[2]]()}{found[3]}", page)

@@ -9,7 +9,7 @@ from penstock.reference.tables import table
 
 
 def file_map() -> str:
-    """Returns one table for each package and sub-package: the file, and what it is for."""
+    """Returns one table for each package and sub-package, with each file and its purpose."""
     root = Path(penstock.__file__).parent
     packages = sorted(path.parent for path in root.rglob("__init__.py"))
     return "".join(_package(root, package) for package in packages)
@@ -28,7 +28,7 @@ def _rows(package: Path) -> Iterator[tuple[str, str]]:
 
 
 def first_sentence(path: Path) -> str:
-    """Returns the first sentence of the docstring of a module, on one line; empty if there is none."""
+    """Returns the first sentence of a module's docstring, on one line; empty if the module has no docstring."""
     docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
     paragraph = " ".join(docstring.partition("\n\n")[0].split())
     sentence, dot, _ = paragraph.partition(". ")

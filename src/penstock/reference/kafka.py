@@ -44,7 +44,7 @@ NOT_SERVED: Final[Mapping[ApiKey, str]] = {
         "refused: topology descriptions (KIP-1331) are not stored, and never requested from clients"
     ),
 }
-"""Kafka APIs without a handler, and why."""
+"""Kafka APIs that Penstock does not serve, with the reason."""
 
 KAFKA_VERSIONS: Final[Mapping[int, str]] = {
     0: "3-13",
@@ -139,7 +139,7 @@ KAFKA_VERSIONS: Final[Mapping[int, str]] = {
     93: "0",
     94: "0",
 }
-"""API versions that a Kafka 4.4 broker serves, by API key; missing keys were removed in 4.0."""
+"""API versions that a Kafka 4.4 broker serves, by API key; without APIs that Kafka 4.0 removed."""
 
 
 def _api_name(key: ApiKey) -> str:
@@ -151,7 +151,7 @@ def _versions(found: range) -> str:
 
 
 def api_table() -> str:
-    """Returns every API of Kafka 4.4 and of Penstock."""
+    """Returns a table of every API of Kafka 4.4 and of Penstock."""
     load_handlers()
 
     def row(key: ApiKey) -> list[str]:

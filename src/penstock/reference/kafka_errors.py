@@ -128,7 +128,7 @@ WHEN: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.STREAMS_INVALID_TOPOLOGY: "The topology of a streams group contradicts itself, or is too large.",
     ErrorCode.SHARE_SESSION_LIMIT_REACHED: "The broker has the maximum number of share sessions.",
 }
-"""Codes that brokers return."""
+"""Kafka error codes that brokers return, with the situation in which they return each."""
 
 NEVER: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.INVALID_FETCH_SIZE: _OLD,
@@ -176,7 +176,7 @@ NEVER: Final[Mapping[ErrorCode, str]] = {
     ErrorCode.STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED: "Never: KIP-1331 is not served.",
     ErrorCode.CONTROLLER_ID_NOT_REGISTERED: _QUORUM,
 }
-"""Kafka error codes that brokers never return, and why."""
+"""Kafka error codes that brokers never return, with the reason."""
 
 RETRIABLE: Final = frozenset(
     {
@@ -218,7 +218,7 @@ RETRIABLE: Final = frozenset(
 
 
 def error_codes() -> str:
-    """Returns every error code of Kafka 4.4."""
+    """Returns a table of every error code of Kafka 4.4."""
     rows = (
         [str(int(code)), code.name, WHEN.get(code) or NEVER[code], "yes" if code in RETRIABLE else "no"]
         for code in sorted(ErrorCode)

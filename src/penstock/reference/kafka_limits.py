@@ -17,7 +17,7 @@ _CLOSED = "the connection is closed"
 
 
 def _setting(name: str) -> str:
-    """Returns the name of a size setting with its default."""
+    """Returns the name and the default of a size setting, formatted for the table."""
     entry = BROKER_SETTINGS.by_name.get(name) or LOG_SETTINGS.get(name)
     return f"`{name}` ({size(int(entry.default))})"
 

@@ -11,7 +11,7 @@ from penstock.telemetry.subscriptions import CLIENT_METRICS_SETTINGS
 
 
 def _values(setting: Setting) -> str:
-    """Describes the values that a setting may have."""
+    """Returns a description of the values that a setting may have."""
     if setting.choices:
         return ", ".join(f"`{choice}`" for choice in setting.choices)
     if setting.kind is Kind.BOOLEAN:
@@ -43,12 +43,12 @@ def _when_read(entry: Setting) -> str:
 
 
 def sqs_settings() -> str:
-    """Returns the broker settings of the SQS API and HTTP."""
+    """Returns a table of the broker settings for the SQS API and HTTP."""
     return _settings((entry for entry in BROKER_SETTINGS if entry.name.startswith(("sqs.", "http."))), _when_read)
 
 
 def broker_settings() -> str:
-    """Returns the broker settings, without those that only are defaults of topic settings."""
+    """Returns a table of the broker settings, without settings that only are defaults of topic settings."""
     defaults = {entry.broker_name for entry in LOG_SETTINGS}
     known = [entry for entry in BROKER_SETTINGS if entry.name not in defaults and entry.name not in WITHOUT_EFFECT]
     return _settings(known, _when_read)

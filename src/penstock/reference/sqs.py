@@ -63,7 +63,7 @@ _VALUES: Final[Mapping[str, tuple[str, str]]] = {
     attributes.MANAGED_SSE: (_FLAGS, "true"),
     TOPIC: ("the name of a topic", "none"),
 }
-"""Values and defaults of attributes that are neither numbers nor choices."""
+"""Allowed values and default of each attribute that is neither a number nor a choice."""
 
 
 def _values(name: str) -> tuple[str, str]:

@@ -59,7 +59,7 @@ WHEN: Final[Mapping[Fault, str]] = {
         "allow it, or does not exist."
     ),
 }
-"""When each error is returned."""
+"""SQS errors that brokers return, with the situation in which they return each."""
 
 _SQS: Final = "AWS.SimpleQueueService."
 NEVER: Final[Mapping[str, str]] = {
@@ -69,7 +69,7 @@ NEVER: Final[Mapping[str, str]] = {
     "KmsAccessDenied": "There is no KMS; the same applies to KmsDisabled, KmsInvalidKeyUsage, KmsInvalidState, "
     "KmsNotFound, KmsOptInRequired and KmsThrottled.",
 }
-"""AWS errors that are never returned, and why."""
+"""AWS errors that brokers never return, with the reason."""
 
 
 def error_table() -> str:

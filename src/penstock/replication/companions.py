@@ -19,7 +19,7 @@ Watcher = Callable[[TopicIdPartition, StateRuntime], None]
 
 
 class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
-    """Finds the state machine of a partition. Call `apply` after `Partitions.apply`."""
+    """Runs and finds the state machines on companion logs. Call `apply` after `Partitions.apply`."""
 
     def __init__(
         self,
@@ -34,9 +34,9 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
         on_gone: Watcher,
         wants: Callable[[Topic], bool] = lambda topic: True,
     ) -> None:
-        """`on_ready`: a state machine is loaded and decides from now on; `on_gone`: it no longer does.
+        """`on_ready`: called when a state machine is loaded and accepts commands; `on_gone`: when it no longer does.
 
-        `wants`: the topics whose companion logs have state machines of this kind. No companion log has two kinds.
+        `wants`: the topics whose companion logs have state machines of this kind. A companion log has only one kind.
         """
         super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=_ignore_effect)
         self._perform_for = perform
@@ -46,20 +46,20 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
         self._wants = wants
         self._topics: Mapping[bytes, Topic] = {}
         self._matching: list[Topic] = []
-        """Topics that have companion logs of this kind."""
+        """Topics whose companion logs have state machines of this kind."""
 
     def find(self, tp: TopicIdPartition) -> StateRuntime | None:
-        """Returns the runtime of a partition that is led here and loaded, or None."""
+        """Returns the state machine runtime of a partition if this broker leads it and it is loaded, or None."""
         runtime = self._running.get(tp)
         return runtime if runtime is not None and runtime.is_loaded else None
 
     def at(self, tp: TopicIdPartition) -> StateRuntime | None:
-        """Returns the runtime of a replica on this broker, loaded, loading or standby, or None."""
+        """Returns the runtime of a replica on this broker, whether loaded, loading or standby; else None."""
         return self._running.get(tp) or self._standbys.get(tp)
 
     @property
     def standbys(self) -> dict[TopicIdPartition, StateRuntime]:
-        """The standby runtimes, by topic-partition."""
+        """The standby state machine runtimes, by topic-partition."""
         return dict(self._standbys)
 
     def apply(self, image: ClusterImage) -> None:
@@ -96,4 +96,4 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
 
 
 def _ignore_effect(effect: object) -> None:
-    """Unused: effects are performed with their topic-partition, see `_new`."""
+    """Does nothing: effects of decisions are performed with their topic-partition, see `_new`."""

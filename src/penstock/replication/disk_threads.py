@@ -1,6 +1,6 @@
 """Thread pool for work that waits for the disk: fsync, opening and removing logs, compaction.
 
-Separate from the threads of cold reads and decompression: a disk whose fsync takes seconds would delay those, and
+Separate from the threads for cold reads and decompression: a disk whose fsync takes seconds would delay these, and
 with them consumers that need no fsync.
 """
 
@@ -18,17 +18,17 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COUNT: Final = 8
-"""More than cores, since they wait. One job per log runs at a time, and only a few of the broker's own (opening,
-removing, closing and compacting logs), so that flushes of other logs always find a thread."""
+"""Number of disk threads: more than cores, since they wait. One job per log runs at a time, and few jobs that
+open, remove, close or compact logs, so that flushes of other logs always find a thread."""
 
 
 class DiskThreads:
-    """Runs the jobs of IoQueues. Owned by the event loop's thread."""
+    """Runs the jobs of the logs' I/O queues (IoQueue) on threads. Owned by the event loop's thread."""
 
     def __init__(self, count: int = COUNT) -> None:
         self._pool: Final = ThreadPoolExecutor(count, thread_name_prefix="penstock-disk")
         self.trash: Final = ThreadPoolExecutor(1, thread_name_prefix="penstock-trash")
-        """Frees the space of removed files: that may take long, and no request waits for it."""
+        """Frees the disk space of removed files in the background, since that may take long."""
         self._running = 0
         self._idle: list[asyncio.Future[None]] = []
 
@@ -57,15 +57,14 @@ class DiskThreads:
                     waiter.set_result(None)
 
     async def call(self, work: Callable[[], T]) -> T:
-        """Runs the work on a thread; returns its result or raises its error. Cancelling the caller does not stop
-        it."""
+        """Runs the work on a thread; returns its result or raises its error. Cancelling does not stop the work."""
         self._running += 1
         future = asyncio.get_running_loop().run_in_executor(self._pool, work)
         future.add_done_callback(self._on_ended)
         return await asyncio.shield(future)
 
     async def idle(self) -> None:
-        """Waits until no work is running, including work that completed jobs have started."""
+        """Waits until no work is running, including work that finished jobs have started."""
         while self._running:
             waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)

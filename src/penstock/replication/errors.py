@@ -6,13 +6,13 @@ from penstock.foundation.ids import TopicPartition
 
 
 class FencedLeaderEpoch(PenstockError):
-    """The request has an older leader epoch than this broker."""
+    """The request has an older leader epoch than the partition on this broker."""
 
     code = ErrorCode.FENCED_LEADER_EPOCH
 
 
 class UnknownLeaderEpoch(PenstockError):
-    """The request has a newer leader epoch than this broker."""
+    """The request has a newer leader epoch than the partition on this broker."""
 
     code = ErrorCode.UNKNOWN_LEADER_EPOCH
 
@@ -22,7 +22,7 @@ class NotEnoughReplicas(PenstockError):
 
 
 class InternalTopicWrite(InvalidTopic):
-    """A client tried to write to a topic that only brokers write to; Kafka refuses it in the same way."""
+    """A client tried to write to a topic that only brokers write to; Kafka refuses this with the same error."""
 
     def __init__(self, name: TopicPartition) -> None:
         super().__init__(f"cannot append to internal topic {name.topic!r}: only brokers write to it")

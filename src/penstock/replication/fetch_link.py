@@ -1,6 +1,6 @@
 """Replica fetcher logic for one leader: builds Fetch requests and applies responses. Pure but for the logs.
 
-Requests are incremental (KIP-227): the leader's fetch session remembers what does not change.
+Requests are incremental (KIP-227): only changed partitions are sent, since the leader's fetch session has the others.
 """
 
 import logging
@@ -27,12 +27,12 @@ from penstock.wire.messages.fetch import (
 logger = logging.getLogger(__name__)
 
 Key = tuple[bytes, int]
-"""A topic id and a partition number."""
+"""A topic id and a partition index."""
 BACKOFF_MIN_MS: Final = 10
 BACKOFF_MAX_MS: Final = 320
-"""Backoff of a partition after an error, doubled each time: the metadata image is about to show the reason."""
+"""Maximum backoff of a partition after errors, in milliseconds; it doubles with each error."""
 TRUNCATION_RETRY_MS: Final = 10
-"""Delay before a truncation is retried while the log's I/O queue is busy."""
+"""Delay, in milliseconds, before a truncation is retried while the log's I/O queue is busy."""
 
 _SESSION_LOST: Final = frozenset(
     (
@@ -45,7 +45,7 @@ _SESSION_LOST: Final = frozenset(
 
 
 class _PartitionFetch(NamedTuple):
-    """The fetch parameters of one partition, as last sent."""
+    """The parameters of one partition in the last Fetch request."""
 
     leader_epoch: int
     offset: int
@@ -55,22 +55,22 @@ class _PartitionFetch(NamedTuple):
 
 
 class _Backoff(NamedTuple):
-    """When a partition may be fetched again, and the backoff in use."""
+    """The time when a partition may be fetched again after an error, and the length of its backoff."""
 
     until_ms: int
     wait_ms: int
 
 
 class FetchCounts(NamedTuple):
-    """Counts of one fetch response."""
+    """Number of bytes received and of offsets truncated with one Fetch response."""
 
     bytes: int
     truncated: int
-    """Number of offsets truncated."""
+    """Number of offsets removed by truncation."""
 
 
 class FetchLink:
-    """The partitions that one other broker leads and this broker follows."""
+    """The partitions that this broker fetches from one leader."""
 
     def __init__(
         self,
@@ -80,19 +80,19 @@ class FetchLink:
         fetch_bytes: int = 1 << 20,
         throttle: Throttle | None = None,
     ) -> None:
-        """`throttle`: limits all fetches of lagging replicas on this broker, from all leaders."""
+        """`throttle`: limits the fetches of all lagging replicas on this broker, from all leaders together."""
         self._node_id = node_id
         self._uses_sessions = uses_sessions
         self._throttle = throttle or Throttle()
         self.fetch_bytes = fetch_bytes
-        """Maximum bytes of one partition in one response."""
+        """Maximum bytes of one partition in one Fetch response."""
         self._partitions: dict[Key, Partition] = {}
         self._session_partitions: dict[Key, _PartitionFetch] = {}
-        """The partitions in the leader's fetch session, as last sent."""
+        """The partitions in the leader's fetch session, with the parameters last sent."""
         self._backoffs: dict[Key, _Backoff] = {}
         """Partitions in backoff after an error."""
         self._throttled: dict[Key, None] = {}
-        """Throttled partitions, in the order of their turns."""
+        """Throttled partitions, in the order in which they are fetched."""
         self._session_id = 0
         self._session_epoch = 0
 
@@ -126,7 +126,7 @@ class FetchLink:
         return not self._partitions
 
     def reset_session(self) -> None:
-        """Drops the fetch session, after a new connection or a lost response: the next request is a full one."""
+        """Drops the fetch session after a new connection or a lost response: the next Fetch request is a full one."""
         self._session_id = self._session_epoch = 0
         self._session_partitions.clear()
 
@@ -165,7 +165,7 @@ class FetchLink:
         )
 
     def _next_throttled(self, now_ms: int) -> dict[Key, _PartitionFetch]:
-        """Returns the throttled partitions to fetch now, in turn, as far as the throttle allows."""
+        """Returns the throttled partitions to fetch now, round-robin, as far as the throttle allows."""
         found: dict[Key, _PartitionFetch] = {}
         available = self._throttle.available(now_ms) if self._throttled else 0
         for key in list(self._throttled):
@@ -179,7 +179,7 @@ class FetchLink:
         return found
 
     def wait_ms(self, now_ms: int) -> int:
-        """Returns the time until the throttle allows a fetch, if all partitions are throttled; otherwise 0."""
+        """Returns the milliseconds until the throttle allows a fetch; 0 if any partition is not throttled."""
         if not self._throttled or len(self._throttled) < len(self._partitions):
             return 0
         return self._throttle.wait_ms(now_ms)
@@ -214,7 +214,7 @@ class FetchLink:
     # -- answers
 
     def apply(self, response: FetchResponse, now_ms: int) -> FetchCounts:
-        """Applies a response, partition by partition: an error of one does not affect the others."""
+        """Applies a Fetch response, partition by partition: an error of one partition does not affect the others."""
         if response.error_code != ErrorCode.NONE:
             self.reset_session()
             if response.error_code not in _SESSION_LOST:
@@ -245,7 +245,7 @@ class FetchLink:
 
     @staticmethod
     def _is_current(partition: Partition, fetch: _PartitionFetch) -> bool:
-        """Whether leader epoch and fetch offset are still those of the request."""
+        """Whether leader epoch and fetch offset of the partition are still the same as in the request."""
         following = partition.following
         return (
             following is not None
@@ -283,7 +283,7 @@ class FetchLink:
         return truncated
 
     def _back_off(self, key: Key, now_ms: int) -> None:
-        """Backs off a partition after an error, twice as long each time."""
+        """Backs off a partition after an error, twice as long with each error."""
         before = self._backoffs.get(key)
         wait_ms = BACKOFF_MIN_MS if before is None else min(max(BACKOFF_MIN_MS, 2 * before.wait_ms), BACKOFF_MAX_MS)
         self._backoffs[key] = _Backoff(now_ms + wait_ms, wait_ms)
@@ -291,7 +291,8 @@ class FetchLink:
     def _handle_out_of_range(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> int:
-        """Restarts at the leader's log start offset, if the leader has trimmed. Returns the offsets dropped."""
+        """Restarts the log at the leader's log start offset if that is higher. Returns the count of dropped
+        offsets."""
         log = partition.log
         if data.log_start_offset <= log.end_offset or log.io.is_busy:
             self._back_off(key, now_ms)
@@ -303,7 +304,7 @@ class FetchLink:
     def _restart_inside_batch(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> None:
-        """Restarts with the whole first batch of the leader, whose log start offset lies inside that batch."""
+        """Restarts the log with the leader's first batch, if the leader's log start offset lies inside it."""
         if partition.log.io.is_busy:
             self._back_off(key, now_ms)
             return
@@ -312,7 +313,7 @@ class FetchLink:
         self._truncate(key, partition, lambda: following.restart_inside(records, mark, start, now_ms), now_ms)
 
     def _truncate(self, key: Key, partition: Partition, change: Callable[[], None], now_ms: int) -> None:
-        """Truncates a log on a disk thread; the partition is not fetched until that has ended."""
+        """Truncates a log on a disk thread; the partition is not fetched until the truncation has ended."""
 
         def then(outcome: Outcome) -> None:
             if isinstance(outcome.error, TornLog):

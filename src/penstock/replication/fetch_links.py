@@ -11,14 +11,14 @@ from penstock.replication.throttle import Throttle
 
 
 class _Followed(NamedTuple):
-    """A partition that is followed, with its leader."""
+    """A partition that this broker follows, with its leader."""
 
     leader: int
     tracks: tuple[Partition, ...]
 
 
 class FetchLinks:
-    """A FetchLink for each broker that leads a partition with a replica here. Updates cost by the change."""
+    """A FetchLink for each broker that leads a partition with a replica here. Handles only changed partitions."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class FetchLinks:
         self._uses_sessions = uses_sessions
         self.throttle = throttle or Throttle()
         self.by_leader: Final[dict[int, FetchLink]] = {}
-        """Brokers that lead no partition with a replica here have no entry. A leader may be an offline broker."""
+        """Fetch links by the leader's node id; only leaders of followed partitions, which may be offline."""
         self._followed: Final[dict[TopicIdPartition, _Followed]] = {}
 
     def apply(self, image: ClusterImage) -> set[int]:
         """Updates the links; call it after `Partitions.apply`. Returns the leaders whose links have changed.
 
-        A partition that has not applied the leader epoch of the image yet is added once it has.
+        A partition that has not applied the leader epoch of the image yet is added once it has applied it.
         """
         changed: set[int] = set()
         for tp in self._partitions.take_changed():

@@ -22,15 +22,15 @@ logger = logging.getLogger(__name__)
 BACKOFF_MIN_S: Final = 0.05
 BACKOFF_MAX_S: Final = 1.0
 IDLE_WAIT_S: Final = 0.05
-"""Wait before the next attempt, if no partition can be fetched now."""
+"""Wait, in seconds, before the next fetch if no partition can be fetched now."""
 THROTTLED_WAIT_MAX_S: Final = 1.0
-"""Longest wait, if all partitions are throttled."""
+"""Maximum wait, in seconds, before the next fetch if all partitions are throttled."""
 FETCH_VERSION: Final = 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """Settings of replica fetchers, read again for every request."""
+    """Settings of replica fetchers, read for every Fetch request."""
 
     wait_ms: int
     partition_bytes: int
@@ -59,12 +59,12 @@ class ReplicaFetchers:
         self.throttle = self._links.throttle
         self._fetchers: dict[int, _ReplicaFetcher] = {}
         self._brokers: Mapping[int, Broker] = {}
-        """The registered brokers that the fetchers were last updated with."""
+        """The registered brokers as of the last `apply`."""
         self.bytes = 0
         """Bytes fetched since the start."""
 
     def apply(self, image: ClusterImage) -> None:
-        """Updates the fetchers; call it after `Partitions.apply`. Offline leaders are not fetched from."""
+        """Updates the fetchers; call it after `Partitions.apply`. Offline leaders get no fetcher."""
         changed = self._links.apply(image)
         if image.brokers is not self._brokers:
             self._brokers = image.brokers
@@ -73,7 +73,7 @@ class ReplicaFetchers:
             self._update(node)
 
     def _update(self, node: int) -> None:
-        """Starts, wakes or stops the fetcher of a leader."""
+        """Starts, wakes or stops the fetcher for a leader."""
         fetcher, link, broker = self._fetchers.get(node), self._links.by_leader.get(node), self._brokers.get(node)
         address = Address(broker.host, broker.port) if broker is not None else None
         if fetcher is not None and (fetcher.link is not link or fetcher.address != address):
@@ -85,7 +85,7 @@ class ReplicaFetchers:
             fetcher.wake()
 
     def wake(self, partition: Partition) -> None:
-        """Wakes the fetchers: the log of a follower is durable, so it may fetch again."""
+        """Wakes the fetchers when the log of a follower is durable, so that it may be fetched again."""
         for fetcher in self._fetchers.values():
             fetcher.wake()
 
@@ -132,7 +132,7 @@ class _ReplicaFetcher:
             self._disconnect()
 
     async def _fetch(self) -> None:
-        """Sends one Fetch request and applies the response, or waits until there is something to fetch."""
+        """Sends one Fetch request and applies the response, or waits until a partition can be fetched."""
         owner, settings = self._owner, self._owner._settings()
         if self._connection is None or not self._connection.is_open:
             self.link.reset_session()

@@ -1,6 +1,6 @@
 """Fsync of logs: group commit for topics that sync before they acknowledge, closed segments for the others.
 
-One fsync per partition at a time; each covers all records appended before it began.
+One fsync per partition runs at a time; each covers all records appended before it began.
 """
 
 import logging
@@ -14,14 +14,14 @@ logger = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Adds fsyncs to the logs' I/O queues."""
+    """Adds fsync jobs to the logs' I/O queues."""
 
     def __init__(self) -> None:
         self._queued: set[Log] = set()
-        """Logs with a flush that is queued or running."""
+        """Logs with a queued or running fsync."""
 
     def flush_soon(self, partition: Partition) -> None:
-        """Queues an fsync of the partition's log; with `flush=group` the high watermark advances when it is done."""
+        """Queues an fsync of the partition's log; with `flush=group` the high watermark advances after the fsync."""
         if not partition.is_online:
             return  # flushed when it is online again
         log = partition.log

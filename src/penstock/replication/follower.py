@@ -17,7 +17,7 @@ class Position(NamedTuple):
 
 
 class Following:
-    """The log of a follower replica."""
+    """A follower replica's log: applies fetched records and truncations."""
 
     def __init__(self, log: Log, high_watermark: int) -> None:
         self.log: Final = log
@@ -29,7 +29,7 @@ class Following:
         return Position(end, self.log.epochs.at(end - 1) if end > self.log.start_offset else NO_EPOCH)
 
     def take(self, records: Buffer, leader_mark: int, leader_start: int, now_ms: int) -> None:
-        """Appends records of a fetch response, and takes over high watermark and log start offset of the leader."""
+        """Appends the records of a Fetch response, and adopts the leader's high watermark and log start offset."""
         log = self.log
         if records:
             log.append_replica(records, now_ms)
@@ -40,8 +40,8 @@ class Following:
     def diverged_at(self, epoch: int, end: int) -> int:
         """Returns the offset to truncate to, given that the leader's log ends `epoch` at `end` (epoch divergence).
 
-        If this log does not know the epoch, its previous epoch may end later here than there: then the next fetch
-        compares the rest again.
+        If this log has no such epoch, its previous epoch may end later than in the leader's log; then the next
+        fetch detects the remaining divergence.
         """
         log = self.log
         known, known_end = log.epochs.end_offset_for(epoch, log.end_offset)

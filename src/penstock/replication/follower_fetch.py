@@ -16,9 +16,9 @@ def serve_follower(
     force: bool,
     blocking: bool = False,
 ) -> PartitionData:
-    """Returns the records for a follower. Its fetch offset confirms that it has all records before that.
+    """Returns the records for a follower. The fetch offset confirms that the follower has all records before it.
 
-    Raises Kafka's errors, and ColdRead where it would have to wait for the disk.
+    Raises Kafka's errors; unless `blocking`, also ColdRead if it would have to wait for the disk.
     """
     partition.check_epoch(wanted.current_leader_epoch)
     log = partition.log
@@ -42,7 +42,7 @@ def serve_follower(
 
 
 def epoch_divergence(log: Log, wanted: FetchPartition) -> EpochEndOffset | None:
-    """Returns the epoch and end offset where the follower's log diverges from this one, or None (KIP-595)."""
+    """Returns the epoch and end offset where the follower's log diverges from this log, or None (KIP-595)."""
     if wanted.last_fetched_epoch < 0:
         return None
     epoch, end = log.epochs.end_offset_for(wanted.last_fetched_epoch, log.end_offset)

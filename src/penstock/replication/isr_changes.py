@@ -12,7 +12,7 @@ from penstock.replication.partition import Partition
 
 
 class IsrChange(NamedTuple):
-    """An ISR that the leader of a partition proposes."""
+    """An ISR change that the leader of a partition proposes."""
 
     partition: Partition
     lead: Leadership
@@ -36,7 +36,7 @@ def due_change(partition: Partition, now_ms: int, eligible: Mapping[int, int]) -
 
 
 def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
-    """Returns the operations of one transaction, and marks the changes as proposed. Call `end` with its outcome."""
+    """Returns the operations of one transaction, and marks the ISR changes as proposed. Call `end` afterwards."""
     ops: list[Op] = []
     joining: set[int] = set()
     for change in changes:
@@ -50,7 +50,7 @@ def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
 
 
 def end(changes: Sequence[IsrChange], conflict: Conflict | None = None) -> None:
-    """Notes the end of the transaction: written, refused (`conflict`), or unknown. Only the metadata image counts."""
+    """Records that the transaction has ended. The new ISRs take effect only when the metadata image shows them."""
     for change in changes:
         is_outdated = conflict is not None and conflict.key == change.key
         change.lead.isr_decided(change.proposed, is_outdated=is_outdated)

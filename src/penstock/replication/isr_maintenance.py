@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 0.1
 SLICE: Final = 500
 PAUSE_S: Final = 0.025
-"""Pause after each slice of partitions: a round over ten thousand takes half a second."""
+"""Pause, in seconds, after each time slice: checking ten thousand partitions takes half a second."""
 GROUP_SIZE: Final = 64
-"""Partitions whose ISRs are changed in one transaction: a restarted broker joins thousands of ISRs."""
+"""Number of partitions whose ISRs are changed in one transaction: a restarted broker joins thousands of ISRs."""
 IN_FLIGHT_MAX: Final = 8
-"""Maximum number of transactions in flight."""
+"""Maximum number of ISR transactions in flight."""
 LINES_MAX: Final = 20
-"""Maximum number of partitions of one transaction that are logged by name."""
+"""Maximum number of partitions per transaction that get a log line of their own."""
 
 
 class IsrMaintenance:
-    """Periodic task that writes due ISR changes in groups; after a conflict, one by one."""
+    """Periodic task that writes due ISR changes, many per transaction; after a conflict, one by one."""
 
     def __init__(self, *, partitions: Partitions, metadata: Metadata, store: Store, clock: Clock) -> None:
         self._partitions = partitions
@@ -41,7 +41,7 @@ class IsrMaintenance:
         self._clock = clock
         self._in_flight: set[asyncio.Task[None]] = set()
         self._resigned: dict[TopicIdPartition, int] = {}
-        """Partitions whose leadership was resigned, and the version of their state then."""
+        """Partitions whose leadership this broker has resigned, with the version of their state at that time."""
         self.shrinks = 0
         self.grows = 0
 
@@ -52,7 +52,7 @@ class IsrMaintenance:
             await self.tick()
 
     async def tick(self) -> None:
-        """Checks all partitions led here once, in time slices."""
+        """Checks all partitions led by this broker once, in time slices."""
         led = [partition for table in self._partitions.by_id.values() for partition in table.values()]
         for first in range(0, len(led), SLICE):
             if first:
@@ -61,7 +61,7 @@ class IsrMaintenance:
                 return
 
     def _check(self, partitions: Sequence[Partition]) -> bool:
-        """Starts the changes that are due. Returns False if too many are in flight."""
+        """Starts due ISR changes and resignations. Returns False if too many transactions are in flight."""
         if len(self._in_flight) >= IN_FLIGHT_MAX:
             return False
         now_ms = self._clock.steady_ms()
@@ -94,7 +94,7 @@ class IsrMaintenance:
         return state
 
     async def _resign(self, led: Sequence[tuple[TopicIdPartition, PartitionState]]) -> None:
-        """Resigns leadership in one transaction; if one state has changed meanwhile, one by one."""
+        """Resigns leadership of partitions in one transaction; after a conflict, one by one."""
         try:
             await self._store.transact(
                 [
@@ -121,7 +121,7 @@ class IsrMaintenance:
                 await self._write([again])
 
     async def _write(self, changes: Sequence[IsrChange]) -> bool:
-        """Writes all changes or none. Returns False if one of them was outdated."""
+        """Writes all ISR changes in one transaction. Returns False, with nothing written, after a conflict."""
         changes = [change for change in changes if change.is_current]  # else another broker was elected meanwhile
         if not changes:
             return True

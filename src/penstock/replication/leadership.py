@@ -11,17 +11,17 @@ from typing import Final
 from penstock.cluster.image import PartitionState
 
 UNKNOWN: Final = -1
-"""The log end offset of a follower that has not fetched in this leader epoch."""
+"""Stands for the log end offset of a follower that has not fetched in this leader epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedIsr:
-    """A new ISR, which counts once the store has written it, on the condition that the state has `version`."""
+    """A new ISR, to be written to the store on the condition that the partition state still has `version`."""
 
     isr: tuple[int, ...]
     version: int
     joining: Mapping[int, int]
-    """Replicas that join, and their broker epochs, which are a condition as well."""
+    """Broker epochs of the replicas that join, by node id; these registrations must still exist."""
 
 
 class Progress:
@@ -33,13 +33,13 @@ class Progress:
         self.end = UNKNOWN
         self.start = 0
         self.caught_up_ms = caught_up_ms
-        """When it last had all records of the leader."""
+        """Time when the follower last had all records of the leader."""
         self.asked_ms = caught_up_ms
         self.leader_end = UNKNOWN
-        """The leader's log end offset at its last fetch."""
+        """The leader's log end offset at the follower's last fetch."""
 
     def note(self, offset: int, leader_end: int, now_ms: int) -> None:
-        """Notes a fetch: the follower has all records before its fetch offset."""
+        """Records a fetch: the follower has all records before its fetch offset."""
         if offset >= leader_end:
             self.caught_up_ms = now_ms
         elif self.leader_end >= 0 and offset >= self.leader_end:
@@ -50,15 +50,15 @@ class Progress:
 
 
 class Track:
-    """One log of the partition: end offset, high watermark, and progress of the followers."""
+    """Replication state of one log of the partition: end offset, high watermark, and progress of the followers."""
 
     __slots__ = ("end", "epoch_start", "followers", "high_watermark")
 
     def __init__(self, *, end: int, epoch_start: int, high_watermark: int) -> None:
         self.end = end
-        """The leader's log end offset; with synced writes, of what is synced."""
+        """The leader's log end offset; with synced writes, its synced end offset."""
         self.epoch_start: Final = epoch_start
-        """The first offset of the leader epoch. Below it, the high watermark is not known to be current (KIP-207)."""
+        """First offset of the leader epoch. A high watermark below it may be outdated (KIP-207)."""
         self.high_watermark = min(high_watermark, epoch_start)
         self.followers: dict[int, Progress] = {}
 
@@ -68,7 +68,7 @@ class Track:
 
 
 class Leadership:
-    """One leader epoch of a partition on its leader."""
+    """State of a partition's leader in one leader epoch."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class Leadership:
         self._epochs: dict[int, int] = {}
         """Broker epochs of the followers, as of their last fetch."""
         self._proposed: set[int] = set()
-        """Replicas of a proposed ISR whose outcome is unknown."""
+        """Replicas of the proposed ISR while its outcome is unknown."""
         self._is_asking = False
         self._lost_version = UNKNOWN
-        """The version of a state that another broker has changed: the image will show the new one."""
+        """Version of a partition state that another broker has replaced; the image does not show that yet."""
         self.state = state
         self.follow(state, now_ms)
 
     # -- its logs
 
     def add_track(self, track: Track) -> None:
-        """Adds the companion log. Call `follow` afterwards: the ISR gets some time to fetch it."""
+        """Adds the companion log. Call `follow` afterwards, which gives the ISR time to fetch the new log."""
         self.tracks.append(track)
 
     def drop_track(self) -> None:
@@ -105,7 +105,7 @@ class Leadership:
     # -- the state in the store
 
     def follow(self, state: PartitionState, now_ms: int) -> None:
-        """Takes over a new partition state of the same leader epoch."""
+        """Adopts a new partition state of the same leader epoch."""
         if state.version != self.state.version:
             self._proposed.clear()
         self.state = state
@@ -124,7 +124,7 @@ class Leadership:
     def appended(self, track: int, end: int) -> bool:
         """Advances the leader's log end offset. Returns whether the high watermark has advanced.
 
-        A sync may end after a later append; so the end never goes back.
+        A lower end offset is ignored: a sync may complete after a later append.
         """
         one = self.tracks[track]
         one.end = max(one.end, end)
@@ -133,7 +133,7 @@ class Leadership:
     def fetched(
         self, node: int, broker_epoch: int, track: int, offset: int, now_ms: int, start_offset: int = 0
     ) -> bool:
-        """Notes a fetch of a follower. Returns whether the high watermark has advanced."""
+        """Records a fetch of a follower. Returns whether the high watermark has advanced."""
         if node not in self.tracks[track].followers or broker_epoch < self._epochs.get(node, UNKNOWN):
             return False
         if self._epochs.get(node, broker_epoch) != broker_epoch:
@@ -153,7 +153,7 @@ class Leadership:
             self._advance(track)
 
     def _advance(self, track: Track) -> bool:
-        """Advances the high watermark to the smallest log end offset of the maximal ISR."""
+        """Advances the high watermark to the smallest log end offset in the maximal ISR; returns whether it moved."""
         mark = track.end
         for node in self.maximal_isr:
             if node != self._node_id:
@@ -169,7 +169,7 @@ class Leadership:
         return self._proposed.union(self.state.isr)
 
     def nearest(self, offset: int, nodes: Container[int]) -> int | None:
-        """Returns the in-sync replica among these brokers with the most records from an offset on (KIP-392)."""
+        """Returns the in-sync replica among `nodes` that has the most records from `offset` on, or None (KIP-392)."""
         followers = self.tracks[0].followers
         able = [
             node
@@ -181,7 +181,7 @@ class Leadership:
     # -- the ISR
 
     def propose_isr(self, now_ms: int, brokers: Mapping[int, int]) -> ProposedIsr | None:
-        """Returns the ISR to shrink or expand to, or None. `brokers`: the registered brokers and their epochs."""
+        """Returns the ISR to shrink or expand to, or None. `brokers`: epochs of registered brokers, by node id."""
         if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms, brokers):
             return None
         current = self.state.isr
@@ -201,7 +201,7 @@ class Leadership:
         return ProposedIsr(isr=isr, version=self.state.version, joining=joining)
 
     def _is_steady(self, now_ms: int, brokers: Mapping[int, int]) -> bool:
-        """Fast path: whether all replicas are in the ISR, registered and not behind."""
+        """Fast path of `propose_isr`: whether all replicas are in the ISR, registered and not lagging."""
         state = self.state
         if len(state.isr) != len(state.replicas) or not all(node in brokers for node in state.isr):
             return False
@@ -214,13 +214,13 @@ class Leadership:
         return True
 
     def _may_join(self, node: int, brokers: Mapping[int, int]) -> bool:
-        """Whether a replica can join the ISR: it is at the high watermark, and at the start of the leader epoch."""
+        """Whether a replica can join the ISR: it has reached the high watermark and the start of the leader epoch."""
         if node not in self._epochs or brokers.get(node) != self._epochs[node]:
             return False
         return all(track.followers[node].end >= max(track.high_watermark, track.epoch_start) for track in self.tracks)
 
     def _is_behind(self, node: int, now_ms: int, brokers: Mapping[int, int]) -> bool:
-        """Whether a member leaves the ISR: it lags, or is offline (without writes it would never lag)."""
+        """Whether a member must leave the ISR: it lags, or is offline (without writes it would never lag)."""
         for track in self.tracks:
             progress = track.followers.get(node)
             if progress is None:
@@ -232,14 +232,14 @@ class Leadership:
         return False
 
     def isr_proposed(self, proposed: ProposedIsr) -> None:
-        """Notes that a proposed ISR is being written: from now on its replicas count."""
+        """Records that a proposed ISR is being written: from now on the high watermark waits for its replicas."""
         self._is_asking = True
         self._proposed.update(proposed.isr)
 
     def isr_decided(self, proposed: ProposedIsr, *, is_outdated: bool) -> None:
-        """Notes that a proposal has ended, written or not: the image will tell.
+        """Records that the write of a proposed ISR has ended; only the metadata image shows its outcome.
 
-        `is_outdated`: the state of the partition has changed meanwhile (not that a joining broker is gone).
+        `is_outdated`: the write failed because the partition state had changed.
         """
         self._is_asking = False
         if is_outdated:

@@ -24,7 +24,7 @@ class LedPartitions:
             self.companions.setdefault(topic.companion, {})[number] = partition.companion
 
     def remove(self, partition: Partition) -> None:
-        """Removes a partition; does nothing if it is not in the index."""
+        """Removes a partition; does nothing if the index does not contain it."""
         _remove_from(self.by_id, partition.topic_id, partition)
         _remove_from(self.by_name, partition.name.topic, partition)
         if partition.companion is not None:
@@ -34,7 +34,7 @@ class LedPartitions:
         _remove_from(self.companions, companion.topic_id, companion)
 
     def remove_topic(self, partition: Partition) -> None:
-        """Removes all partitions of the topic of this partition."""
+        """Removes all partitions of the topic that this partition belongs to."""
         self.by_id.pop(partition.topic_id, None)
         name = partition.name.topic
         led = self.by_name.get(name)
@@ -45,7 +45,7 @@ class LedPartitions:
 
 
 def _remove_from(tables: dict[K, dict[int, Partition]], key: K, partition: Partition) -> None:
-    """Removes a partition from its table, and the table if it is empty then."""
+    """Removes a partition from its table, and the table itself if it becomes empty."""
     table = tables.get(key)
     if table is not None and table.get(partition.name.partition) is partition:
         del table[partition.name.partition]

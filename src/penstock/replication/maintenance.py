@@ -25,17 +25,17 @@ logger = logging.getLogger(__name__)
 
 TICK_S: Final = 1.0
 SLICE: Final = 50
-"""Partitions per time slice of the event loop: at most about 10 ms."""
+"""Number of partitions maintained per time slice of the event loop, which takes at most about 10 ms."""
 CLOCK_JUMP_MS: Final = 1000
-"""A wall clock that is only slewed (NTP) gains or loses less than this from tick to tick."""
+"""Clock change between two ticks, in milliseconds, that counts as a jump: slewing (NTP) changes it by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Intervals:
-    """Intervals of the maintenance jobs in milliseconds, read again at every tick."""
+    """Intervals of the maintenance jobs in milliseconds, read at every tick."""
 
     first_retention_ms: int
-    """Delay after the start, as in Kafka: time to raise retention before old records are deleted."""
+    """Delay of the first retention run after startup, as in Kafka: time to raise retention settings."""
     retention_ms: int
     compaction_ms: int
     producer_expiry_ms: int
@@ -54,7 +54,7 @@ class Intervals:
 
 
 class Maintenance:
-    """One task for all partitions; work that waits for the disk runs on threads."""
+    """The maintenance task of all partitions; work that waits for the disk runs on threads."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Maintenance:
             self._compacting = asyncio.get_running_loop().create_task(self._compact(intervals.compaction_keys_max))
 
     async def _online(self) -> AsyncIterator[Partition]:
-        """Yields all online logs; other tasks run after each slice."""
+        """Yields all partitions whose logs are online; lets other tasks run after each time slice."""
         for number, partition in enumerate(self._partitions.tracks(), 1):
             if partition.is_online:
                 yield partition
@@ -117,8 +117,8 @@ class Maintenance:
                 await asyncio.sleep(0)
 
     def _detect_clock_change(self, steady_ms: int) -> tuple[int, int]:
-        """Returns the time, and by how much the clock was set since the last tick (0 if it was not): producer
-        state expires by elapsed time only. If it expired because the clock was set, retries would be duplicates."""
+        """Returns the time, and by how much the clock was set since the last tick (0 if it was not). Producer
+        state must not expire because the clock was set: retries would become duplicates."""
         now_ms = self._clock.now_ms()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - steady_ms
         by_ms = self._ahead_ms - before_ms
@@ -155,7 +155,7 @@ class Maintenance:
             del self._reserving[log]
 
     async def _compact(self, keys_max: int) -> None:
-        """Compacts one after another all partitions that have enough new records."""
+        """Compacts the partitions that have enough new records, one after another."""
         try:
             async for partition in self._online():
                 try:
@@ -191,6 +191,6 @@ class Maintenance:
         )
 
     async def close(self) -> None:
-        """Waits for running jobs."""
+        """Waits for running maintenance jobs."""
         tasks = [*self._reserving.values(), *([self._compacting] if self._compacting else [])]
         await asyncio.gather(*tasks)

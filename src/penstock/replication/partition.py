@@ -25,14 +25,14 @@ from penstock.wire.schema import Buffer
 
 OWN: Final = 0
 COMPANION: Final = 1
-"""The numbers of a partition's logs among its tracks."""
+"""Index of the companion log in `Partition.tracks`; OWN is that of the partition's own log."""
 
 
 class Partition(ReplicaLog):
     """One replica of a partition.
 
-    It starts as a leader without followers, whose records are all committed. State of a partition is in its companion
-    log: a partition as well, with the same role, which only brokers can find.
+    It starts as a leader without followers, whose records are all committed. Its companion log, which holds state
+    about the partition, is a Partition too: it has the same role, and only brokers can find it.
     """
 
     def __init__(
@@ -46,38 +46,38 @@ class Partition(ReplicaLog):
         companion_of: "Partition | None" = None,
     ) -> None:
         self.topic_id: Final = topic_id
-        """The id by which brokers fetch its log; a companion log has another id."""
+        """The id by which brokers fetch this log: the topic id, or the companion id of a companion log."""
         self.name: Final = name
         self.tp: Final[TopicIdPartition] = (
             TopicIdPartition(topic_id, name.partition) if companion_of is None else companion_of.tp
         )
-        """The key of its state in the store."""
+        """The topic-partition whose state in the store applies to this log."""
         self.is_internal: Final = name.topic in INTERNAL_TOPICS
-        """Whether only brokers write to it: see `append_own`."""
+        """Whether only brokers write to this partition: see `append_own`."""
         self.tracks: tuple[Partition, ...] = (self,)
-        """The partition and its companion, if it has one; the same tuple in both."""
+        """The partition and its companion log, if any; both have the same tuple."""
         self._track: Final = OWN if companion_of is None else COMPANION
         super().__init__(log)
         self.leader_epoch = leader_epoch
         self.on_append: Callable[[Partition], None] = _ignore
-        """Called after each append that needs a flush."""
+        """Callback after each append that needs a flush."""
         self.on_durable: Callable[[Partition], None] = _ignore
-        """Called when the log of a follower is durable: it may fetch again."""
+        """Callback when the log of a follower is durable, so that it may be fetched again."""
         self.on_marker: Callable[[int, bool], None] | None = None
-        """Called after a transaction marker is appended, with the producer id and whether it commits."""
+        """Callback after a transaction marker is appended, with the producer id and whether it commits."""
         self.is_leader = True
         self.leadership: Leadership | None = None
-        """While it leads and has followers."""
+        """State of the leader; None unless this broker leads and the partition has followers."""
         self.following: Following | None = None
-        """While another broker leads."""
+        """State of the follower; None unless another broker leads."""
         self._until, self._until_durable = OffsetWaiters(), OffsetWaiters()
         self._watchers, self._followers = ChangeWaiters(), ChangeWaiters()
         self.high_watermark = (log.end_offset if log else 0) if high_watermark is None else high_watermark
         self.visibility: VisibilityFilter | None = None
-        """Hides delayed messages of the topic until they are due."""
+        """Filter that hides delayed messages from consumers until they are due; None if there are none."""
 
     def go_offline(self, reason: str) -> None:
-        """Answers with a storage error from now on, and wakes all waiters."""
+        """Takes the partition offline: requests get a storage error from now on, and all waiters are woken."""
         for track in self.tracks:
             track._take_offline(reason)
         for track in self.tracks:
@@ -95,7 +95,7 @@ class Partition(ReplicaLog):
         return self.tracks[COMPANION] if self._track == OWN and len(self.tracks) > COMPANION else None
 
     def take_companion(self, companion: "Partition") -> None:
-        """Adds a companion log, which gets its role with the next change of this partition."""
+        """Adds a companion log, which gets its role with the next change of the partition state."""
         self.tracks = companion.tracks = (self, companion)
 
     def drop_companion(self) -> None:
@@ -109,7 +109,7 @@ class Partition(ReplicaLog):
     # -- its role
 
     def lead(self, state: PartitionState, node_id: int, lag_max_ms: int, now_ms: int) -> None:
-        """Becomes leader in the leader epoch of a state, or takes over its replicas and ISR while it leads."""
+        """Becomes leader in the leader epoch of `state`; if it already leads, adopts the new replicas and ISR."""
         is_new = not self.is_leader or self.leader_epoch != state.leader_epoch
         for track in self.tracks:
             track._begin_to_lead(state.leader_epoch)
@@ -147,7 +147,7 @@ class Partition(ReplicaLog):
         return Track(end=self.durable_end, epoch_start=self.log.end_offset, high_watermark=self.high_watermark)
 
     def become_follower(self, state: PartitionState, node_id: int) -> None:
-        """Becomes a follower of another leader, or of none, and wakes all waiters."""
+        """Becomes a follower of another leader (or without a leader), and wakes all waiters."""
         has_leader = state.leader not in (NO_LEADER, node_id)
         for track in self.tracks:
             track._become_follower(state.leader_epoch, has_leader)
@@ -164,7 +164,7 @@ class Partition(ReplicaLog):
         self._flush_soon()
 
     def settle(self) -> None:
-        """Takes over the high watermark after a fetch response of the leader was applied."""
+        """Adopts the leader's high watermark after a Fetch response was applied."""
         assert self.following is not None
         mark = self.following.high_watermark
         if mark < self.high_watermark:
@@ -172,28 +172,28 @@ class Partition(ReplicaLog):
         self.advance(mark)
 
     def took(self) -> None:
-        """Flushes what a follower has appended."""
+        """Requests a flush of the records that a follower has appended."""
         self._flush_soon()
 
     def _flush_soon(self) -> None:
-        """Requests a flush if the log is not durable; a killed process may have left it so."""
+        """Requests a flush if the log is not durable, as it may be after a crash."""
         if not self.is_durable:
             self.on_append(self)
 
     @property
     def is_durable(self) -> bool:
-        """Whether the whole log is durable: synced, if the topic wants that."""
+        """Whether all records are durable; with `flush=group` this means synced."""
         return self.durable_end >= self.log.end_offset
 
     @property
     def durable_end(self) -> int:
-        """The offset below which the log is durable: synced, if the topic wants that."""
+        """The offset below which all records are durable; with `flush=group` this means synced."""
         log = self.log
         return log.end_offset if log.settings.flush is Flush.OS else min(log.checkpoint.synced_to, log.end_offset)
 
     @property
     def is_settled(self) -> bool:
-        """Whether the high watermark is known to be current: not yet if the leader is new (KIP-207)."""
+        """Whether the high watermark is current: it is not at the beginning of a leader epoch (KIP-207)."""
         return self.leadership is None or self.leadership.tracks[self._track].is_settled
 
     @property
@@ -202,7 +202,7 @@ class Partition(ReplicaLog):
         return 1 if self.leadership is None else len(self.leadership.state.isr)
 
     def check_in_sync(self) -> None:
-        """Raises NotEnoughReplicas if fewer than min.insync.replicas are in sync (acks=all)."""
+        """Raises NotEnoughReplicas if fewer than min.insync.replicas are in sync (for acks=all)."""
         if not self.is_safe:
             wanted = self.log.settings.min_insync_replicas
             raise NotEnoughReplicas(
@@ -211,14 +211,14 @@ class Partition(ReplicaLog):
 
     @property
     def is_safe(self) -> bool:
-        """Whether min.insync.replicas are in sync; with fewer replicas, all of them (KIP-966)."""
+        """Whether min.insync.replicas are in sync, or all replicas if there are fewer (KIP-966)."""
         lead = self.leadership
         if lead is None:
             return True
         return len(lead.state.isr) >= min(self.log.settings.min_insync_replicas, len(lead.state.replicas))
 
     def fetched(self, node_id: int, broker_epoch: int, offset: int, start_offset: int, now_ms: int) -> None:
-        """Notes a fetch of a follower, which has all records from its start up to the fetch offset."""
+        """Records a fetch of a follower, which has all records from `start_offset` up to `offset`."""
         lead = self.leadership
         if lead is not None and lead.fetched(node_id, broker_epoch, self._track, offset, now_ms, start_offset):
             self.advance(lead.tracks[self._track].high_watermark)
@@ -237,7 +237,7 @@ class Partition(ReplicaLog):
         self.allows_fast_path = is_plain and self.is_leader and self.leadership is None
 
     def check_epoch(self, epoch: int) -> None:
-        """Raises FencedLeaderEpoch or UnknownLeaderEpoch if a client names another leader epoch (KIP-320)."""
+        """Raises FencedLeaderEpoch or UnknownLeaderEpoch if a client sent another leader epoch (KIP-320)."""
         if epoch < 0 or epoch == self.leader_epoch:
             return
         if epoch < self.leader_epoch:
@@ -249,7 +249,7 @@ class Partition(ReplicaLog):
     def append(self, batch: bytearray | memoryview, now_ms: int, may_begin: bool = False) -> Appended:
         """Appends the batch of a producer. It is committed once `high_watermark` has passed its last offset.
 
-        `may_begin`: whether it may begin a transaction here; see Log.append. Raises InvalidTopic if it is internal.
+        `may_begin`: whether it may begin a transaction; see Log.append. Raises InvalidTopic for an internal topic.
         """
         log = self._log or self.log
         if not self.is_leader:
@@ -269,7 +269,7 @@ class Partition(ReplicaLog):
         raise NotLeaderOrFollower(f"{self.name} is led by another broker now")
 
     def mark_durable(self, end: int) -> None:
-        """Notes that the log is durable below an offset: advances the high watermark and wakes followers."""
+        """Records that the log is durable below `end`: advances the high watermark and wakes followers."""
         lead = self.leadership
         if not self.is_leader:
             self.on_durable(self)
@@ -284,13 +284,13 @@ class Partition(ReplicaLog):
 
     @property
     def has_followers(self) -> bool:
-        """Whether another broker of the ISR could be elected as leader."""
+        """Whether another broker is in the ISR, so that it could be elected as leader."""
         return self.leadership is not None and len(self.leadership.maximal_isr) > 1
 
     def append_own(
         self, batch: bytearray, now_ms: int, marker: Marker | None = None, any_size: bool = False
     ) -> Appended:
-        """Appends a batch of this broker itself, in a transaction or not; see Log.append_own."""
+        """Appends a batch that this broker itself has built, such as a transaction marker; see Log.append_own."""
         log = self.log
         if not self.is_leader:
             self._refuse()
@@ -311,10 +311,10 @@ class Partition(ReplicaLog):
         now_ms: int,
         transaction_version: int = 0,
     ) -> Appended:
-        """Appends a marker that ends a transaction. Without an open one, as when it is repeated, that is harmless.
+        """Appends a marker that ends a transaction; harmless if no transaction is open, as when it is repeated.
 
         Raises InvalidProducerEpoch if a newer epoch of the producer has written here (with transaction version 2:
-        also if the producer has continued since), TransactionCoordinatorFenced if a newer coordinator has.
+        also if the producer has written since), TransactionCoordinatorFenced if a newer coordinator has.
         """
         self.log.producers.check_marker(producer, coordinator_epoch, transaction_version)
         marker = control_marker(
@@ -330,12 +330,12 @@ class Partition(ReplicaLog):
         return appended
 
     def guard(self, producer_id: int) -> int:
-        """Returns the offset of the last marker of a producer: it changes when a transaction of it ends here."""
+        """Returns the offset of the last transaction marker of a producer, which changes when a transaction ends."""
         producer = self.log.producers.by_id.get(producer_id)
         return NO_OFFSET if producer is None else producer.marker_offset
 
     def knows(self, producer_id: int) -> bool:
-        """Whether there is state of a producer: not if it is new, or has expired."""
+        """Whether the log has state of a producer: not for a new producer, nor after its state has expired."""
         return producer_id in self.log.producers.by_id
 
     def advance(self, high_watermark: int) -> None:
@@ -349,18 +349,18 @@ class Partition(ReplicaLog):
     # -- waiting
 
     def has_committed(self, end_offset: int) -> bool:
-        """Whether this broker leads and the high watermark has reached an offset."""
+        """Whether this broker leads and the high watermark has reached `end_offset`."""
         return self._log is not None and self.is_leader and self.high_watermark >= end_offset
 
     def when_committed(self, end_offset: int, waiter: Waiter) -> None:
-        """Calls `waiter` once, when the high watermark has reached an offset, or this broker does not lead."""
+        """Calls `waiter` once, when the high watermark has reached `end_offset` or this broker no longer leads."""
         if self.high_watermark >= end_offset or self._log is None or not self.is_leader:
             waiter()
             return
         self._until.add(end_offset, waiter)
 
     def when_durable(self, end_offset: int, waiter: Waiter) -> None:
-        """Same as `when_committed`, for the durable end offset of this broker."""
+        """Same as `when_committed`, but for the durable end offset of this broker."""
         if self._log is None or self.durable_end >= end_offset or not self.is_leader:
             waiter()
             return
@@ -369,7 +369,7 @@ class Partition(ReplicaLog):
     def watch(self, waiter: Waiter) -> int:
         """Calls `waiter` once, when the high watermark advances. Returns a ticket for `unwatch`.
 
-        The last stable offset needs no separate watch: it advances when a marker is committed.
+        The last stable offset needs no watch of its own: it advances when a transaction marker is committed.
         """
         return self._watchers.add(waiter)
 
@@ -377,11 +377,11 @@ class Partition(ReplicaLog):
         self._watchers.remove(ticket)
 
     def tell_readers(self) -> None:
-        """Wakes consumers: delayed messages are visible now."""
+        """Wakes waiting consumers, since delayed messages have become visible."""
         self._watchers.wake()
 
     def watch_tail(self, waiter: Waiter) -> int:
-        """Same as `watch`, for a follower: at the next append, committed or not."""
+        """Same as `watch`, but for a follower: called at the next append, committed or not."""
         return self._followers.add(waiter)
 
     def unwatch_tail(self, ticket: int) -> None:
@@ -391,14 +391,14 @@ class Partition(ReplicaLog):
 
     @property
     def last_stable_offset(self) -> int:
-        """The last stable offset: below it, all transactions have ended."""
+        """The last stable offset: all transactions with records below it have ended."""
         log = self.log
         return log.last_stable_offset(self.high_watermark) if log.has_transactions else self.high_watermark
 
     def read(
         self, offset: int, max_bytes: int, *, blocking: bool = False, force: bool = True, stable: bool = False
     ) -> Buffer:
-        """Reads batches from `offset` up to the high watermark, or up to the last stable offset; see Log.read."""
+        """Reads batches from `offset` up to the high watermark; if `stable`, up to the last stable offset."""
         limit = self.last_stable_offset if stable else self.high_watermark
         if self.visibility is not None:
             limit = self.visibility.visible_to(limit)

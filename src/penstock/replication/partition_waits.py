@@ -11,7 +11,7 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 SETTLE_S: Final = 5.0
-"""How long CreateTopics waits for this broker to open new partitions. After that, clients retry."""
+"""How long, in seconds, CreateTopics waits for this broker to open new partitions. After that, clients retry."""
 
 
 async def wait_until_settled(partitions: Partitions) -> None:
@@ -20,7 +20,7 @@ async def wait_until_settled(partitions: Partitions) -> None:
 
 
 async def open_logs(partitions: Partitions, image: ClusterImage) -> None:
-    """Opens the logs of this broker at its start, and removes those of deleted or moved partitions."""
+    """Opens the logs of this broker at startup, and removes the logs of partitions deleted or moved elsewhere."""
     partitions.apply(image)
     await wait_until_settled(partitions)
     if not any(known.topic for known in image.incomplete.values()):  # an incomplete topic must not lose its logs
@@ -30,7 +30,7 @@ async def open_logs(partitions: Partitions, image: ClusterImage) -> None:
 
 
 async def wait_until_topic_settled(partitions: Partitions, topic_id: bytes, timeout_s: float = SETTLE_S) -> None:
-    """Waits until the partitions of a topic match the metadata image, at most for a time."""
+    """Waits until the partitions of a topic match the metadata image, for at most `timeout_s`."""
     try:
         async with asyncio.timeout(timeout_s):
             await _wait_until_settled(partitions, topic_id)
@@ -45,7 +45,7 @@ async def _wait_until_settled(partitions: Partitions, topic_id: bytes | None) ->
 
 
 async def close_logs(partitions: Partitions) -> bool:
-    """Syncs and closes all logs. Returns whether all could be closed."""
+    """Syncs and closes all logs. Returns False if some log could not be closed."""
     future: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
     partitions.close(future.set_result)
     return await future

@@ -1,9 +1,9 @@
 """All replicas on this broker (Kafka's ReplicaManager): opens, updates and closes them as in the metadata image.
 
-A new image is applied in steps. Changed partitions are queued; then each is updated to the newest image in time
-slices, and logs are opened and removed on threads (replica_logs.py). Until its log is open, a partition is not found,
-and requests for it get an error that clients retry. A deleted topic is not found, and its partitions are offline, as
-soon as `apply` returns.
+`apply` queues the partitions that a new image changes; then each is updated to the newest image in time slices, and
+logs are opened and removed on threads (replica_logs.py). Until its log is open, a partition is not found, and
+requests for it get an error that clients retry. A deleted topic is not found, and its partitions are offline, as soon
+as `apply` returns.
 """
 
 import logging
@@ -28,13 +28,13 @@ from penstock.replication.replica_logs import LogSpec, Opened, OpenedLog, Replic
 logger = logging.getLogger(__name__)
 
 SLICE: Final = 100
-"""Partitions per time slice of the event loop: at most about 10 ms."""
+"""Number of partitions updated per time slice of the event loop, which takes at most about 10 ms."""
 NOTIFY_STEPS: Final = 10
-"""`on_progress` is called after this number of slices, and after the last."""
+"""Number of time slices after which `on_progress` is called; it is also called after the last."""
 
 
 class Partitions:
-    """Finds partitions by topic name or topic id. Owned by the event loop's thread."""
+    """All replicas on this broker, found by topic name or topic id. Owned by the event loop's thread."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class Partitions:
         soon: Callable[[Callable[[], None]], object] | None = None,
         slice_size: int = SLICE,
     ) -> None:
-        """`run`: runs work that waits for the disk on threads. `soon`: schedules a step after other pending work;
-        without it, `apply` runs all steps that do not wait for a thread."""
+        """`run`: runs work that waits for the disk on threads. `soon`: schedules the next time slice after other
+        pending work; without it, `apply` runs all time slices itself."""
         self.node_id: Final = node_id
         self._clock = clock
         self._settings_of = settings_of
@@ -62,19 +62,19 @@ class Partitions:
         self._led: Final = LedPartitions()
         self.by_name: Final = self._led.by_name
         self.by_id: Final = self._led.by_id
-        """The partitions that this broker leads."""
+        """The partitions that this broker leads, by topic id."""
         self.companions: Final = self._led.companions
-        """Companion logs of the led partitions, by companion id; only brokers fetch them."""
+        """Companion logs of the led partitions, by companion id; only brokers fetch companion logs."""
         self.broker_epoch = NO_EPOCH
-        """Of the current broker registration. Leadership of an earlier registration does not count."""
+        """The broker epoch of the current registration. Leadership of an earlier registration does not count."""
         self.on_append: Callable[[Partition], None] | None = None
         self.on_durable: Callable[[Partition], None] | None = None
         self.on_follow: Callable[[Topic, Partition], None] | None = None
-        """Called before a partition leads or follows, so that delayed records are hidden in time."""
+        """Callback before a partition leads or follows, so that its delayed records are hidden in time."""
         self.on_progress: Callable[[], None] | None = None
-        """Called after steps outside of `apply`: replicas or leaders may have changed."""
+        """Callback after time slices outside of `apply`: replicas or leaders may have changed."""
         self.open_batches = False
-        """Whether batches of any led topic must be decompressed before the append (see log/admission.py)."""
+        """Whether batches of any led topic must be decompressed before they are appended (see log/admission.py)."""
         self._image = ClusterImage()
         self._seen: dict[bytes, Topic] = {}
         self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
@@ -83,7 +83,7 @@ class Partitions:
         self._to_remove: deque[Partition] = deque()
         """Closed partitions whose logs are to be removed."""
         self._opened: deque[Opened] = deque()
-        """Opened logs that belong to no partition yet."""
+        """Opened logs that do not belong to a partition yet."""
         self._postponed: set[TopicIdPartition] = set()
         """New partitions that could not be created because the disk is full."""
         self._opens_batches: set[bytes] = set()
@@ -101,23 +101,23 @@ class Partitions:
             yield from list(table.values())
 
     def tracks(self) -> Iterator[Partition]:
-        """Yields all logs: of the replicas, and their companion logs."""
+        """Yields all logs on this broker: those of the replicas and their companion logs."""
         for partition in self:
             yield from partition.tracks
 
     def find(self, topic: str, partition: int) -> Partition | None:
-        """Returns a partition that this broker leads, or None."""
+        """Returns a partition by topic name if this broker leads it, or None."""
         table = self.by_name.get(topic)
         return table.get(partition) if table else None
 
     def replica(self, tp: TopicIdPartition) -> Partition | None:
-        """Returns a partition that this broker leads or follows, or None."""
+        """Returns a partition if this broker leads or follows it, or None."""
         return self.replicas.get(tp.topic_id, {}).get(tp.partition)
 
     # -- following the image
 
     def apply(self, image: ClusterImage) -> None:
-        """Updates replicas to the image. Returns after the first time slice; see `when_settled` for the last."""
+        """Updates replicas to the image. Returns after the first time slice; `when_settled` waits for the last."""
         if self._is_closing:
             return
         self._image = image
@@ -135,7 +135,7 @@ class Partitions:
         self._step()
 
     def register(self, broker_epoch: int) -> None:
-        """Notes a new broker registration: this broker leads nothing until it is elected again."""
+        """Adopts a new broker registration: this broker leads no partition until it is elected in it."""
         self.broker_epoch = broker_epoch
         self._seen = {}
 
@@ -156,7 +156,7 @@ class Partitions:
             self._opens_batches.discard(topic.topic_id)
 
     def _step(self) -> None:
-        """Runs one time slice and schedules the next; without a scheduler runs all of them."""
+        """Runs one time slice and schedules the next; without a scheduler, runs all time slices."""
         self._is_stepping = True
         try:
             while self._do_slice():
@@ -171,7 +171,7 @@ class Partitions:
         self._pending.notify_settled()
 
     def _do_slice(self) -> bool:
-        """Updates a limited number of partitions. Returns whether there are more."""
+        """Updates a limited number of partitions. Returns whether more partitions are queued."""
         for _ in range(self._slice_size):
             if self._opened:
                 self._admit(*self._opened.popleft())
@@ -189,7 +189,7 @@ class Partitions:
         self._continue()
 
     def _continue(self) -> None:
-        """Continues outside of `apply`."""
+        """Runs a time slice outside of `apply`, after a job on a thread has ended."""
         if self._is_stepping or self._is_closing:
             return  # the running step continues the work
         self._steps += 1
@@ -217,12 +217,12 @@ class Partitions:
         self._pending.settle(tp)
 
     def take_changed(self) -> set[TopicIdPartition]:
-        """Returns the replicas opened, closed or updated since the last call."""
+        """Returns the replicas that were opened, closed or updated since the last call."""
         changed, self._changed = self._changed, set()
         return changed
 
     def when_settled(self, topic_id: bytes | None, then: Callable[[], None]) -> None:
-        """Calls `then` once, maybe now, when the partitions of a topic (None: all) match the image."""
+        """Calls `then` once, maybe immediately, when the partitions of a topic (None: all) match the image."""
         self._pending.when_settled(topic_id, then)
 
     @property
@@ -231,7 +231,7 @@ class Partitions:
         return bool(self._postponed)
 
     def retry(self) -> None:
-        """Tries again to create them."""
+        """Retries to create the partitions that a full disk has prevented."""
         postponed, self._postponed = self._postponed, set()
         for tp in postponed:
             self._pending.mark(tp.topic_id, [tp.partition])
@@ -240,7 +240,7 @@ class Partitions:
     # -- opening
 
     def _open(self, topic: Topic, tp: TopicIdPartition, state: PartitionState) -> None:
-        """Requests the logs of a replica to be opened, unless a job is opening or removing them."""
+        """Requests that the logs of a replica are opened, unless a job is already opening or removing them."""
         specs = [self._spec(topic, tp.partition, state, log_id) for log_id in log_ids(topic)]
         if not any(self._logs.is_busy(spec.path) for spec in specs):
             self._logs.open(Replica(tp, specs))
@@ -257,7 +257,7 @@ class Partitions:
         )
 
     def _for_companion(self, settings: LogSettings) -> LogSettings:
-        """Same as LogSettings.for_companion, cached: partitions of one topic follow each other."""
+        """Returns `settings.for_companion()`, cached for successive partitions of one topic."""
         if self._companion_settings is None or self._companion_settings[0] is not settings:
             self._companion_settings = settings, settings.for_companion()
         return self._companion_settings[1]
@@ -267,7 +267,7 @@ class Partitions:
         self._continue()
 
     def _admit(self, replica: Replica, logs: list[OpenedLog]) -> None:
-        """Builds a partition or a companion from opened logs; removes logs that are no longer wanted."""
+        """Builds a partition or a companion log from opened logs; removes logs that are no longer wanted."""
         tp = replica.tp
         topic = self._image.topics.get(tp.topic_id)
         state = topic.partitions.get(tp.partition) if topic is not None else None
@@ -313,7 +313,7 @@ class Partitions:
         return partition
 
     def _update_companion(self, topic: Topic, partition: Partition, state: PartitionState) -> bool:
-        """Removes an outdated companion log and requests the current one; returns False if that is not open yet."""
+        """Replaces an outdated companion log; returns False if the current companion log is not open yet."""
         companion = partition.companion
         if companion is not None and companion.topic_id != topic.companion:
             self._led.remove_companion(companion)
@@ -328,7 +328,7 @@ class Partitions:
         return False
 
     def _requeue(self, tp: TopicIdPartition) -> None:
-        """Queues a partition again after its log was changed: the image may have changed meanwhile."""
+        """Queues a partition after a change of its log: the image may have changed during that."""
         if not self._is_closing:
             self._pending.mark(tp.topic_id, [tp.partition])
             self._continue()
@@ -370,7 +370,7 @@ class Partitions:
         self._to_remove.extend(table.values())
 
     def _close(self, partition: Partition, reason: str) -> None:
-        """Closes a replica for good and removes its logs."""
+        """Takes a replica offline permanently and removes its logs."""
         self._led.remove(partition)
         table = self.replicas[partition.topic_id]
         del table[partition.name.partition]
@@ -380,7 +380,7 @@ class Partitions:
         self._remove(partition)
 
     def _remove(self, partition: Partition) -> None:
-        """Removes the logs of a closed partition and of its companion."""
+        """Removes the logs of a closed partition: its own and its companion log."""
         for track in partition.tracks:
             self._logs.remove(track.tp, LogFolder.path(track.name, track.topic_id), track.held)
             track.tracks, track.held = (), None  # no cycles: frozen objects are not garbage collected
@@ -392,7 +392,7 @@ class Partitions:
         self._continue()
 
     def remove_strays(self, image: ClusterImage, then: Callable[[Outcome], None] = ignore_outcome) -> None:
-        """Removes the logs of partitions that were deleted or moved while this broker was down."""
+        """Removes the logs of partitions that were deleted or moved elsewhere while this broker was down."""
         known = (
             path
             for topic in image.topics.values()
@@ -403,7 +403,7 @@ class Partitions:
         self._run(lambda: self._logs.remove_strays(known), then)
 
     def close(self, then: Callable[[bool], None] = lambda is_clean: None) -> None:
-        """Syncs and closes all logs, also those being opened; calls `then` with whether all could be closed."""
+        """Syncs and closes all logs, also logs being opened; calls `then` with False if some could not be closed."""
         self._is_closing = True
         self._pending.clear()
         logs = [found.log for _, opened in self._opened for found in opened if found.log is not None]

@@ -7,13 +7,13 @@ from penstock.foundation.ids import TopicIdPartition
 
 
 class PendingPartitions:
-    """A queue of partitions to update. One whose log is being opened is not queued, but still pending."""
+    """A queue of partitions to update. A partition whose log is being opened is not queued, but still pending."""
 
     def __init__(self) -> None:
         self._queue: deque[TopicIdPartition] = deque()
         self._queued: set[TopicIdPartition] = set()
         self._pending: dict[bytes, set[int]] = {}
-        """The numbers of pending partitions, by topic."""
+        """Indexes of pending partitions, by topic id."""
         self._waiters: list[tuple[bytes | None, Callable[[], None]]] = []
 
     def __bool__(self) -> bool:
@@ -21,7 +21,7 @@ class PendingPartitions:
         return bool(self._queue)
 
     def mark(self, topic_id: bytes, numbers: Iterable[int]) -> None:
-        """Queues partitions."""
+        """Queues these partitions of a topic."""
         for number in numbers:
             tp = TopicIdPartition(topic_id, number)
             if tp not in self._queued:
@@ -30,13 +30,13 @@ class PendingPartitions:
                 self._pending.setdefault(topic_id, set()).add(number)
 
     def pop(self) -> TopicIdPartition:
-        """Returns the next queued partition: it is pending until `settle`."""
+        """Removes and returns the next queued partition, which stays pending until `settle`."""
         tp = self._queue.popleft()
         self._queued.discard(tp)
         return tp
 
     def settle(self, tp: TopicIdPartition) -> None:
-        """Notes that a partition matches the image, or as far as it can for now."""
+        """Ends the pending state of a partition: it matches the image as far as possible for now."""
         numbers = self._pending.get(tp.topic_id)
         if numbers is not None and tp not in self._queued:
             numbers.discard(tp.partition)
@@ -54,12 +54,12 @@ class PendingPartitions:
         self._pending.clear()
 
     def when_settled(self, topic_id: bytes | None, then: Callable[[], None]) -> None:
-        """Calls `then` once, maybe now, when no partition of the topic (None: of any topic) is pending."""
+        """Calls `then` once, maybe immediately, when no partition of the topic (None: of any topic) is pending."""
         self._waiters.append((topic_id, then))
         self.notify_settled()
 
     def notify_settled(self) -> None:
-        """Calls the waiters whose partitions are no longer pending."""
+        """Calls the callbacks of `when_settled` whose partitions are no longer pending."""
         waiters, self._waiters = self._waiters, []
         for topic_id, then in waiters:
             if self._pending if topic_id is None else topic_id in self._pending:

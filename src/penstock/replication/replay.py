@@ -1,6 +1,6 @@
 """Replays a log into a state machine, and skips or refuses records that the state machine cannot read.
 
-Internal topics: an unreadable record is skipped, logged and counted. A single record, written by a client before
+Internal topics: an unreadable record is skipped, logged and counted. A single such record, written by a client before
 brokers refused that or by a later version, must not make all groups or transactions of its partition unavailable.
 Companion logs: replay stops. Clients cannot write there, and an offset without a readable record would count as
 finished: messages would be lost silently. A batch with a wrong checksum stops both: the log itself is damaged, and
@@ -22,13 +22,13 @@ from penstock.records.layout import Buffer
 logger = logging.getLogger(__name__)
 
 NOOP_KEY: Final = (30_002).to_bytes(2, "big")
-"""Key of a record without content. Kafka's keys begin with a number, too; its tools skip numbers they do not know."""
+"""Key of a record without content. Like Kafka's keys it begins with a version number, one that Kafka's tools skip."""
 DECOMPRESSED_BYTES_MAX: Final = 4 << 20
-"""Limit for one batch. Brokers write batches of less than 1 MiB, uncompressed; a client may have written others."""
+"""Maximum decompressed bytes of one batch. Brokers write less than 1 MiB; clients may have written more."""
 RECORDS_AT_ONCE: Final = 1000
-"""Records per time slice of the event loop."""
+"""Number of records applied per time slice of the event loop."""
 LINES_MAX: Final = 10
-"""Maximum number of skipped records of one log that are logged individually."""
+"""Maximum number of skipped records per log that get a log line of their own."""
 
 
 class DamagedBatch(StorageError):
@@ -36,7 +36,7 @@ class DamagedBatch(StorageError):
 
 
 class ReplayTarget(Protocol):
-    """A state machine, as far as replay needs it."""
+    """The part of a state machine's interface that replay uses."""
 
     def apply(self, record: StateRecord, producer_id: int) -> None: ...
 
@@ -47,17 +47,17 @@ class Replay:
     """Applies the batches of one log to one state machine."""
 
     def __init__(self, machine: ReplayTarget, name: TopicPartition, on_skipped: Callable[[int], None] | None) -> None:
-        """`on_skipped` is called with the number of records skipped; None: an unreadable record stops the replay."""
+        """`on_skipped`: called with the number of skipped records; if None, an unreadable record stops the replay."""
         self._machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
-        """Set for a BatchedMachine."""
+        """Applies a whole batch at once, for a BatchedMachine; else None."""
         self._name = name
         self._on_skipped = on_skipped
         self.skipped_count = 0
         self._columns: Columns | None = None
         self._producer_id = NO_PRODUCER
         self._row = 0
-        """The batch being applied, and its next record."""
+        """Index of the next record to apply in the current batch."""
 
     def batches(self, data: Buffer, offset: int) -> list[tuple[int, BatchHeader]]:
         """Returns position and header of each whole batch in `data`. Raises DamagedBatch."""
@@ -68,11 +68,11 @@ class Replay:
 
     @property
     def is_busy(self) -> bool:
-        """Whether records of the last batch are left to apply; see `resume`."""
+        """Whether the last batch has records that are not applied yet; see `resume`."""
         return self._columns is not None
 
     def apply(self, batch: memoryview, header: BatchHeader) -> int:
-        """Applies a batch, or its first RECORDS_AT_ONCE records (see `resume`). Returns the number applied.
+        """Applies a batch, or its first RECORDS_AT_ONCE records (see `resume`). Returns the count of applied records.
 
         Raises DamagedBatch, and the errors of the state machine if unreadable records are not skipped.
         """
@@ -110,7 +110,7 @@ class Replay:
         self._row = 0
 
     def resume(self) -> int:
-        """Applies more records of the current batch. Returns the number applied."""
+        """Applies more records of the current batch. Returns the number of records applied."""
         columns, start = self._columns, self._row
         if columns is None:
             return 0

@@ -9,21 +9,21 @@ from penstock.log.log import Log
 
 
 class ReplicaLog:
-    """Base of Partition: its log and whether it is online. `offline_reason` tells why it is not."""
+    """Base of Partition: its log and whether the log is online. `offline_reason` tells why it is not."""
 
     name: TopicPartition
 
     def __init__(self, log: Log | None) -> None:
         self._log = log
         self.held = log
-        """The log, also while it is offline or lent: its files are open until it is closed."""
+        """The log, even while it is offline or lent to a disk thread: its files stay open until it is closed."""
         self.is_lent = False
-        """Whether a disk thread owns the log: then the replica is offline for a moment."""
+        """Whether a disk thread owns the log: the replica is offline until the thread has finished."""
         self.offline_reason = ""
         self.allows_fast_path = False
-        """Whether appends are committed at once and batches stay closed, so that the express lane may be taken."""
+        """Whether the fast path is allowed: appends are committed at once, and batches are not decompressed."""
         self.on_returned: Callable[[], None] = _ignore
-        """Called when a lent log is returned: changes of the replica meanwhile must be applied again."""
+        """Callback when a disk thread returns the log: the replica must apply changes that it has missed."""
 
     @property
     def log(self) -> Log:
@@ -45,9 +45,9 @@ class ReplicaLog:
         """Wakes all waiters of the log."""
 
     def change_log(self, change: Callable[[], None], then: Callable[[Outcome], None]) -> None:
-        """Changes the log by a job of its I/O queue, on a thread; the replica is offline meanwhile.
+        """Changes the log by a job of its I/O queue, on a thread; the replica is offline until the job has ended.
 
-        `then` is called when the log is online again, but not if the replica was closed meanwhile.
+        `then` is called when the log is online again, but not if the replica has been closed.
         """
 
         def begin() -> Work | None:

@@ -1,7 +1,7 @@
 """Opens, removes and closes the logs of replicas: on disk threads, many per job, one job per path at a time.
 
 Requests are collected, and `dispatch` starts jobs for them. Topics with few partitions come first, so that they do
-not wait for one that has ten thousand.
+not wait for a topic with ten thousand partitions.
 """
 
 import logging
@@ -27,16 +27,16 @@ logger = logging.getLogger(__name__)
 
 NO_DESCRIPTORS: Final = "too many open files for new partitions; raise the limit (ulimit -n, LimitNOFILE)"
 OPEN_JOBS: Final = 2
-"""Concurrent jobs that open logs: flushes need threads, too."""
+"""Maximum number of concurrent jobs that open logs: other threads must stay free for flushes."""
 OPEN_BATCH: Final = 500
-"""Replicas that one job opens: new ones share their fsyncs."""
+"""Number of replicas that one job opens: new logs of a job share their fsyncs."""
 REMOVE_BATCH: Final = 1000
 CLOSE_BATCH: Final = 25
-"""Logs that one job closes, one fsync after another."""
+"""Number of logs that one job closes, with one fsync after another."""
 
 
 class LogSpec(NamedTuple):
-    """A log to open."""
+    """A log to open: its id, path, settings and first offset."""
 
     log_id: bytes
     """The topic id, or the id of the companion log."""
@@ -45,16 +45,16 @@ class LogSpec(NamedTuple):
     settings: LogSettings
     first_offset: int
     in_sync: bool
-    """Whether this broker is in the ISR: then lost records were acknowledged, maybe by no other replica."""
+    """Whether this broker is in the ISR: then lost records were acknowledged, and may exist nowhere else."""
 
 
 class OpenedLog(NamedTuple):
-    """A log, or the reason why it could not be opened."""
+    """An opened log, or the reason why the log could not be opened."""
 
     log: Log | None = None
     reason: str = ""
     is_postponed: bool = False
-    """Whether it could not be created now, as with a full disk, and may be retried."""
+    """Whether the log could not be created for now, as with a full disk, and may be retried."""
 
 
 class Replica(NamedTuple):
@@ -68,7 +68,7 @@ Opened = tuple[Replica, list[OpenedLog]]
 
 
 class ReplicaLogs:
-    """Owned by the event loop's thread; its jobs run on disk threads."""
+    """Queues of logs to open, remove and close. Owned by the event loop's thread; its jobs run on disk threads."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class ReplicaLogs:
         self._on_opened = on_opened
         self._on_removed = on_removed
         self._busy: set[str] = set()
-        """Paths with a job that is queued or running."""
+        """Paths of logs with a queued or running job."""
         self._to_open: dict[bytes, list[Replica]] = {}
         self._to_remove: list[tuple[TopicIdPartition, str, Log | None]] = []
         self._opening = 0
@@ -104,12 +104,12 @@ class ReplicaLogs:
         return path in self._busy
 
     def open(self, replica: Replica) -> None:
-        """Queues logs to be opened; none of their paths may be busy."""
+        """Queues the logs of a replica to be opened; none of their paths may have another job."""
         self._busy.update(spec.path for spec in replica.specs)
         self._to_open.setdefault(replica.tp.topic_id, []).append(replica)
 
     def remove(self, tp: TopicIdPartition, path: str, log: Log | None) -> None:
-        """Closes a log without a sync and removes it, after the running job of that log."""
+        """Closes a log without a sync and removes its files, after the running job of that log."""
         self._busy.add(path)
 
         def stopped() -> None:
@@ -125,7 +125,7 @@ class ReplicaLogs:
     # -- jobs
 
     def dispatch(self) -> None:
-        """Starts jobs for queued logs, as many as may run now."""
+        """Starts jobs for queued logs, up to the maximum number of concurrent jobs."""
         while self._to_open and self._opening < OPEN_JOBS:
             batch = self._next_batch()
             self._opening += 1
@@ -201,7 +201,7 @@ class ReplicaLogs:
 
     @contextmanager
     def _reserve_descriptors(self, wanted: int) -> Iterator[int]:
-        """Reserves file descriptors; yields how many of `wanted` this job may use."""
+        """Reserves file descriptors during the `with` block; yields how many of `wanted` this job may use."""
         with self._descriptors_lock:
             count = max(0, min(wanted, self.folder.disk.spare_files() - self._descriptors_reserved)) if wanted else 0
             self._descriptors_reserved += count
@@ -214,7 +214,7 @@ class ReplicaLogs:
     def _open_replica(
         self, replica: Replica, lost: set[str], fresh: set[str], not_made: Mapping[str, str]
     ) -> list[OpenedLog]:
-        """Opens all logs of a replica or none. `not_made`: paths of new logs that could not be created, and why."""
+        """Opens all logs of a replica or none. `not_made`: new logs that could not be created, reasons by path."""
         opened: list[OpenedLog] = []
         for spec in replica.specs:
             is_fresh = spec.path in fresh
@@ -266,7 +266,7 @@ class ReplicaLogs:
             logger.warning("logs_not_removed count=%d reason=%r", len(paths), str(error))
 
     def remove_strays(self, known: Iterable[str]) -> None:
-        """Removes all logs except the known ones. Waits for the disk."""
+        """Removes all logs except those with `known` paths. Waits for the disk."""
         strays = self.folder.strays(known)
         if strays:
             logger.info("stray_logs_removed count=%d", len(strays))
@@ -275,9 +275,9 @@ class ReplicaLogs:
     # -- closing
 
     def close(self, logs: Sequence[Log], then: Callable[[bool], None]) -> None:
-        """Syncs and closes logs no longer in use, and those being opened; starts no other job.
+        """Syncs and closes these logs and logs being opened; starts no other job.
 
-        `then` gets whether all could be closed; a failure of one does not stop the others. Logs that are still to be
+        `then` gets False if some log could not be closed, which does not stop the others. Logs that are still to be
         removed are removed at the next start.
         """
         self._is_closing = True
@@ -320,7 +320,7 @@ class ReplicaLogs:
 
 
 def _close_all(logs: Sequence[Log]) -> bool:
-    """Closes logs on a thread. Returns whether all could be closed."""
+    """Syncs and closes logs; runs on a thread. Returns False if some log could not be closed."""
     is_clean = True
     for log in logs:
         try:
@@ -333,7 +333,7 @@ def _close_all(logs: Sequence[Log]) -> bool:
 
 
 def log_ids(topic: Topic) -> list[bytes]:
-    """Returns the ids of a partition's logs: the topic id, and the companion id if there is one."""
+    """Returns the ids of a partition's logs: the topic id, and the companion id if the topic has companion logs."""
     return [topic.topic_id, topic.companion] if topic.companion else [topic.topic_id]
 
 

@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 
 LOAD_BYTES: Final = 256 << 10
 FOLLOW_BYTES: Final = 64 << 10
-"""Bytes read per time slice of the event loop: while loading, and as a standby."""
+"""Bytes that a standby reads per time slice of the event loop; LOAD_BYTES while loading."""
 EFFECTS_AT_ONCE: Final = 32
 REPLIES_AT_ONCE: Final = 64
-"""Effects and replies of one state machine per iteration of the event loop."""
+"""Maximum number of replies of one state machine per iteration of the event loop; EFFECTS_AT_ONCE for effects."""
 
 _PRODUCER_ERRORS: Final = frozenset(
     (
@@ -53,10 +53,10 @@ _PRODUCER_ERRORS: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     )
 )
-"""Errors that the producer of a transaction gets unchanged: it must not retry."""
+"""Error codes that a transactional producer gets unchanged, because it must not retry."""
 
 Answer = Callable[[Any], None]
-"""Called with a reply's value, or with a PenstockError."""
+"""Callback for the reply to a command: its value, or a PenstockError."""
 
 
 class StateRuntime:
@@ -73,11 +73,11 @@ class StateRuntime:
         perform: Callable[[Any], None],
         on_skipped: Callable[[int], None] | None = None,
     ) -> None:
-        """`on_skipped`: see Replay."""
+        """`perform`: performs an effect of a decision. `on_skipped`: see Replay."""
         self.partition = partition
         self.machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
-        """Set for a BatchedMachine."""
+        """Applies a whole batch at once, for a BatchedMachine; else None."""
         self._replay = Replay(machine, partition.name, on_skipped)
         self._clock = clock
         self._timer = timer
@@ -85,7 +85,7 @@ class StateRuntime:
         self._perform = perform
         self.is_loaded = False
         self.has_failed = False
-        """Whether replay failed halfway: the state machine may have applied part of a batch, and must not be used."""
+        """Whether replay failed: the state machine may have applied part of a batch, and must not be used."""
         self._is_closed = False
         self._tickets = itertools.count()
         self._answers: dict[Ticket, Answer] = {}
@@ -96,15 +96,15 @@ class StateRuntime:
         """Offset up to which the log must be replayed before the first decision."""
         self._effects: deque[Any] = deque()
         self._is_performing = False
-        """Whether effects are being performed, or scheduled."""
+        """Whether effects are being performed or are scheduled."""
         self.ahead_ms = 0
-        """Offset of the state machine's time from the steady clock; see `now_ms`."""
+        """Difference between the state machine's time and the steady clock, in milliseconds; see `now_ms`."""
         self._armed_ms: int | None = None
         self._disarm: Callable[[], None] | None = None
 
     @property
     def now_ms(self) -> int:
-        """The state machine's time. It is monotonic, and starts at the wall clock if the machine keeps wall time.
+        """The state machine's time: monotonic, and starting at the wall clock if the state machine uses wall time.
 
         Persisted deadlines must mean the same to the next leader, so the owner of such a state machine shifts them,
         and `ahead_ms`, when the wall clock is set.
@@ -114,7 +114,7 @@ class StateRuntime:
     # -- loading and closing
 
     async def load(self, on_read: Callable[[], None] = lambda: None) -> None:
-        """Replays the log, waits until it is committed, and accepts commands. `on_read`: called before the wait."""
+        """Replays the log, waits until it is committed, then accepts commands. `on_read`: called after the replay."""
         has_more = True
         while has_more:
             try:
@@ -128,14 +128,14 @@ class StateRuntime:
         await begun.wait()
 
     def follow(self) -> bool:
-        """Replays a piece of the committed records as a standby. Returns whether there may be more. Raises ColdRead.
+        """Replays some committed records as a standby. Returns whether there may be more. Raises ColdRead.
 
-        So little is left to replay when this broker is elected.
+        This leaves little to replay when this broker is elected.
         """
         return self._read_next(min(self.partition.high_watermark, self.partition.log.end_offset), FOLLOW_BYTES)
 
     def read_back(self) -> bool:
-        """Replays a piece of the log while loading. Returns whether there may be more. Raises ColdRead."""
+        """Replays up to LOAD_BYTES of the log while loading. Returns whether there may be more. Raises ColdRead."""
         if self._read_end is None:
             self._read_end = self.partition.log.end_offset
         return self._read_next(self._read_end, LOAD_BYTES)
@@ -167,7 +167,7 @@ class StateRuntime:
 
     @property
     def has_diverged(self) -> bool:
-        """Whether replayed records are no longer in the log: only an unclean election truncates committed records."""
+        """Whether replayed records are no longer in the log, because an unclean election has truncated them."""
         log, at = self.partition.log, self._read_to
         if at is None:
             return False
@@ -176,7 +176,7 @@ class StateRuntime:
         )
 
     def begin_when_committed(self, then: Callable[[], None]) -> None:
-        """Accepts commands once all replayed records are committed: before, they may be lost. Then calls `then`."""
+        """Accepts commands once all replayed records are committed, since they may be lost before. Calls `then`."""
 
         end = self._read_end or 0
 
@@ -193,7 +193,7 @@ class StateRuntime:
         self.partition.when_committed(end, begin)
 
     def close(self, error: PenstockError) -> None:
-        """Stops, since another broker leads or none does; all waiting requests get `error`."""
+        """Stops the runtime when this broker no longer leads; all waiting requests get `error`."""
         self._is_closed = True
         self.is_loaded = False
         self.partition.on_marker = None
@@ -208,7 +208,7 @@ class StateRuntime:
     # -- deciding
 
     def submit(self, command: Any, answer: Answer) -> Ticket:
-        """Decides a command. `answer` is called once, immediately or much later."""
+        """Decides a command. `answer` is called once with the reply, immediately or much later."""
         if not self.is_loaded:
             answer(CoordinatorLoadInProgress(f"{self.partition.name} is loading; retry"))
             return NO_TICKET
@@ -224,13 +224,13 @@ class StateRuntime:
         return ticket
 
     def forget(self, ticket: Ticket, command: Any) -> None:
-        """Drops the answer of a ticket and posts `command`; does nothing if the ticket was answered."""
+        """Drops the `answer` of a submitted command and posts `command`; does nothing if the reply was given."""
         if self._answers.pop(ticket, None) is not None:
             self.post(command)
 
     @property
     def may_repeat(self) -> bool:
-        """Whether a decision made now is committed as soon as it is appended, as far as known in advance."""
+        """Whether appended records are committed immediately: no other replicas, and no wait for an fsync."""
         partition = self.partition
         return (
             self.is_loaded
@@ -240,9 +240,9 @@ class StateRuntime:
         )
 
     def repeat(self, repeated: RepeatedDecision, said: Any) -> bool:
-        """Fast path: repeats a decision made before, if it is committed immediately. Returns whether that was done.
+        """Fast path: repeats an earlier decision if its records are committed immediately; returns whether they were.
 
-        False: `submit` the command, which handles all other cases and errors.
+        If False, call `submit`, which handles all other cases and errors.
         """
         if not self.may_repeat:
             return False
@@ -259,7 +259,7 @@ class StateRuntime:
         return partition.high_watermark > appended.last_offset
 
     def post(self, command: Any) -> None:
-        """Decides a command that has no reply. Ignored while loading: the state machine sees the new state then."""
+        """Decides a command without a reply. Ignored while loading: afterwards the machine sees the new state."""
         if self.is_loaded:
             self._carry_out(self.machine.decide(NO_TICKET, command, self.now_ms))
             self._arm()
@@ -285,7 +285,7 @@ class StateRuntime:
     def _persist(self, decision: Decision) -> None:
         """Appends the records and applies them batch by batch, so that the state machine matches the log.
 
-        A batch is atomic: neither a crash nor a new leader leaves a part of one.
+        A batch is atomic: neither a crash nor a new leader leaves a part of it.
         """
         self.partition.check_in_sync()
         now_ms = self.now_ms
@@ -307,7 +307,7 @@ class StateRuntime:
                 self.machine.apply(record, producer_id)
 
     def append_snapshot(self, records: Iterable[StateRecord]) -> None:
-        """Appends a snapshot of the whole state and trims the log before it: for logs that are not compacted."""
+        """Appends a snapshot of the whole state and trims the log before it, for a log without compaction."""
         if not self.is_loaded or not self.partition.is_leader:
             return
         log, start, now_ms = self.partition.log, self.partition.log.end_offset, self.now_ms
@@ -322,7 +322,7 @@ class StateRuntime:
         self.partition.when_committed(end, forget)
 
     def _append_noop(self, decision: Decision) -> bool:
-        """Appends an empty record, which a replaced leader never sees committed. Returns whether that succeeded."""
+        """Appends an empty record: if it is committed, this broker still leads. Returns whether it was appended."""
         now_ms = self.now_ms
         try:
             self.partition.append_own(build_pairs([(NOOP_KEY, None)], now_ms), now_ms)
@@ -344,7 +344,7 @@ class StateRuntime:
         return CoordinatorNotAvailable(f"{self.partition.name} cannot be written: {error}")
 
     def _deliver_if_committed(self, decision: Decision, end: int) -> None:
-        """Delivers the replies, unless this broker no longer leads: then `close` answers the requests."""
+        """Delivers the replies if this broker still leads; else `close` answers the requests with an error."""
         if self.partition.is_leader and self.partition.high_watermark >= end:
             self._deliver(decision)
 
@@ -361,8 +361,7 @@ class StateRuntime:
                 self._perform_some()
 
     def _perform_some(self) -> None:
-        """Performs effects in order, a limited number per iteration: one decision may have thousands of effects or
-        replies."""
+        """Performs effects and replies in order, a limited number per iteration of the event loop."""
         self._is_performing = True  # performing one may add others
         count = 0
         while self._effects and count < EFFECTS_AT_ONCE:
@@ -390,7 +389,7 @@ class StateRuntime:
     # -- waking
 
     def _arm(self) -> None:
-        """Sets the timer for `_wake`. An earlier timer is kept: if it fires too early, it finds nothing to do."""
+        """Sets the timer for `_wake`. An earlier timer is kept: `_wake` does nothing if called too early."""
         wanted_ms = self.machine.wake_at_ms if self.is_loaded else None
         if wanted_ms is None or (self._armed_ms is not None and self._armed_ms <= wanted_ms):
             return

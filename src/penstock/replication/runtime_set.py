@@ -21,18 +21,18 @@ from penstock.replication.runtime import StateRuntime
 logger = logging.getLogger(__name__)
 
 STANDBY_S: Final = 0.5
-"""Interval at which standbys read new records."""
+"""Interval, in seconds, at which standbys read new records."""
 LOADS_MAX: Final = 16
-"""Logs that are loaded concurrently."""
+"""Maximum number of logs that are loaded concurrently."""
 RELOAD_MIN_S: Final = 1.0
 RELOAD_MAX_S: Final = 60.0
-"""Delay before a log that could not be loaded is loaded again, doubled each time."""
+"""Maximum delay, in seconds, before a failed load is retried; the delay doubles with each failure."""
 
 K = TypeVar("K", bound=Hashable)
 
 
 class Failure(NamedTuple):
-    """A log that could not be loaded."""
+    """A log that could not be loaded, and the reason."""
 
     reason: str
     tries: int
@@ -40,10 +40,10 @@ class Failure(NamedTuple):
 
 
 class RuntimeSet(Generic[K]):
-    """Loads and unloads state machines as leaders change."""
+    """The state machine runtimes of many logs, loaded and unloaded as leaders change."""
 
     skips_unreadable: ClassVar[bool] = False
-    """Whether unreadable records are skipped, or stop the replay; see replay.py."""
+    """Whether unreadable records are skipped; else they stop the replay (see replay.py)."""
 
     def __init__(
         self,
@@ -64,21 +64,21 @@ class RuntimeSet(Generic[K]):
         self._stop_following: Callable[[], None] | None = None
         self._loads: dict[K, asyncio.Task[None]] = {}
         self._to_load: dict[K, StateRuntime] = {}
-        """Runtimes that wait until others are loaded."""
+        """Runtimes whose load waits until others are loaded."""
         self._reading: set[K] = set()
         self.failures: dict[K, Failure] = {}
-        """Logs led here that could not be loaded; they are retried."""
+        """Logs led by this broker that could not be loaded; their loads are retried."""
         self.skipped_count = 0
         """Number of unreadable records skipped since the start."""
 
     @property
     def all(self) -> list[StateRuntime]:
-        """All runtimes: led (loaded or not) and standby."""
+        """Returns all runtimes: of led logs, loaded or not, and standbys."""
         return [*self._running.values(), *self._standbys.values()]
 
     @property
     def loaded(self) -> dict[K, StateRuntime]:
-        """The runtimes that accept commands."""
+        """Returns the runtimes that accept commands."""
         return {key: runtime for key, runtime in self._running.items() if runtime.is_loaded}
 
     @property
@@ -87,7 +87,7 @@ class RuntimeSet(Generic[K]):
 
     @property
     def unloaded(self) -> Counter[str]:
-        """Counts the logs led here whose state machine is not loaded, by reason."""
+        """Returns the number of led logs whose state machine is not loaded, by reason."""
         return Counter(
             "offline" if not runtime.partition.is_online else "failed" if key in self.failures else "loading"
             for key, runtime in self._running.items()
@@ -95,7 +95,7 @@ class RuntimeSet(Generic[K]):
         )
 
     async def wait_loaded(self) -> None:
-        """Waits until all loads that are under way now have ended."""
+        """Waits until all loads that are in progress now have ended."""
         left = {*self._loads, *self._to_load}
         while left:
             tasks = [self._loads[key] for key in left if key in self._loads]
@@ -109,9 +109,9 @@ class RuntimeSet(Generic[K]):
     def update_roles(
         self, led: Mapping[K, Partition], replicas: Mapping[K, Partition], why: PenstockError | None = None
     ) -> None:
-        """Loads the logs that this broker leads now, unloads others, and keeps standbys for all other replicas.
+        """Loads the logs that this broker now leads, unloads others, and keeps standbys for all other replicas.
 
-        `why`: the error for requests that wait at an unloaded one; by default NotCoordinator.
+        `why`: the error for requests that wait at an unloaded runtime; by default NotCoordinator.
         """
         for key, runtime in list(self._running.items()):
             if led.get(key) is not runtime.partition:
@@ -137,10 +137,10 @@ class RuntimeSet(Generic[K]):
         runtime.close(error)
 
     def _ready(self, key: K, runtime: StateRuntime) -> None:
-        """Called when a runtime accepts commands; for subclasses."""
+        """Hook for subclasses, called when a runtime accepts commands."""
 
     def _standby_or_new(self, key: K, partition: Partition, *, may_have_failed: bool = False) -> StateRuntime:
-        """Returns the standby of a log if it can be used, or a new runtime."""
+        """Returns the standby runtime of a log if it can be used, else a new runtime."""
         known = self._standbys.get(key)
         if known is None or known.partition is not partition:
             return self._new(partition)
@@ -163,7 +163,7 @@ class RuntimeSet(Generic[K]):
         )
 
     def _follow_standbys(self) -> None:
-        """Lets each standby replay a piece, and schedules the next round."""
+        """Lets each standby replay some new records, and schedules the next round."""
         has_more = False
         try:
             for key, runtime in list(self._standbys.items()):
@@ -190,7 +190,7 @@ class RuntimeSet(Generic[K]):
     # -- loading
 
     def _start_load(self, key: K, runtime: StateRuntime) -> None:
-        """Starts a load, or queues it: thousands at once would block the event loop in each of their steps."""
+        """Starts a load, or queues it: thousands of concurrent loads would block the event loop."""
         if len(self._reading) >= LOADS_MAX:
             self._to_load[key] = runtime
             return
@@ -199,7 +199,7 @@ class RuntimeSet(Generic[K]):
         task.add_done_callback(lambda done: self._on_loaded(key, runtime, done))
 
     def _on_read(self, key: K) -> None:
-        """Starts the next queued load."""
+        """Starts the next queued load, after a log was replayed."""
         self._reading.discard(key)
         while self._to_load and len(self._reading) < LOADS_MAX:
             waiting = next(iter(self._to_load))

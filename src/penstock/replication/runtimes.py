@@ -36,7 +36,7 @@ def java_hash(text: str) -> int:
 
 
 class StateRuntimes(RuntimeSet[int]):
-    """Finds the runtime that decides about a key, such as a group id. Updated by the metadata image."""
+    """Finds the state machine runtime that is responsible for a key, such as a group id."""
 
     skips_unreadable = True
 
@@ -55,16 +55,16 @@ class StateRuntimes(RuntimeSet[int]):
         super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=perform)
         self.topic: Final = topic
         self._hashed_by = hashed_by
-        """Returns the part of a key that is hashed: keys that are decided together share a partition."""
+        """Returns the part of a key that is hashed: keys with the same part share a partition."""
         self._partitions = partitions
         self._count = 0
         self._to_lead: frozenset[int] = frozenset()
-        """Partitions that this broker was elected to lead, whether or not their logs are open."""
+        """Partitions that this broker was elected to lead, even if their logs are not open yet."""
         self.is_paused = False
-        """Whether all are unloaded while the topic is repaired. Takes effect with the next image."""
+        """Whether all runtimes are unloaded while the topic is repaired. Takes effect with the next image."""
 
     def partition_of(self, key: str) -> int | None:
-        """Returns the partition that holds the state of a key; None while the topic does not exist."""
+        """Returns the index of the partition that holds the state of a key; None while the topic does not exist."""
         return java_hash(self._hashed_by(key)) % self._count if self._count else None
 
     def find(self, key: str) -> StateRuntime:
@@ -89,7 +89,7 @@ class StateRuntimes(RuntimeSet[int]):
         return runtime
 
     def check_loaded(self) -> None:
-        """Raises CoordinatorLoadInProgress or CoordinatorNotAvailable unless every partition led here is loaded."""
+        """Raises CoordinatorLoadInProgress or CoordinatorNotAvailable unless all partitions led here are loaded."""
         if self.is_paused:
             raise self._paused()
         states = self.unloaded
@@ -108,13 +108,13 @@ class StateRuntimes(RuntimeSet[int]):
         return CoordinatorLoadInProgress(f"{self.topic} is being repaired; retry")
 
     def is_here(self, key: str) -> bool:
-        """Whether this broker is the coordinator of a key, and loaded."""
+        """Whether this broker is the coordinator of a key, and its state is loaded."""
         number = self.partition_of(key)
         runtime = self._running.get(number) if number is not None else None
         return runtime is not None and runtime.is_loaded
 
     def submit(self, key: str, command: Any, answer: Answer) -> None:
-        """Decides a command about a key; the errors of `find` are passed to `answer`."""
+        """Submits a command about a key; `answer` gets the reply, or an error of `find`."""
         try:
             runtime = self.find(key)
         except PenstockError as error:

@@ -7,7 +7,7 @@ from penstock.foundation.decision import NO_PRODUCER, StateRecord
 from penstock.records.batch import assemble
 
 BATCH_BYTES_MAX: Final = 512 << 10
-"""Larger decisions are split into several batches, unless they are atomic."""
+"""Maximum bytes of a batch. The records of a larger decision are split into several, unless it is atomic."""
 
 
 def plain_batch(body: bytes, count: int, now_ms: int) -> bytearray:

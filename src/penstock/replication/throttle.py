@@ -1,6 +1,6 @@
 """Replication throttle (KIP-73): a token bucket that limits how fast lagging replicas catch up.
 
-There is one for the bytes this broker sends, one for those it fetches. Only replicas listed by the topic are
+One throttle limits the bytes that this broker sends, another those it fetches. Only replicas listed by the topic are
 throttled, and only until they are in sync: new records are never delayed. Pure.
 """
 
@@ -11,43 +11,43 @@ from penstock.foundation.settings import LONG_MAX
 
 UNLIMITED: Final = LONG_MAX
 BURST_MS: Final = 1000
-"""Size of the bucket: longer than followers wait for new records, so that no tokens are lost meanwhile."""
+"""Size of the bucket as milliseconds at the full rate: longer than followers wait for new records."""
 _WAIT_MAX_MS: Final = 60_000
 
 
 class Throttle:
     """A token bucket of bytes.
 
-    More may be taken than available, since batches are sent whole; then nothing is sent until that is made up for. So
-    the average stays below the rate, and a burst below the bucket size plus one batch.
+    Since batches are sent whole, more may be taken than available; then nothing is available until the debt is
+    refilled. So the average stays below the rate, and a burst below the bucket size plus one batch.
     """
 
     def __init__(self, rate: Callable[[], int] = lambda: UNLIMITED) -> None:
-        """`rate`: returns bytes per second; called each time."""
+        """`rate`: returns the current limit in bytes per second."""
         self._rate = rate
         self._known_rate = UNLIMITED
         self._level = 0
-        """In thousandths of bytes."""
+        """Tokens in the bucket, in thousandths of a byte."""
         self._at_ms = 0
         self.taken = 0
         """Bytes taken since the start."""
 
     def available(self, now_ms: int) -> int:
-        """Returns the bytes that may be sent now; 0 or less: none."""
+        """Returns the number of bytes that may be sent now; 0 or less means none."""
         if self._rate() >= UNLIMITED:
             return UNLIMITED
         self._refill(now_ms)
         return self._level // 1000
 
     def take(self, count: int, now_ms: int) -> None:
-        """Takes bytes that are sent, or were sent."""
+        """Takes `count` bytes that are about to be sent, or were sent."""
         self.taken += count
         if self._rate() < UNLIMITED:
             self._refill(now_ms)
             self._level -= 1000 * count
 
     def wait_ms(self, now_ms: int) -> int:
-        """Returns the time until bytes are available; limited, since the rate may change."""
+        """Returns the milliseconds until bytes are available, at most a minute, since the rate may change."""
         available, rate = self.available(now_ms), self._rate()
         if available > 0:
             return 0

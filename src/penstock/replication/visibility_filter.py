@@ -12,13 +12,13 @@ class VisibilityFilter(Protocol):
 
     @property
     def keep_from(self) -> int:
-        """Retention may delete records below this offset."""
+        """The offset from which on records must be kept: retention may only delete records below it."""
 
     def visible_to(self, limit: int) -> int:
-        """Returns the end offset for consumers, if it is `limit` for all others."""
+        """Returns the end offset that consumers see, given the end offset `limit` without delayed messages."""
 
     def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> Any:
-        """Reads the records that consumers may see."""
+        """Reads records, without those that are hidden from consumers."""
 
     def configure(self, settings: LogSettings) -> None: ...
 

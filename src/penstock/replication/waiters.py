@@ -8,17 +8,17 @@ from typing import Final
 Waiter = Callable[[], None]
 _numbers: Final = count()
 _NO_WAITERS: Final[dict[int, Waiter]] = {}
-"""Shared empty table: a broker may have ten thousand partitions without waiters."""
+"""Empty table shared by all partitions without waiters, of which a broker may have ten thousand."""
 
 
 class OffsetWaiters:
-    """Waiters that are called once, when an offset is reached."""
+    """Callbacks that are called once, when an offset is reached."""
 
     __slots__ = ("waiting",)
 
     def __init__(self) -> None:
         self.waiting: Sequence[tuple[int, int, Waiter]] = ()
-        """A heap."""
+        """Heap of waiting callbacks, ordered by offset."""
 
     def add(self, offset: int, waiter: Waiter) -> None:
         heap = self.waiting if isinstance(self.waiting, list) else []
@@ -31,14 +31,14 @@ class OffsetWaiters:
             heappop(self.waiting)[2]()
 
     def wake(self) -> None:
-        """Calls all waiters: their offsets will not be reached on this broker."""
+        """Calls all waiters, since their offsets will not be reached on this broker."""
         waiting, self.waiting = self.waiting, ()
         for _, _, waiter in waiting:
             waiter()
 
 
 class ChangeWaiters:
-    """Waiters that are called once, at the next change; the ticket of `add` removes one."""
+    """Callbacks that are called once, at the next change; the ticket that `add` returns removes one."""
 
     __slots__ = ("waiting",)
 

@@ -1,4 +1,4 @@
-"""Reads the --credentials file, at start and again on SIGHUP."""
+"""Reads the --credentials file, when the broker starts and again on SIGHUP."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from penstock.security.errors import InvalidCredentials
 
 
 def read_credentials(file: Path) -> Credentials:
-    """Returns the access keys of a file. Raises InvalidCredentials with the file and the problem."""
+    """Returns the access keys in a file. Raises InvalidCredentials, which names the file and the problem."""
     try:
         return parse_credentials(file.read_text())
     except OSError as error:

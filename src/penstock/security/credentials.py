@@ -28,14 +28,14 @@ DEFAULT_OWNER: Final = "000000000000"
 _ACCESS_KEY: Final = re.compile(r"[A-Za-z0-9_]{3,128}")
 _OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SECRET_CHARS_MIN: Final = 8
-"""A shorter secret is accepted with a warning: `test` is common in development."""
+"""Recommended minimum length of a secret. Shorter secrets are accepted with a warning: `test` is common."""
 _FIELDS: Final = {"access_key", "secret", "owner", "actions", "queues"}
 _ALL: Final = ("*",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessKey:
-    """One access key and what it may do."""
+    """One access key with its secret, account, and the actions and queues that it may use."""
 
     access_key: str
     secret: str = field(repr=False)

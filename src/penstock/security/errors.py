@@ -5,7 +5,7 @@ from penstock.foundation.errors import PenstockError
 
 
 class Refused(PenstockError):
-    """Base class: the request is not authenticated or not authorized."""
+    """Base class of errors for requests that are not authenticated or not authorized."""
 
     code = ErrorCode.SASL_AUTHENTICATION_FAILED
 
@@ -31,12 +31,12 @@ class RequestExpired(Refused):
 
 
 class AccessDenied(Refused):
-    """The key does not allow this action."""
+    """The caller may not perform this action, or not on this queue."""
 
     code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
 
 class InvalidCredentials(PenstockError):
-    """A credentials file that cannot be used."""
+    """The credentials file is invalid or cannot be read."""
 
     code = ErrorCode.INVALID_CONFIG

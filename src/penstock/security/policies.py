@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 POLICY_CHARS_MAX: Final = 8192
-"""A longer policy is not evaluated and allows nothing. AWS does not accept longer ones."""
+"""Maximum length of a policy, as in AWS. A longer policy is not evaluated and allows nothing."""
 POLICIES_KEPT: Final = 1000
 ALLOW: Final = "Allow"
 DENY: Final = "Deny"
@@ -26,11 +26,11 @@ _ARN_REGION: Final = 3
 
 
 class Request(NamedTuple):
-    """The action of a key of another account."""
+    """A request to a queue that is signed with an access key of another account."""
 
     account: str
     action: str
-    """For example `SendMessage`."""
+    """Name of the SQS action, for example `SendMessage`."""
     resource: str
     """The ARN of the queue."""
 
@@ -38,9 +38,9 @@ class Request(NamedTuple):
 class _Statement(NamedTuple):
     is_deny: bool
     is_evaluated: bool
-    """Whether all its elements are supported."""
+    """Whether all elements of the statement are supported; if not, only a Deny applies."""
     principals: tuple[str, ...]
-    """Account ids, or `*`; for a Deny, also the accounts of users and roles."""
+    """Account ids, or `*`; for a Deny also the accounts of users and roles."""
     actions: tuple[re.Pattern[str], ...]
     resources: tuple[re.Pattern[str], ...]
 
@@ -56,7 +56,7 @@ class _Statement(NamedTuple):
 
 
 def allows(policy: str, request: Request) -> bool:
-    """Returns whether a policy allows a request of another account. A malformed policy allows nothing."""
+    """Returns whether a policy allows a request from another account. A malformed policy allows nothing."""
     statements = _statements(policy) if len(policy) <= POLICY_CHARS_MAX else ()
     if any(each.is_deny and each.applies(request) for each in statements):
         return False
@@ -100,7 +100,7 @@ def _read(statement: Any) -> _Statement:
 
 
 def _principals(principal: Any, is_deny: bool) -> tuple[str, ...] | None:
-    """Returns the accounts that a statement applies to; None if that is unknown."""
+    """Returns the accounts that a Principal element names; None if it is not supported."""
     if principal == "*":
         return ("*",)
     if not isinstance(principal, dict) or not principal:
@@ -126,13 +126,13 @@ def _list(value: Any) -> list[Any]:
 
 
 def _action(name: str) -> str:
-    """Returns the action in lower case without the service prefix; empty for another service."""
+    """Returns the action name in lower case without the prefix `sqs:`; empty for actions of another service."""
     name = name.lower()
     return name if name == "*" else name.removeprefix("sqs:") if name.startswith("sqs:") else ""
 
 
 def _without_region(arn: str) -> str:
-    """Removes the region of an ARN or ARN pattern: a queue's ARN shows the region that the client signs for."""
+    """Removes the region from an ARN or ARN pattern: the region of a queue is the one that the client signs for."""
     parts = arn.split(":", _ARN_PARTS - 1)
     if len(parts) == _ARN_PARTS:
         parts[_ARN_REGION] = ""
@@ -140,5 +140,5 @@ def _without_region(arn: str) -> str:
 
 
 def _pattern(text: str) -> re.Pattern[str]:
-    """Compiles a pattern in which only `*` and `?` are wildcards. It does not backtrack."""
+    """Compiles a pattern in which only `*` and `?` are wildcards; matching does not backtrack."""
     return re.compile(translate(text.replace("[", "[[]")))

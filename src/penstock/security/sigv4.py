@@ -1,10 +1,10 @@
 """AWS Signature Version 4: verifies the signature of a request, in its headers or in its URL. Pure.
 
-The time is passed in. The string to sign is rebuilt from the request; its HMAC with the secret of the access key must
-equal the request's signature.
+The current time is a parameter. The string to sign is rebuilt from the request; its HMAC with the secret of the
+access key must equal the request's signature.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_sigv-create-signed-request.html
 
-Parsing is linear and counts are bounded: these bytes come from clients that are not authenticated yet.
+Parsing takes linear time, and counts are bounded: the input comes from clients that are not authenticated yet.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ from penstock.security.errors import (
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 SERVICE: Final = "sqs"
 SKEW_S: Final = 900
-"""How far the clocks of client and broker may differ."""
+"""Maximum difference, in seconds, between the clocks of client and broker."""
 EXPIRES_S_MAX: Final = 604_800
-"""The longest validity of a presigned URL: a week."""
+"""Maximum validity of a presigned URL, in seconds: a week."""
 SIGNING_KEYS_MAX: Final = 1024
 SIGNED_HEADERS_MAX: Final = 256
 PARAMETERS_MAX: Final = 1000
-"""Parameters of a URL. The largest legal request, ten messages of ten attributes with a signature, has about 400."""
+"""Maximum number of URL parameters. The largest legal request, ten messages of ten attributes, has about 400."""
 REGION_CHARS_MAX: Final = 64
 UNSIGNED_PAYLOAD: Final = b"UNSIGNED-PAYLOAD"
 _TERMINATOR: Final = "aws4_request"
@@ -44,7 +44,7 @@ _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _STAMP_CHARS: Final = len("20260131T235959Z")
 _DATE_CHARS_MAX: Final = 64
 _FIELDS_MAX: Final = 8
-"""Fields of an Authorization header: three are known."""
+"""Maximum number of fields in an Authorization header; three are defined."""
 _UNRESERVED: Final = "-_.~"
 
 
@@ -56,15 +56,15 @@ class Signed(NamedTuple):
     region: str
     service: str
     stamp: str
-    """The time of signing, to the second."""
+    """The time of signing, to the second, as in X-Amz-Date."""
     headers: tuple[str, ...]
     signature: str
     expires_s: int
-    """The validity of a presigned URL; 0 if the headers are signed."""
+    """The validity of a presigned URL in seconds; 0 if the signature is in the headers."""
 
 
 class Verifier:
-    """Verifies signatures. Derived signing keys are cached, up to SIGNING_KEYS_MAX."""
+    """Verifies request signatures. Caches up to SIGNING_KEYS_MAX derived signing keys."""
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
@@ -97,7 +97,7 @@ class Verifier:
 
 
 def signing_key(secret: str, day: str, region: str, service: str = SERVICE) -> bytes:
-    """Derives the key that signs requests of one day, region and service."""
+    """Derives the signing key for requests of one day, region and service."""
     key = b"AWS4" + secret.encode()
     for part in (day, region, service, _TERMINATOR):
         key = hmac.digest(key, part.encode(), "sha256")
@@ -105,7 +105,7 @@ def signing_key(secret: str, day: str, region: str, service: str = SERVICE) -> b
 
 
 def region_of(request: HttpRequest) -> str | None:
-    """Returns the region that a request is signed for, without verifying it; None if it is not signed."""
+    """Returns the region in a request's signature, without verifying the signature; None if there is no signature."""
     try:
         return read_signed(request).region
     except (MissingAuthenticationToken, IncompleteSignature):
@@ -172,7 +172,7 @@ def _signed(*, credential: str, stamp: str, headers: str, signature: str, expire
 
 
 def _stamp_of(headers: Mapping[bytes, bytes]) -> str:
-    """Returns the time of signing: X-Amz-Date, or else Date, which may be in RFC 1123 format."""
+    """Returns the time of signing from X-Amz-Date, or else from Date, which may be in RFC 1123 format."""
     stamp = headers.get(b"x-amz-date", b"").decode("latin-1")
     if stamp:
         return stamp
@@ -257,7 +257,7 @@ def _payload_hash(request: HttpRequest) -> bytes:
 
 
 def _canonical_path(path: str) -> str:
-    """Removes `.`, `..` and empty parts; encodes once more than sent, as all services but S3 do."""
+    """Removes `.`, `..` and empty parts; percent-encodes the path a second time, as all AWS services but S3 do."""
     if "//" in path or "/." in path:
         kept: list[str] = []
         for part in path.split("/"):
@@ -278,7 +278,7 @@ def _canonical_query(query: str) -> str:
 
 
 def _pairs(query: str) -> list[tuple[bytes, bytes]]:
-    """Returns the unescaped parameters of a URL. Raises IncompleteSignature."""
+    """Returns the unescaped names and values of the URL's parameters. Raises IncompleteSignature."""
     parts = query.encode("latin-1", "replace").split(b"&", PARAMETERS_MAX)
     if len(parts) > PARAMETERS_MAX:
         raise IncompleteSignature(f"A URL can have at most {PARAMETERS_MAX} parameters.")

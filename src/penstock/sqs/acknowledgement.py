@@ -52,7 +52,8 @@ def deletion(queue: Queue, params: Params) -> MessageAck:
 
 
 def renewal(queue: Queue, params: Params) -> MessageAck:
-    """Returns a change of the visibility timeout. At 0 seconds the message is visible; its receipt stays valid."""
+    """Returns a change of the visibility timeout. With 0 seconds, the message is visible at once; its receipt
+    stays valid."""
     receipt = read_receipt(queue, params)
     timeout_s = checks.maybe_int(params, "VisibilityTimeout")
     if timeout_s is None:
@@ -63,14 +64,14 @@ def renewal(queue: Queue, params: Params) -> MessageAck:
 
 
 def delete_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """Returns the error of a DeleteMessage. A message that is already deleted is no error: clients may retry."""
+    """Returns the error of a DeleteMessage, or None. An already deleted message is no error: clients may retry."""
     if isinstance(error, AlreadyFinished):
         return None
     return _expired(params) if isinstance(error, NotHeld) else error
 
 
 def delete_entry_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """As `delete_error` for a batch entry, with another code, as on AWS:
+    """Like `delete_error`, for a batch entry, which has another error code, as on AWS:
     https://github.com/smaskalik/sqsmover/issues/54"""
     if isinstance(error, NotHeld) and not isinstance(error, AlreadyFinished):
         return SqsError(RECEIPT_HANDLE_IS_INVALID, "The receipt handle has expired")
@@ -78,7 +79,7 @@ def delete_entry_error(params: Params, error: PenstockError | None) -> PenstockE
 
 
 def renew_error(params: Params, error: PenstockError | None) -> PenstockError | None:
-    """Returns the error of a ChangeMessageVisibility."""
+    """Returns the error of a ChangeMessageVisibility, or None."""
     if isinstance(error, NeverReceived):
         return SqsError(MESSAGE_NOT_IN_FLIGHT, "The message referred to isn't in flight.")
     if isinstance(error, AlreadyFinished):
@@ -88,7 +89,7 @@ def renew_error(params: Params, error: PenstockError | None) -> PenstockError | 
 
 
 def _expired(params: Params) -> SqsError:
-    """Another consumer has received the message since, or, in a FIFO queue, its visibility timeout has expired."""
+    """Returns the error for an outdated receipt: another receive followed, or, in a FIFO queue, it has expired."""
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 
@@ -97,7 +98,7 @@ def acknowledge_batch(
     read: Callable[[Queue, Params], MessageAck],
     explain: Callable[[Params, PenstockError | None], PenstockError | None],
 ) -> Outcome:
-    """Acknowledges the receipts of a batch; each succeeds or fails on its own."""
+    """Acknowledges the messages of a batch request; each entry succeeds or fails on its own."""
     queue = call.queue()
     entries = read_entries(call.params, call.action)
     items, failures = dict[str, MessageAck](), {}

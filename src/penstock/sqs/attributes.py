@@ -54,7 +54,7 @@ CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
 _OTHERS: Final = {POLICY, KMS_KEY, KMS_REUSE, MANAGED_SSE}
-"""Stored and returned. Only the policy has an effect."""
+"""Attributes that are only stored and returned, except that the policy has an effect."""
 POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
 KNOWN: Final = {*INTEGERS, *_OTHERS, *POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 
@@ -74,7 +74,7 @@ def changed(
 ) -> QueueSettings:
     """Returns the settings with these attributes applied.
 
-    `full_name`: returns the full name of the queue that an ARN names; None if it is not the ARN of a queue.
+    `full_name`: function that returns the full name of the queue in an ARN; None if it is not the ARN of a queue.
     """
     if attributes.get(KMS_KEY) and attributes.get(MANAGED_SSE, "").lower() == "true":
         raise SqsError(
@@ -168,7 +168,7 @@ def _policy(name: str, value: str) -> dict[str, Any]:
 
 
 def _redrive(value: str, full_name: FullName) -> Redrive | None:
-    """Returns a parsed RedrivePolicy; None for an empty one, which removes it."""
+    """Returns the parsed RedrivePolicy; None if the value is empty, which removes the policy."""
     if not value:
         return None
     found = _policy("RedrivePolicy", value)
@@ -204,7 +204,7 @@ def _redrive_error(value: str, reason: str) -> SqsError:
 
 
 def _redrive_allow(value: str, full_name: FullName) -> RedriveAllow:
-    """Returns a parsed RedriveAllowPolicy; an empty one allows all, like none."""
+    """Returns the parsed RedriveAllowPolicy; an empty value allows all source queues, as if there were no policy."""
     found = _policy("RedriveAllowPolicy", value) if value else {}
     if not found:
         return RedriveAllow()
@@ -234,7 +234,7 @@ def invalid_value(name: str, reason: str) -> SqsError:
 
 
 def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
-    """Returns all attributes of the settings. `arn`: returns the ARN for a queue's full name."""
+    """Returns all attributes that describe the settings. `arn`: returns the ARN for a queue's full name."""
     found = {name: str(getattr(settings, field)) for name, (field, _) in INTEGERS.items()}
     if settings.retention_s in limits.RETENTION_S:
         found.pop(RETENTION)
@@ -259,7 +259,7 @@ def shown(settings: QueueSettings, arn: Callable[[str], str]) -> dict[str, str]:
 
 
 def _shown_others(others: Mapping[str, str]) -> dict[str, str]:
-    """Returns attributes without effect, with AWS's defaults: SQS-managed SSE, or the KMS key and period."""
+    """Returns the attributes in `_OTHERS`, with AWS's defaults: SQS-managed SSE, or the KMS key and reuse period."""
     if KMS_KEY in others:
         return {KMS_REUSE: KMS_REUSE_DEFAULT, MANAGED_SSE: "false", **others}
     return {MANAGED_SSE: "true", **{name: value for name, value in others.items() if name != KMS_REUSE}}

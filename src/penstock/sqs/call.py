@@ -31,12 +31,12 @@ from penstock.sqs.queue_names import (
 
 T = TypeVar("T")
 Result = dict[str, Any] | None
-"""The result of an action in JSON form; None where AWS returns no result."""
+"""The result of an action, as in the JSON protocol; None where AWS returns no result."""
 _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
 
 
 class Endpoint(NamedTuple):
-    """Defaults of a broker for what a request does not contain."""
+    """What a broker assumes where a request does not say: host, account, region, and which rules apply."""
 
     host: str
     """This broker's address, for requests without a valid Host header."""
@@ -45,7 +45,7 @@ class Endpoint(NamedTuple):
     has_regions: bool = False
     """Whether queues with the same name in different regions are different queues."""
     is_local: bool = False
-    """Whether only programs on this machine can reach it."""
+    """Whether only programs on this machine can reach this endpoint."""
     is_strict: Callable[[], bool] = lambda: False
     """Whether AWS's 60-second waits after DeleteQueue and PurgeQueue apply."""
 
@@ -56,7 +56,7 @@ class Call(NamedTuple):
     service: QueueService
     request: HttpRequest
     caller: AccessKey | None
-    """The key that signed the request; None if signatures are not required."""
+    """The access key that signed the request; None if signatures are not required."""
     endpoint: Endpoint
     slices: TimeSlices
     codec: Codec = JSON
@@ -64,7 +64,7 @@ class Call(NamedTuple):
     # -- queues
 
     def queue(self) -> Queue:
-        """Returns the queue of the QueueUrl parameter. Raises UnknownQueue, or AccessDenied."""
+        """Returns the queue named by the QueueUrl parameter. Raises UnknownQueue, or AccessDenied."""
         url = self.params.get("QueueUrl")
         if type(url) is not str or not url:
             url = checks.text(self.params, "QueueUrl")
@@ -72,7 +72,7 @@ class Call(NamedTuple):
         return self._default_queue(name, account) or self.queue_named(name, account if is_account(account) else "")
 
     def _default_queue(self, name: str, account: str) -> Queue | None:
-        """Returns the queue in the default account, or None. A fast path without namespaces, for most requests."""
+        """Returns the queue in the default account, or None. Fast path for most requests."""
         caller, endpoint = self.caller, self.endpoint
         if endpoint.has_regions or "." in name or account not in (endpoint.account, ACCOUNT):
             return None
@@ -82,7 +82,7 @@ class Call(NamedTuple):
         return found if found is not None and found.owner == ACCOUNT else None
 
     def queue_named(self, name: str, account: str = "") -> Queue:
-        """Returns the queue in an account; empty: in the caller's. Raises UnknownQueue, or AccessDenied."""
+        """Returns the queue in an account (empty: the caller's account). Raises UnknownQueue, or AccessDenied."""
         if len(name) > FULL_NAME_CHARS_MAX:
             raise errors.UnknownQueue(name)
         space = own = self.space
@@ -100,7 +100,7 @@ class Call(NamedTuple):
         return found
 
     def find(self, name: str, space: Namespace | None = None) -> Queue | None:
-        """Returns a queue of a namespace (default: the caller's), or None. Unsigned, full names work too."""
+        """Returns a queue of a namespace (default: the caller's), or None. Unsigned requests may use full names."""
         space = space or self.space
         found = self.service.queue(space.full(name))
         if found is not None and (self.caller is None or space.has(found, self.endpoint.account)):
@@ -111,7 +111,7 @@ class Call(NamedTuple):
         return found if found is not None and space.has(found, self.endpoint.account) else None
 
     def _shared_queue(self, name: str, space: Namespace) -> Queue:
-        """Returns another account's queue whose policy allows the action. The error hides whether it exists."""
+        """Returns another account's queue if its policy allows the action; the error does not tell if it exists."""
         caller, found = self.caller, self.find(name, space)
         assert caller is not None
         action = self.action.removesuffix("Batch")
@@ -142,7 +142,7 @@ class Call(NamedTuple):
             )
 
     def listed_name(self, queue: Queue) -> str:
-        """Returns the queue's own name if the caller can see it among its own queues; else an empty string."""
+        """Returns the queue's name without prefix if it is listed among the caller's queues; else an empty string."""
         space = self.space
         name = space.own_name(queue)
         if self.caller is None or not name:
@@ -163,16 +163,16 @@ class Call(NamedTuple):
         return Namespace(owner, self._region_apart(self.region)) if self.endpoint.has_regions else Namespace(owner)
 
     def _region_apart(self, region: str) -> str:
-        """Returns the region as used in full names: empty for the default one."""
+        """Returns the region as used in full names: empty for the default region."""
         is_apart = self.endpoint.has_regions and region != self.endpoint.region and is_region(region)
         return region if is_apart else ""
 
     def space_of(self, queue: Queue) -> Namespace:
-        """Returns the namespace of a queue that this request is about."""
+        """Returns the namespace (account and region) of a queue that this request uses."""
         return self.space._replace(owner=owner_of(queue.owner, self.endpoint.account))
 
     def space_in_arn(self, parts: ArnParts) -> Namespace:
-        """Returns the namespace in an ARN; missing parts are those of the caller."""
+        """Returns the namespace in an ARN; account or region are the caller's if the ARN has none."""
         own = self.space
         owner = owner_of(parts.account, self.endpoint.account) if is_account(parts.account) else own.owner
         region = self._region_apart(parts.region) if parts.region else own.region
@@ -194,7 +194,7 @@ class Call(NamedTuple):
 
     @property
     def sender(self) -> str:
-        """The sender recorded in messages; empty if unknown."""
+        """The sender that is recorded in messages; empty if unknown."""
         owner = self.caller.owner if self.caller is not None else ""
         return self.endpoint.account if owner == ACCOUNT else owner
 
@@ -206,11 +206,11 @@ class Call(NamedTuple):
 
     @property
     def region(self) -> str:
-        """The region that the client uses."""
+        """The region that the client has signed for, or the default region."""
         return region_of(self.request) or self.endpoint.region
 
     def account(self, queue: Queue | None) -> str:
-        """Returns the account of a queue, or of this request if there is none."""
+        """Returns the account id of a queue; without a queue, that of this request."""
         return account_of(self.owner if queue is None else queue.owner, self.endpoint.account)
 
     def arn(self, full: str) -> str:
@@ -232,21 +232,21 @@ class Call(NamedTuple):
 
 
 Finished = Result | Awaitable[Result]
-"""A result, or an awaitable of one that takes several time slices."""
+"""A result, or an awaitable of a result that is computed in several time slices."""
 
 
 class Pending(NamedTuple):
-    """A result that may not be available yet, and the function that finishes it."""
+    """A list that may not be available yet, and the function that converts it to the result of the action."""
 
     found: Any
     """A list, or an Awaitable of one."""
     finish: Callable[[Any], Finished]
     undo: Callable[[Any], Callable[[], None] | None] | None = None
-    """Returns a function that undoes the result, for a client that gets no answer; None: nothing to undo."""
+    """Returns a function that undoes the action if the client gets no response; None: nothing to undo."""
 
 
 Outcome = Pending | Finished
-"""The outcome of an action: its result, or something to wait for."""
+"""What an action returns: its result, a Pending, or an awaitable of the result."""
 
 
 def then(
@@ -254,5 +254,5 @@ def then(
     finish: Callable[[list[T]], Finished],
     undo: Callable[[list[T]], Callable[[], None] | None] | None = None,
 ) -> Outcome:
-    """Finishes a result that is available now or later."""
+    """Returns `finish(found)`; as a Pending if `found` is not available yet, or can be undone."""
     return finish(found) if undo is None and isinstance(found, list) else Pending(found, finish, undo)

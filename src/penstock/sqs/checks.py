@@ -29,7 +29,7 @@ def wrong_type(name: str, value: object, wanted: str) -> SqsError:
 
 
 def text(params: Mapping[str, Any], name: str) -> str:
-    """Returns a required string. Raises MissingParameter."""
+    """Returns a required string parameter. Raises MissingParameter."""
     value = params.get(name)
     if type(value) is str:
         if value:
@@ -40,7 +40,7 @@ def text(params: Mapping[str, Any], name: str) -> str:
 
 
 def maybe_text(params: Mapping[str, Any], name: str) -> str | None:
-    """Returns a string, or None if it is missing."""
+    """Returns a string parameter; None if it is missing."""
     value = params.get(name)
     if value is not None and type(value) is not str:
         raise wrong_type(name, value, "a String")
@@ -48,7 +48,7 @@ def maybe_text(params: Mapping[str, Any], name: str) -> str | None:
 
 
 def maybe_int(params: Mapping[str, Any], name: str) -> int | None:
-    """Returns an integer, or None if it is missing."""
+    """Returns an integer parameter; None if it is missing."""
     value = params.get(name)
     if value is not None and type(value) is not int:
         raise wrong_type(name, value, "an Integer")
@@ -56,7 +56,7 @@ def maybe_int(params: Mapping[str, Any], name: str) -> int | None:
 
 
 def texts(params: Mapping[str, Any], name: str) -> list[str]:
-    """Returns a list of strings; empty if it is missing."""
+    """Returns a parameter that is a list of strings; empty if it is missing."""
     value = params.get(name)
     if value is None:
         return []
@@ -70,7 +70,7 @@ def texts(params: Mapping[str, Any], name: str) -> list[str]:
 
 
 def text_map(params: Mapping[str, Any], name: str) -> dict[str, str]:
-    """Returns a map of strings; empty if it is missing."""
+    """Returns a parameter that is a map of strings; empty if it is missing."""
     value = params.get(name)
     if value is None:
         return {}
@@ -89,7 +89,7 @@ def _check_count(name: str, value: Sized) -> None:
 
 
 def entries(params: Mapping[str, Any], name: str) -> list[Params]:
-    """Returns a list of structures; empty if it is missing. The caller must check their number first."""
+    """Returns a parameter that is a list of structures; empty if it is missing. The caller must check their count."""
     value = params.get(name)
     if value is None:
         return []
@@ -108,7 +108,7 @@ def within(name: str, value: int, span: Span, reason: str) -> int:
 
 
 def token(name: str, value: str) -> str:
-    """Checks a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
+    """Returns a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId after checking its characters."""
     if not _TOKEN.fullmatch(value):
         raise errors.invalid_parameter(
             name,

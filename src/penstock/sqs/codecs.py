@@ -12,10 +12,10 @@ class Codec(NamedTuple):
     """Encodes the responses to one request."""
 
     encode: Callable[[str, dict[str, Any] | None, bytes], HttpResponse]
-    """Takes an action's name, its result and the request's id."""
+    """Encodes a result; its arguments are the action's name, the result and the request id."""
     encode_error: Callable[[SqsError, bytes], HttpResponse]
     encode_message: Callable[[dict[str, Any]], Any]
-    """Encodes one message of a large ReceiveMessage in advance, in its own time slice."""
+    """Encodes one message of a large ReceiveMessage response, in its own time slice, before the rest is encoded."""
     is_xml: bool = False
 
 

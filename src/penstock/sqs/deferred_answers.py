@@ -1,7 +1,7 @@
 """Builds the response to an action whose result is not available yet, without a task.
 
-Cancelling the response cancels the result. What an action has done for a client that gets no answer is undone
-(`Pending.undo`), such as deliveries of messages.
+If the response is cancelled, so is the result. If the client gets no response, the action's work (such as deliveries
+of messages) is undone (`Pending.undo`).
 """
 
 import asyncio
@@ -27,7 +27,7 @@ def answer_later(
 
 
 class _DeferredAnswer:
-    """A response in progress."""
+    """Builds one response, now or when the result is available."""
 
     def __init__(
         self, encode: Callable[[Result], HttpResponse], refuse: Callable[[PenstockError], HttpResponse]
@@ -35,10 +35,10 @@ class _DeferredAnswer:
         self._encode = encode
         self._refuse = refuse
         self._answer: asyncio.Future[HttpResponse] | None = None
-        """None while the result may be available at once."""
+        """The future of the response; None as long as the result may still be available at once."""
         self._source: asyncio.Future[Any] | None = None
         self._undo: Callable[[], None] | None = None
-        """Undoes the result's effects; moved to the response once there is one."""
+        """Undoes the action's work; passed on to the response once there is one."""
 
     def begin(self, found: Found) -> "HttpResponse | asyncio.Future[HttpResponse]":
         response = self._respond(lambda: found)
@@ -49,7 +49,7 @@ class _DeferredAnswer:
         return self._answer
 
     def _respond(self, find: Callable[[], Any]) -> HttpResponse | None:
-        """Returns the response; None while it waits for the result."""
+        """Returns the response; None if it has to wait for the result."""
         try:
             found = find()
             while found is not None and not isinstance(found, dict):

@@ -26,7 +26,7 @@ class Attribute(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Its part of the message size."""
+        """The attribute's contribution to the message size, in bytes."""
         return len(self.name.encode()) + len(self.type.encode()) + len(self.value)
 
 
@@ -39,7 +39,7 @@ def md5_of_body(body: bytes) -> str:
 
 
 def md5_of_attributes(attributes: Iterable[Attribute]) -> str:
-    """Digests the attributes by name: length-prefixed name, type and value, each value with its transport type."""
+    """Returns the digest of attributes, sorted by name: length-prefixed name, type, transport type and value."""
     found = md5(usedforsecurity=False)
     for attribute in sorted(attributes):
         name, kind = attribute.name.encode(), attribute.type.encode()

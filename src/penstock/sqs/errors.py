@@ -27,7 +27,7 @@ _COMMON: Final = "com.amazon.coral.service#"
 
 
 class Fault(NamedTuple):
-    """A kind of error. `type` is its name in JSON, `code` its code in the Query protocol."""
+    """A kind of error: `type` is its name in the JSON protocol, `code` its code in the Query protocol."""
 
     type: str
     code: str
@@ -40,12 +40,12 @@ class Fault(NamedTuple):
 
 
 def _own(name: str, code: str = "", status: int = 400) -> Fault:
-    """An error of SQS. Most codes have the service name as prefix."""
+    """Returns an error kind that only SQS has. Most codes have the service name as prefix."""
     return Fault(_SQS + name, code or f"AWS.SimpleQueueService.{name}", status)
 
 
 def _common(name: str, code: str, status: int = 400, *, is_sender: bool = True) -> Fault:
-    """An error common to all AWS services."""
+    """Returns an error kind that all AWS services have."""
     return Fault(_COMMON + name, code, status, is_sender)
 
 
@@ -71,7 +71,7 @@ INVALID_PARAMETER_VALUE: Final = _common("InvalidParameterValueException", "Inva
 MISSING_PARAMETER: Final = _common("MissingRequiredParameterException", "MissingParameter")
 INVALID_ACTION: Final = _common("UnknownOperationException", "InvalidAction")
 UNKNOWN_OPERATION: Final = _common("UnknownOperationException", "UnknownOperationException", 404)
-"""For a Query request without an action."""
+"""Error of a Query request without an action."""
 INVALID_REQUEST: Final = _common("InvalidRequest", "InvalidRequest")
 SERIALIZATION: Final = _common("SerializationException", "SerializationException")
 MALFORMED_QUERY: Final = _common("MalformedQueryString", "MalformedQueryString", 404)
@@ -86,7 +86,7 @@ REFUSALS: Final[dict[str, Fault]] = {
     "RequestExpired": _common("RequestExpired", "RequestExpired"),
     "AccessDenied": _common("AccessDeniedException", "AccessDenied", 403),
 }
-"""By the class names of security/errors.py."""
+"""Errors of authentication and authorization, by class name in security/errors.py."""
 
 _RETRIABLE: Final = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -103,7 +103,7 @@ _RETRIABLE: Final = {
     ErrorCode.KAFKA_STORAGE_ERROR,
     ErrorCode.BROKER_NOT_AVAILABLE,
 }
-"""Transient errors: SDKs retry after a 503."""
+"""Transient Kafka error codes: they are returned as 503, after which SDKs retry."""
 
 
 NO_SUCH_QUEUE: Final = "The specified queue does not exist."
@@ -111,7 +111,7 @@ NO_QUEUE_OR_NO_ACCESS: Final = "The specified queue does not exist or you do not
 
 
 class SqsError(PenstockError):
-    """An error as returned to clients."""
+    """An error in the form in which it is returned to clients."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -121,7 +121,7 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """This broker knows no queue with a full name; nothing was done yet. Empty name: do not search the store."""
+    """No queue with this full name is in the metadata image; the front end looks in the store unless it is empty."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)
@@ -133,7 +133,7 @@ def invalid_value(message: str) -> SqsError:
 
 
 def invalid_parameter(name: str, value: object, reason: str) -> SqsError:
-    """In AWS's words: `Value 11 for parameter MaxNumberOfMessages is invalid. Reason: …`"""
+    """Returns an error in AWS's words: `Value 11 for parameter MaxNumberOfMessages is invalid. Reason: …`"""
     return invalid_value(f"Value {value} for parameter {name} is invalid. Reason: {reason}")
 
 
@@ -162,11 +162,11 @@ _KNOWN: Final[dict[type[PenstockError], tuple[Fault, str]]] = {
     InvalidTopic: (INVALID_PARAMETER_VALUE, ""),
     UnknownTopicOrPartition: (RESOURCE_NOT_FOUND, ""),
 }
-"""Internal errors, with AWS's message where it has one."""
+"""AWS errors by class of internal error, with AWS's message; empty: the internal message."""
 
 
 def translate(error: PenstockError) -> SqsError:
-    """Returns the AWS error for an internal one."""
+    """Returns the AWS error for an internal error."""
     if isinstance(error, SqsError):
         return error
     if isinstance(error, Refused):

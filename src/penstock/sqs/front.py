@@ -1,6 +1,6 @@
 """The SQS front end: verifies, decodes and runs an HTTP request of either protocol, and encodes the response.
 
-The steps of a large request (signature, decoding, action) take some milliseconds each, and each gets a time slice.
+For a large request, signature, decoding and action take some milliseconds each, and each gets its own time slice.
 """
 
 import asyncio
@@ -38,9 +38,9 @@ from penstock.sqs.request_counts import PEEK, UNKNOWN, RequestCounts
 logger = logging.getLogger(__name__)
 
 LOOKUPS_MAX: Final = 16
-"""Concurrent requests that look for a queue in the store."""
+"""Maximum number of concurrent requests that look up a queue in the metadata store."""
 LARGE_BYTES: Final = 256 << 10
-"""Requests with larger bodies are answered in time slices."""
+"""Body size, in bytes, above which a request is processed in time slices."""
 _TARGET_CHARS_MAX: Final = 100
 _WITHOUT_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
 """Actions that are not valid at the URL of a queue."""
@@ -49,14 +49,14 @@ Answered = HttpResponse | Awaitable[HttpResponse]
 
 
 class _DecodedRequest(NamedTuple):
-    """A large request after its first steps: signing key, action (if it is a parameter) and parameters."""
+    """A large request, verified and decoded: signing key, action (if it is a parameter) and parameters."""
 
     caller: AccessKey | None
     decoded: tuple[str, dict[str, Any]]
 
 
 class SqsFront:
-    """Answers every request of the SQS API. It keeps no state between requests: any broker can answer the next."""
+    """Answers all requests of the SQS API. It keeps no state between requests: any broker can answer the next one."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class SqsFront:
         seed: bytes,
         credentials: Credentials | None = None,
     ) -> None:
-        """`seed`: ten random bytes that request ids start with."""
+        """`seed`: ten random bytes with which all request ids start."""
         load_actions()
         self._service = service
         self._clock = clock
@@ -190,7 +190,7 @@ class SqsFront:
         )
 
     def _answer_peek(self, request: HttpRequest, request_id: bytes) -> Answered:
-        """Shows messages without receiving them, only where every client may do everything anyway."""
+        """Shows messages without receiving them; only on a local broker that requires no signatures."""
         codec = peek_endpoint.codec_of(request)
         self.request_counts.requests[PEEK] += 1
         try:
@@ -212,7 +212,7 @@ class SqsFront:
         )
 
     def _translate_error(self, name: str, error: PenstockError) -> SqsError:
-        """Translates an error for the client, and counts it."""
+        """Returns the AWS error for an internal error, and counts it."""
         error_shown = translate(error)
         self.request_counts.errors[name, error_shown.fault.code] += 1
         if not error_shown.fault.is_sender:
@@ -222,7 +222,7 @@ class SqsFront:
     # -- queues not in the metadata image yet: behind a load balancer, another broker may have just created them
 
     def _run(self, action: Action, call: Call) -> "Outcome | Awaitable[Result | Pending]":
-        """Runs an action; retries once if its queue is in the store but not in the metadata image yet."""
+        """Runs an action; retries once if its queue is in the metadata store but not in the metadata image yet."""
         try:
             found = action.run(call)
         except UnknownQueue as error:

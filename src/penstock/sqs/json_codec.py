@@ -12,21 +12,22 @@ from penstock.sqs.errors import SERIALIZATION, SqsError
 CONTENT_TYPE: Final = "application/x-amz-json-1.0"
 TARGET_PREFIX: Final = b"AmazonSQS."
 STRINGS_MAX: Final = 4096
-"""Strings of a body, including names. A batch of ten entries with ten attributes has fewer than 1,000."""
+"""Maximum number of strings in a body, including names. Ten entries with ten attributes each have fewer than
+1,000."""
 STRUCTURE_BYTES_MAX: Final = 128 << 10
-"""Bytes of a body without its strings. The same batch has 3,000, or 20,000 if it is indented."""
+"""Maximum size of a body without its strings, in bytes. Ten such entries have 3,000, or 20,000 if indented."""
 UNCHECKED_BYTES: Final = 320 << 10
-"""Bodies up to this size take at most some 10 ms to parse. A message of 256 KiB fits, with escapes."""
+"""Body size, in bytes, up to which values are not counted before parsing, which takes at most some 10 ms."""
 _SMALL_BYTES: Final = 16 << 10
-"""Above this, counting names by skipping strings is faster than searching for names, if strings have no escapes."""
+"""Body size, in bytes, above which duplicate names are found by `_count_names` if strings have no escapes."""
 _SEARCHED_BYTES_MAX: Final = 2 << 20
-"""Bytes that may be searched for names, over all searches."""
+"""Maximum number of bytes to search for duplicate names, over all searches of one body."""
 _BACKSLASH: Final = ord("\\")
 _LATIN1: Final = re2.Options()
 _LATIN1.encoding = re2.Options.Encoding.LATIN1
 _STRING: Final = re2.compile(rb'(?s)"(?:[^"\\]|\\.)*"', _LATIN1)
 _SHORT_STRING: Final = re.compile(rb'(?s)"(?:[^"\\]|\\.){0,100}+"')
-"""The same without RE2, where one call takes ten times as long as a short string. It does not backtrack."""
+"""Matches a string of up to 100 characters, without backtracking; for short strings it is faster than RE2."""
 
 
 def decode(body: bytes) -> dict[str, Any]:
@@ -75,9 +76,10 @@ def _too_many_values() -> SqsError:
 
 
 def _count_names(body: bytes) -> int | None:
-    """Returns how many names the outermost object has; None if the body has too many values.
+    """Returns the number of names in the outermost object; None if the body has too many values.
 
-    Legitimate large requests have long strings. A megabyte of empty lists would take a tenth of a second to parse.
+    Legitimate large requests have long strings, but a megabyte of empty lists would take a tenth of a second to
+    parse.
     """
     count = depth = strings = size = end = 0
     while True:
@@ -102,7 +104,7 @@ def _count_names(body: bytes) -> int | None:
 
 
 def fragment(value: dict[str, Any]) -> orjson.Fragment:
-    """Encodes part of a result in advance, so that building the whole result is cheap."""
+    """Encodes one part of a result, to be embedded unchanged when the whole result is encoded."""
     return orjson.Fragment(orjson.dumps(value))
 
 

@@ -1,7 +1,7 @@
 """Message attributes: converts between AWS's MessageAttributes and record headers, one to one.
 
-The value of a header is the attribute's value in bytes. The types of attributes other than String are in one more
-header.
+The value of a header is the attribute's value in bytes. One further header has the types of all attributes other than
+String.
 """
 
 import json
@@ -149,7 +149,7 @@ def _check_number(name: str, value: str) -> None:
 
 
 def to_headers(attributes: Iterable[Attribute]) -> list[tuple[str, bytes | None]]:
-    """Returns the headers that store attributes."""
+    """Returns the record headers that store these attributes."""
     headers: list[tuple[str, bytes | None]] = [(each.name, each.value) for each in attributes]
     types = {each.name: each.type for each in attributes if each.type != STRING}
     if types:
@@ -158,16 +158,17 @@ def to_headers(attributes: Iterable[Attribute]) -> list[tuple[str, bytes | None]
 
 
 class Filter(NamedTuple):
-    """Which attributes a receiver requests."""
+    """The attributes that a receiver requests, by name and prefix."""
 
     is_all: bool = False
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
-    """Sorted, and none starts with another: only the last one that is not greater than a name can match it."""
+    """Sorted; no prefix starts with another one, so only the last prefix that is not greater than a name can match
+    it."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Filter":
-        """Parses names; `All`, `*` and `.*` select all, `foo.*` those that start with `foo`."""
+        """Parses attribute names: `All`, `*` and `.*` select all, `foo.*` selects names that start with `foo`."""
         found = frozenset(names)
         prefixes: list[str] = []
         for prefix in sorted(each.removesuffix(".*") for each in found if each.endswith(".*")):
@@ -186,7 +187,7 @@ NOTHING: Final = Filter()
 
 
 def from_headers(headers: Headers, wanted: Filter) -> list[Attribute]:
-    """Returns the attributes in headers, also of records from Kafka clients: text is String, all else is Binary."""
+    """Returns the attributes in record headers. In records of Kafka clients, text is String, all else is Binary."""
     headers = headers[: limits.ATTRIBUTES_SHOWN_MAX]
     types = _types_of(headers)
     found: dict[str, Attribute] = {}
@@ -218,7 +219,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def shown(attributes: Iterable[Attribute]) -> dict[str, dict[str, str]]:
-    """Returns attributes as in a response."""
+    """Returns the attributes in the form of a response."""
     return {
         each.name: {"BinaryValue": b64encode(each.value).decode(), "DataType": each.type}
         if each.is_binary

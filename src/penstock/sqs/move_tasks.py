@@ -32,13 +32,14 @@ def queue_at(call: Call, parameter: str, arn: str) -> Queue:
 
 
 def handle_of(call: Call, task: MoveTask) -> str:
-    """Returns the TaskHandle. It contains the source queue, so that a cancel can check access to it."""
+    """Returns the TaskHandle of a task. It contains the source queue, so that CancelMessageMoveTask can check
+    access."""
     content = {"taskId": task.handle, "sourceArn": call.arn(task.source)}
     return urlsafe_b64encode(json.dumps(content).encode()).decode()
 
 
 def read_handle(handle: str) -> tuple[str, str]:
-    """Returns the internal handle of the task, and the ARN of its source."""
+    """Returns the internal handle of a task, and the ARN of its source queue, from a TaskHandle."""
     try:
         content = json.loads(urlsafe_b64decode(handle) if len(handle) <= HANDLE_CHARS_MAX else "")
         task, arn = content["taskId"], content["sourceArn"]
@@ -50,7 +51,7 @@ def read_handle(handle: str) -> tuple[str, str]:
 
 
 def shown_task(call: Call, task: MoveTask) -> dict[str, Any]:
-    """Returns a task as in ListMessageMoveTasks. Only a running task can be cancelled, and includes its handle."""
+    """Returns a task in the form of ListMessageMoveTasks. Only a running task has a TaskHandle, to cancel it."""
     found: dict[str, Any] = {
         "Status": task.status.value,
         "SourceArn": call.arn(task.source),

@@ -1,11 +1,11 @@
 """Accounts and regions: maps the queue names of the API to names that are unique in the cluster.
 
-A queue of the default account has its own name, which is also that of its topic and its share group: `jobs`. One of
-another account has the account as prefix, `111122223333.jobs`; and where regions are separate, one outside the
-default region has the region as first prefix, `eu-west-1.111122223333.jobs`. A queue's own name has no dot, except in
+A queue of the default account has its own name, which is also that of its topic and its share group: `jobs`. A queue
+of another account has the account as prefix: `111122223333.jobs`. Where regions are separate, a queue outside the
+default region has the region as first prefix: `eu-west-1.111122223333.jobs`. A queue's own name has no dot, except in
 the suffix of a FIFO queue.
 
-Queues created before accounts were separate have no account prefix, for any owner.
+Queues created before accounts were separate have no account prefix, whatever their owner.
 """
 
 import re
@@ -19,7 +19,7 @@ _REGION: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 
 
 def owner_of(text: str, default: str) -> str:
-    """The account that an id, or the owner of a key or a queue, stands for; ACCOUNT for the default one.
+    """Returns the account for an account id, or for the owner of a key or a queue; ACCOUNT is the default account.
 
     `default`: the id of the default account. A text that is not an id of twelve digits is a name within it.
 
@@ -41,23 +41,23 @@ class Namespace(NamedTuple):
     """The queues of one account in one region."""
 
     owner: str
-    """ACCOUNT for the default one."""
+    """The account id; ACCOUNT for the default account."""
     region: str = ""
-    """Empty: the default region, or all regions if they are not separate."""
+    """The region; empty for the default region, or if regions are not separate."""
 
     @property
     def prefix(self) -> str:
-        """The prefix of the full names of its queues."""
+        """The prefix of the full names of this namespace's queues."""
         before = self.before
         return before if self.owner == ACCOUNT else f"{before}{self.owner}."
 
     @property
     def before(self) -> str:
-        """The prefix they had before accounts were separate."""
+        """The prefix of full names of queues created before accounts were separate."""
         return f"{self.region}." if self.region else ""
 
     def full(self, name: str) -> str:
-        """Returns the full name of a queue.
+        """Returns the full name of a queue of this namespace.
 
         >>> Namespace("111122223333").full("jobs"), Namespace(ACCOUNT).full("jobs")
         ('111122223333.jobs', 'jobs')
@@ -65,12 +65,12 @@ class Namespace(NamedTuple):
         return self.prefix + name
 
     def local(self, full: str) -> str:
-        """Returns the own name of a queue of this namespace, from its full name."""
+        """Returns a queue's name without the prefix of this namespace, from its full name."""
         prefix = self.prefix if full.startswith(self.prefix) else self.before
         return full.removeprefix(prefix)
 
     def own_name(self, queue: Queue) -> str:
-        """Returns the own name of a queue in this region, of any owner; empty if it is in another region."""
+        """Returns a queue's name without prefix, whatever its owner; empty if it is in another region."""
         name = self.local(queue.name)
         is_own = name.endswith(FIFO_SUFFIX) == queue.settings.is_fifo and "." not in name.removesuffix(FIFO_SUFFIX)
         return name if is_own and queue.name.startswith(self.before) else ""

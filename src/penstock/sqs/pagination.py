@@ -12,17 +12,17 @@ from penstock.sqs.checks import Params
 from penstock.sqs.limits import HANDLE_CHARS_MAX, RESULTS_MAX, Span
 
 NAMES_PER_STEP: Final = 2000
-"""With more names than this, they are scanned in steps."""
+"""Number of names scanned per time slice."""
 
 
 class Page(NamedTuple):
     names: list[str]
     next_token: str | None
-    """The token for the next page; None on the last one."""
+    """The token for the next page; None on the last page."""
 
 
 def page_of(names: Iterable[str], params: Params) -> Page:
-    """Returns a page of the sorted names. The token is the last name of the page, even if that is deleted."""
+    """Returns one page of the names, sorted. NextToken is the page's last name, and works even if that is deleted."""
     limit, after = _read(params)
     found = sorted(names)
     first = bisect_right(found, after) if after else 0
@@ -32,7 +32,7 @@ def page_of(names: Iterable[str], params: Params) -> Page:
 
 
 def page_steps(names: Iterable[str], is_wanted: Callable[[str], bool], params: Params) -> Steps[Page]:
-    """As `page_of`, in steps, for the names that are wanted. `names` must not change meanwhile."""
+    """Like `page_of`, in time slices, for the names that `is_wanted` accepts. `names` must not change until then."""
     limit, after = _read(params)
     left, found = iter(names), list[str]()
     while chunk := list(islice(left, NAMES_PER_STEP)):

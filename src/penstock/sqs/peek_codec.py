@@ -1,6 +1,6 @@
 """Encodes the messages of `/_aws/sqs/messages` in LocalStack's JSON form, which mirrors the XML elements.
 
-An element that occurs once is a value, one that occurs several times is a list, and an empty one is null.
+An element that occurs once is a value, a repeated element is a list, and an empty element is null.
 """
 
 from typing import Any, Final
@@ -24,7 +24,7 @@ def encode(action: str, result: dict[str, Any] | None, request_id: bytes) -> Htt
 
 
 def fragment(message: dict[str, Any]) -> orjson.Fragment:
-    """Encodes one message in advance."""
+    """Encodes one message to JSON, to be embedded unchanged in the response."""
     found = {name: value for name, value in message.items() if name not in ("Attributes", "MessageAttributes")}
     for member, element in (("Attributes", "Attribute"), ("MessageAttributes", "MessageAttribute")):
         if member in message:

@@ -24,16 +24,16 @@ from penstock.wire.messages.queue_peek import BYTES_MAX, DELAYED, MESSAGES_MAX, 
 PATH: Final = "/_aws/sqs/messages"
 ACTION: Final = "ReceiveMessage"
 NO_RECEIPT: Final = "PENSTOCK/PEEKED"
-"""Replaces the receipt handle: the message was not received."""
+"""Text in place of the receipt handle, because the message was not received."""
 HAS_MORE: Final = "PenstockHasMore"
-"""Present if there are more messages than shown. Ours."""
+"""Name of a result member that is present if there are more messages than shown. Penstock's own."""
 _EVERYTHING: Final = Filter(is_all=True)
 _PATH_PARTS: Final = 3
-"""Of the path suffix that may replace a QueueUrl: region, account, queue."""
+"""Number of parts of the path suffix that may replace a QueueUrl: region, account, queue."""
 
 
 class Wanted(NamedTuple):
-    """The parameters of a request."""
+    """The parameters of a peek request."""
 
     queue_url: str
     shows_invisible: bool
@@ -53,7 +53,7 @@ def codec_of(request: HttpRequest) -> Codec:
 
 
 def read(request: HttpRequest) -> Wanted:
-    """Returns the parameters. Raises SqsError; a missing QueueUrl becomes an empty one."""
+    """Returns the parameters of a peek request; QueueUrl is empty if it is missing. Raises SqsError."""
     action, params = query_codec.decode(request._replace(path="/", body=b"" if _is_json(request) else request.body))
     if _is_json(request):
         action = request.headers[b"x-amz-target"].removeprefix(TARGET_PREFIX).decode("latin-1")
@@ -81,7 +81,7 @@ def _is_on(params: Params, name: str) -> bool:
 
 
 async def peek(call: Call, wanted: Wanted) -> Result:
-    """Returns the messages in the form of ReceiveMessage, as many as fit into a response."""
+    """Returns the queue's messages in the form of ReceiveMessage, as many as fit into a response."""
     if not name_in_url(wanted.queue_url):
         raise errors.UnknownQueue("")
     queue = call._replace(params={"QueueUrl": wanted.queue_url}).queue()

@@ -20,7 +20,7 @@ from penstock.sqs.limits import (
 )
 
 POLICY: Final = "Policy"
-"""The queue attribute that holds them."""
+"""Name of the queue attribute that contains the permissions."""
 VERSION: Final = "2008-10-17"
 SHARED_ACTIONS: Final = frozenset(
     (
@@ -34,7 +34,7 @@ SHARED_ACTIONS: Final = frozenset(
         "SendMessage",
     )
 )
-"""Actions that other accounts can be allowed. Batches count as the single action."""
+"""Actions that other accounts can be allowed. A batch action is allowed together with its single action."""
 _LABEL: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LABEL_CHARS_MAX}}}")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 
@@ -56,7 +56,7 @@ def check_label(label: str) -> str:
 
 
 def check_actions(actions: Sequence[str], known: Sequence[str]) -> None:
-    """Raises an error for unknown actions, and for actions reserved to the owner. `known`: all actions."""
+    """Raises an error for unknown actions, and for actions that only the owner may use. `known`: all actions."""
     if not actions:
         raise errors.missing("Actions")
     if len(actions) > ACTIONS_PER_STATEMENT_MAX:
@@ -87,7 +87,8 @@ def principals_of(accounts: Sequence[str]) -> list[str]:
 
 
 def with_statement(policy: str, arn: str, label: str, principals: Sequence[str], actions: Sequence[str]) -> str:
-    """Returns the policy of the queue at `arn` plus a statement. Raises OverLimit, and if the label is taken."""
+    """Returns the policy of the queue at `arn` plus a statement. Raises OverLimit, and an error if the label
+    exists."""
     document = _read(policy) if policy else {"Version": VERSION, "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
     statements = _statements(document)
     if any(statement.get("Sid") == label for statement in statements):
@@ -108,7 +109,7 @@ def with_statement(policy: str, arn: str, label: str, principals: Sequence[str],
 
 
 def without_statement(policy: str, label: str) -> str:
-    """Returns the policy without the statement of this label; empty if that was the last one."""
+    """Returns the policy without the statement of this label; an empty string if no statement is left."""
     document = _read(policy) if policy else {}
     statements = _statements(document) if policy else []
     left = [statement for statement in statements if statement.get("Sid") != label]
@@ -128,7 +129,7 @@ def _read(policy: str) -> dict[str, Any]:
 
 
 def _statements(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the statements of a policy; a single one need not be in a list."""
+    """Returns the statements of a policy, which may be a list or a single statement."""
     found = document.get("Statement")
     statements = [found] if isinstance(found, dict) else found
     if not isinstance(statements, list) or not all(isinstance(each, dict) for each in statements):

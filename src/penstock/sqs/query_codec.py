@@ -1,6 +1,6 @@
 """The Query protocol: decodes URL and form parameters with numbered names, encodes results and errors as XML.
 
-Parameters and results have the same form as in JSON, so actions know only one form:
+Actions see parameters and results in the same form as in the JSON protocol:
 `SendMessageBatchRequestEntry.2.Id=b` is the `Id` of the second of `Entries`.
 """
 
@@ -26,7 +26,7 @@ _NAMESPACE: Final = b"http://queue.amazonaws.com/doc/2012-11-05/"
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 _NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters not allowed in XML. Bodies that contain them arrive here in base64."""
+"""Characters not allowed in XML. Bodies that contain them have been encoded in base64 before."""
 
 _INTEGERS: Final = {
     "DelaySeconds",
@@ -72,9 +72,9 @@ _MAP_ELEMENTS: Final = {
 
 
 def decode(request: HttpRequest) -> tuple[str, dict[str, Any]]:
-    """Returns the action of a request, empty if it names none, and its parameters in JSON form.
+    """Returns the action of a request (empty if it names none) and its parameters, as in the JSON protocol.
 
-    The parameters are those of its URL and those of its form. The path may name the queue instead.
+    Parameters come from the query string and the form body. The URL path may name the queue if QueueUrl is missing.
     """
     action, tree = "", dict[str, Any]()
     pairs = _pairs(request.query.encode("latin-1")) if request.query else []
@@ -91,7 +91,7 @@ def decode(request: HttpRequest) -> tuple[str, dict[str, Any]]:
 
 
 def _pairs(form: bytes) -> list[tuple[str, str]]:
-    """Returns names and values in linear time: a form of 4 MiB of escapes takes some 10 ms."""
+    """Returns names and values of a form, in linear time: 4 MiB of escapes take some 10 ms."""
     found = []
     try:
         parts = form.decode().split("&", PARAMETERS_MAX)
@@ -134,7 +134,7 @@ def _insert(tree: dict[str, Any], name: str, value: str) -> None:
 
 
 def _to_json(tree: dict[str, Any]) -> dict[str, Any]:
-    """Converts a level of the parameter tree to its JSON form."""
+    """Converts one level of the parameter tree to the form of the JSON protocol."""
     found: dict[str, Any] = {}
     for name, value in tree.items():
         if type(value) is not dict:
@@ -165,7 +165,7 @@ def _parse_int(name: str, value: str) -> int:
 
 
 def _in_order(name: str, numbered: dict[str, Any]) -> list[Any]:
-    """Returns the values of numbered names, by number."""
+    """Returns the values of numbered names, sorted by number."""
     if not all(_INDEX.fullmatch(number) for number in numbered):
         raise SqsError(MALFORMED_QUERY, f"The parameters {name} are not numbered.")
     return [numbered[number] for number in sorted(numbered, key=int)]
@@ -185,11 +185,11 @@ def _map(name: str, key: str, numbered: dict[str, Any]) -> dict[str, Any]:
 
 
 class Fragment(bytes):
-    """An encoded element, so that building the whole result is cheap."""
+    """An encoded XML element, to be embedded unchanged in the response."""
 
 
 def fragment(action: str, name: str, value: dict[str, Any]) -> Fragment:
-    """Encodes one member of a result in advance."""
+    """Encodes one member of a result, to be embedded unchanged when the whole result is encoded."""
     return Fragment(_clean(_element(action, name, value)))
 
 
@@ -240,7 +240,7 @@ def _clean(text: bytes) -> bytes:
 
 
 def error_message(error: SqsError) -> str:
-    """Returns the message of an error in the Query protocol: AWS words one of them differently than in JSON."""
+    """Returns the message of an error in the Query protocol: for one error, AWS's text differs from that in JSON."""
     is_no_queue = error.message == NO_SUCH_QUEUE
     return "The specified queue does not exist for this wsdl version." if is_no_queue else error.message
 

@@ -1,7 +1,7 @@
 """JSON responses of the Query protocol, which SQS sends for `Accept: application/json` (used by API Gateway).
 
-They have the elements of the XML response under the names of AWS's model. A missing member is null, and a map is a
-list of names and values. Parameters are read by query_codec.py.
+Responses have the elements of the XML response under the names of AWS's model. A missing member is null, and a map is
+a list of names and values. Parameters are decoded by query_codec.py.
 """
 
 from typing import Any, Final
@@ -37,7 +37,7 @@ MEMBERS: Final[dict[str, tuple[str, ...]]] = {
     "SendMessageBatch": _BATCH,
     "StartMessageMoveTask": ("TaskHandle",),
 }
-"""The members of each action's result."""
+"""Names of the members of each action's result, by action."""
 _RENAMED: Final = {"Messages": "messages", "QueueUrls": "queueUrls"}
 _MESSAGE: Final = (
     "Attributes",
@@ -52,7 +52,7 @@ _VALUE: Final = ("BinaryListValues", "BinaryValue", "DataType", "StringListValue
 
 
 def is_wanted(request: HttpRequest) -> bool:
-    """Whether the client prefers JSON: its Accept header has JSON, and no XML before it."""
+    """Whether the client prefers JSON: its Accept header names JSON, and does not name XML before it."""
     accept = request.headers.get(b"accept")
     if accept is None:
         return False
@@ -97,7 +97,7 @@ def _pairs(values: dict[str, Any], key: str = "Name") -> list[dict[str, Any]]:
 
 
 def fragment(message: dict[str, Any]) -> orjson.Fragment:
-    """Encodes a message in advance, so that building the whole result is cheap."""
+    """Encodes one message, to be embedded unchanged when the whole result is encoded."""
     return orjson.Fragment(orjson.dumps(_message(message), option=orjson.OPT_SORT_KEYS))
 
 

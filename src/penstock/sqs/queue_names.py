@@ -1,6 +1,7 @@
 """Queue names, URLs and ARNs: parses and builds the forms in which clients name a queue.
 
-The host in a URL may be that of any load balancer, and is ignored. See namespaces.py for accounts and regions.
+The host of a queue URL is ignored, because it may be that of any load balancer. See namespaces.py for accounts and
+regions.
 """
 
 import re
@@ -10,12 +11,12 @@ from penstock.sqs import errors
 from penstock.sqs.limits import ARN_CHARS_MAX, QUEUE_NAME_CHARS_MAX
 
 ACCOUNT: Final = "000000000000"
-"""The default account in the store: the setting `sqs.account.id` defines how it is shown."""
+"""The id of the default account in the metadata store; clients see the setting `sqs.account.id` in its place."""
 REGION: Final = "us-east-1"
 """The region of queues if neither the request nor the setting `sqs.region` names one."""
 FIFO_SUFFIX: Final = ".fifo"
 _URL_END_CHARS: Final = 1024
-"""Characters at the end of a URL that are parsed: a name cannot be longer."""
+"""Number of characters at the end of a URL that are parsed: enough for the longest account and name."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(\.fifo)?")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 _QUEUE_PATH: Final = re.compile(r"/[0-9]{12}/[A-Za-z0-9_-]+(\.fifo)?")
@@ -38,7 +39,7 @@ def check_name(name: str, is_fifo: bool) -> None:
 
 
 def name_in_url(url: str) -> str:
-    """Returns the name in a queue's URL: the last part of its path. A bare name works too.
+    """Returns the queue name in a queue URL: the last part of its path. A plain name is returned unchanged.
 
     >>> name_in_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs")
     'jobs'
@@ -47,7 +48,7 @@ def name_in_url(url: str) -> str:
 
 
 def split_url(url: str) -> tuple[str, str]:
-    """Returns the last two parts of a queue's URL: the part in place of the account, and the name.
+    """Returns the last two parts of a queue URL: account (or any text in its place) and name.
 
     >>> split_url("https://sqs.eu-west-1.amazonaws.com/111122223333/jobs"), split_url("jobs")
     (('111122223333', 'jobs'), ('', 'jobs'))
@@ -57,7 +58,7 @@ def split_url(url: str) -> tuple[str, str]:
 
 
 def is_queue_path(path: str) -> bool:
-    """Whether a request was sent to the URL of a queue."""
+    """Whether the path of a request is that of a queue URL."""
     return len(path) <= _URL_END_CHARS and _QUEUE_PATH.fullmatch(path) is not None
 
 
@@ -66,7 +67,7 @@ def url_of(host: str, scheme: str, account: str, name: str) -> str:
 
 
 def account_of(owner: str, default: str) -> str:
-    """Returns the account of an owner; the default one for an owner that is not an id of twelve digits."""
+    """Returns the account id of an owner; `default` if the owner is not an id of twelve digits."""
     return owner if owner != ACCOUNT and _ACCOUNT.fullmatch(owner) else default
 
 
@@ -83,12 +84,12 @@ class ArnParts(NamedTuple):
 
 
 def parts_of_arn(arn: str) -> ArnParts | None:
-    """Returns the parts of a queue's ARN; None if it is not the ARN of a queue."""
+    """Returns the parts of a queue's ARN; None if the text is not the ARN of a queue."""
     matched = _ARN.fullmatch(arn) if len(arn) <= ARN_CHARS_MAX else None
     return ArnParts(matched[1], matched[2], matched[3]) if matched else None
 
 
 def name_in_arn(arn: str) -> str | None:
-    """Returns the name in a queue's ARN; None if it is not the ARN of a queue."""
+    """Returns the queue name in an ARN; None if the text is not the ARN of a queue."""
     parts = parts_of_arn(arn)
     return None if parts is None else parts.name

@@ -24,7 +24,7 @@ from penstock.sqs.queue_names import ACCOUNT, account_of, arn_of, name_in_arn
 from penstock.sqs.sent_message import sequence_number
 
 BODY_ENCODING: Final = "PenstockBodyEncoding"
-"""Present if a body is not text, and is returned in base64. Ours: SQS accepts only text, but Kafka any bytes."""
+"""Attribute of messages whose body is not text and is returned in base64. Penstock's own: SQS has only text."""
 
 
 class AttributeSelection(NamedTuple):
@@ -34,15 +34,15 @@ class AttributeSelection(NamedTuple):
     attributes: Filter = NOTHING
     region: str = ""
     account: str = ACCOUNT
-    """The default account."""
+    """The id of the default account."""
     space: Namespace = Namespace(ACCOUNT)
-    """Of the queue."""
+    """The namespace (account and region) of the queue."""
     is_xml: bool = False
     """Whether the response is XML, which does not allow all characters."""
 
 
 def size_of(delivered: Delivered) -> int:
-    """Returns the cost in bytes of encoding a message; each header counts 100 more than its size."""
+    """Returns the approximate cost, in bytes, of encoding a message: its size, plus 100 for each header."""
     size = len(delivered.value) + 100 * len(delivered.headers)
     for name, value in delivered.headers[:ATTRIBUTES_SHOWN_MAX]:
         size += len(name) + (len(value) if value is not None else 0)

@@ -17,7 +17,7 @@ def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -
     """Raises InvalidParameterValue if the dead-letter queue does not exist, is of another type, or does not allow
     this source.
 
-    `policy`: its text, which the error repeats.
+    `policy`: the text of the RedrivePolicy, for the error message.
     """
     if settings.redrive is None:
         return
@@ -43,13 +43,13 @@ def check_redrive(call: Call, name: str, settings: QueueSettings, policy: str) -
 
 
 def _target_space(call: Call, policy: str) -> Namespace:
-    """Returns the namespace of the dead-letter queue in a RedrivePolicy, which is already validated."""
+    """Returns the namespace of the dead-letter queue in a RedrivePolicy, which must be valid."""
     parts = parts_of_arn(json.loads(policy)["deadLetterTargetArn"])
     return call.space if parts is None else call.space_in_arn(parts)
 
 
 def has_sources(call: Call, name: str) -> bool:
-    """Whether a queue is the dead-letter queue of any queue."""
+    """Whether any queue uses this queue as its dead-letter queue."""
     image = call.service.image
     return any(
         queue.settings.redrive is not None and queue.settings.redrive.queue == name and queue.topic_id in image.topics

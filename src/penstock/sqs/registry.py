@@ -16,17 +16,17 @@ A = TypeVar("A", bound=Run)
 class Action(NamedTuple):
     name: str
     permission: str
-    """The permission a key needs: one for SendMessage includes SendMessageBatch, as on AWS."""
+    """The permission that the access key needs: SendMessage also allows SendMessageBatch, as on AWS."""
     run: Run
 
 
 ACTIONS: Final[dict[str, Action]] = {}
 TARGETS: Final[dict[bytes, Action]] = {}
-"""The same actions by the JSON protocol's X-Amz-Target header."""
+"""The actions by value of the JSON protocol's X-Amz-Target header."""
 
 
 def action(name: str) -> Callable[[A], A]:
-    """Registers the function that runs an action."""
+    """Returns a decorator that registers the function that runs an action."""
 
     def register(run: A) -> A:
         ACTIONS[name] = TARGETS[TARGET_PREFIX + name.encode()] = Action(name, name.removesuffix("Batch"), run)
@@ -36,6 +36,6 @@ def action(name: str) -> Callable[[A], A]:
 
 
 def load_actions() -> None:
-    """Imports every file of actions, so that each registers itself."""
+    """Imports all modules of the package `actions`, so that each action registers itself."""
     for module in pkgutil.iter_modules(actions.__path__):
         importlib.import_module(f"{actions.__name__}.{module.name}")

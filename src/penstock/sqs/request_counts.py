@@ -7,13 +7,14 @@ from typing import Final
 from prometheus_client.core import CounterMetricFamily, Metric
 
 UNKNOWN: Final = "unknown"
-"""The label for an unknown action."""
+"""The metric label of unknown actions."""
 PEEK: Final = "Peek"
-"""The label for `/_aws/sqs/messages`, which is not an action of the API."""
+"""The metric label of `/_aws/sqs/messages`, which is not an action of the API."""
 
 
 class RequestCounts:
-    """Counts requests by action, and failures also by AWS's code. Both sets are fixed, so it stays small."""
+    """Counts requests by action, and failures also by AWS error code. Both label sets are fixed, so memory is
+    bounded."""
 
     def __init__(self) -> None:
         self.requests: defaultdict[str, int] = defaultdict(int)

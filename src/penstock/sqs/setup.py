@@ -21,7 +21,7 @@ from penstock.sqs.namespaces import is_account
 logger = logging.getLogger(__name__)
 
 _NAMED_MAX: Final = 10
-"""Keys named in one log line."""
+"""Maximum number of access keys named in one log line."""
 
 
 def open_front(
@@ -32,7 +32,7 @@ def open_front(
     credentials: Path | None,
     configs: Configs,
 ) -> SqsFront:
-    """Returns the front end. Raises InvalidCredentials. Without credentials, any client may do everything."""
+    """Creates the SQS front end. Raises InvalidCredentials. Without credentials, any client may do everything."""
     keys = None if credentials is None else _read(credentials)
     if keys is None and not http.is_local:
         logger.warning(
@@ -53,7 +53,7 @@ def open_front(
 
 
 def _read(file: Path) -> Credentials:
-    """Returns the keys of the file; logs warnings about weak ones."""
+    """Returns the access keys in the file; logs warnings about weak keys."""
     found = read_credentials(file)
     short = [name for name, key in found.keys.items() if len(key.secret) < SECRET_CHARS_MIN]
     if short:
@@ -75,7 +75,7 @@ def _read(file: Path) -> Credentials:
 
 
 def reread_credentials(front: SqsFront, file: Path) -> None:
-    """Loads the keys from the file again. If it is invalid, the current keys stay in use."""
+    """Reloads the access keys from the file. If the file is invalid, the current keys stay in use."""
     try:
         keys = _read(file)
     except InvalidCredentials as error:

@@ -1,1 +1,1 @@
-"""Client telemetry (KIP-714): metric subscriptions, client instances, and pushed values."""
+"""Client telemetry (KIP-714): metric subscriptions, client instances, and the metric values that clients push."""

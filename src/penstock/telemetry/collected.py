@@ -1,7 +1,7 @@
 """Metric values pushed by clients (KIP-714), with legal Prometheus names and labels. Pure.
 
-Names and labels come from clients: they are sanitised, cannot collide with the broker's own metrics, and are bounded
-in number.
+Names and labels come from clients: they are sanitised, cannot collide with the broker's own metrics, and their
+number is limited.
 """
 
 import re
@@ -15,7 +15,7 @@ from penstock.telemetry.otlp import Labels, Point
 
 PREFIX: Final = "penstock_client_"
 OWN_LABELS: Final = frozenset({"client_id", "client_instance_id"})
-"""Labels that the broker sets."""
+"""Names of labels that the broker sets and clients cannot."""
 RESERVED_NAMES: Final = frozenset({PREFIX, PREFIX + "info"})
 SERIES_PER_CLIENT_MAX: Final = 2000
 _ILLEGAL: Final = re.compile(r"[^a-zA-Z0-9_]+")
@@ -25,7 +25,7 @@ Series = dict[Labels, float]
 
 
 class NamedPoints(NamedTuple):
-    """The values of one push under one metric name."""
+    """The data points of one push that have the same metric name, by labels."""
 
     is_counter: bool
     points: dict[Labels, Point]
@@ -33,33 +33,33 @@ class NamedPoints(NamedTuple):
 
 @dataclass(slots=True)
 class Family:
-    """All values of one metric."""
+    """The values of one metric, by client instance id and labels."""
 
     name: str
     is_counter: bool
     by_client: dict[bytes, Series] = field(default_factory=dict)
 
     def samples(self) -> Iterator[tuple[bytes, Labels, float]]:
-        """Yields the values of all clients. They may change between two steps."""
+        """Yields instance id, labels and value for all clients. Values may change while the generator runs."""
         for client in list(self.by_client):
             for labels, value in list(self.by_client.get(client, {}).items()):
                 yield client, labels, value
 
 
 class ClientMetrics:
-    """The values of the latest push of every client."""
+    """The metric values in the latest push of every client."""
 
     def __init__(self) -> None:
         self.families: dict[str, Family] = {}
-        """By exported name."""
+        """Metric families by exported (Prometheus) name."""
         self._names: dict[bytes, set[str]] = {}
-        """The families in which a client has values."""
+        """Names of the families in which a client has values, by client instance id."""
         self.series = 0
         self.dropped = 0
-        """Values not stored: over a limit, or under a name that another metric type uses."""
+        """Number of values not stored: above a limit, or with a name that has another metric type."""
 
     def replace(self, client: bytes, by_name: Mapping[str, NamedPoints], series_max: int) -> None:
-        """Replaces a client's values. `series_max`: the limit for all clients together."""
+        """Replaces all values of a client. `series_max`: maximum number of series of all clients together."""
         before = {name: self.families[name].by_client[client] for name in self._names.get(client, ())}
         self.forget(client)
         free = min(SERIES_PER_CLIENT_MAX, series_max - self.series)
@@ -76,7 +76,7 @@ class ClientMetrics:
                 )
 
     def forget(self, client: bytes) -> None:
-        """Removes the values of a client."""
+        """Removes all values of a client."""
         for name in self._names.pop(client, ()):
             family = self.families[name]
             self.series -= len(family.by_client.pop(client))
@@ -93,7 +93,7 @@ class ClientMetrics:
 
 
 def group_by_name(points: Iterable[Point]) -> Steps[dict[str, NamedPoints]]:
-    """Groups the values of a push by exported name. Yields between time slices."""
+    """Groups the data points of a push by exported name; a generator that yields regularly."""
     by_name: dict[str, NamedPoints] = {}
     for number, point in enumerate(points, 1):
         name = shown_name(point.name, point.is_counter)
@@ -107,12 +107,12 @@ def group_by_name(points: Iterable[Point]) -> Steps[dict[str, NamedPoints]]:
 
 
 def _total(point: Point, before: float | None) -> float:
-    """Converts a delta to a cumulative total, which Prometheus needs: adds it to the total so far."""
+    """Returns the cumulative value that Prometheus needs: adds a delta to the total `before`."""
     return point.value + (before or 0.0) if point.is_counter and point.is_delta else point.value
 
 
 def shown_name(name: str, is_counter: bool) -> str:
-    """Returns the Prometheus name of a metric.
+    """Returns the Prometheus name of a client's metric.
 
     >>> shown_name("org.apache.kafka.producer.record.send.total", True)
     'penstock_client_producer_record_send_total'
@@ -122,7 +122,7 @@ def shown_name(name: str, is_counter: bool) -> str:
 
 
 def shown_labels(labels: Labels) -> Labels:
-    """Returns the labels with legal names, without those that the broker sets."""
+    """Returns the labels with legal Prometheus names, without labels that the broker sets."""
     legal = [(_ILLEGAL.sub("_", name).strip("_"), value) for name, value in labels]
     kept = {("_" + name if name[:1].isdigit() else name): value for name, value in legal if name}
     return tuple(sorted((name, value) for name, value in kept.items() if name not in OWN_LABELS))

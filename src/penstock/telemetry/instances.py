@@ -1,7 +1,7 @@
 """Client instances (KIP-714): instance ids, throttling of subscription requests and pushes.
 
-An instance belongs to the connection that it last used and is removed with it: memory is bounded by the number of
-connections.
+An instance belongs to the connection that it used last and is removed when that closes: the number of instances is
+bounded by the number of connections.
 """
 
 import secrets
@@ -18,24 +18,24 @@ from penstock.telemetry.subscriptions import Client, PushSettings, Subscription,
 NEW_INSTANCE: Final = bytes(16)
 _RESERVED: Final = (NEW_INSTANCE, bytes(15) + b"\x01")
 COMPRESSIONS: Final = (4, 3, 1, 2)
-"""zstd, lz4, gzip, snappy: a client uses the first that it supports."""
+"""Accepted compression types in order of preference (zstd, lz4, gzip, snappy): clients use the first they support."""
 _UNCOMPRESSED: Final = 0
 KEPT_S_MIN: Final = 60.0
 KEPT_INTERVALS: Final = 3
-"""An instance expires after this many push intervals without a request, but not before KEPT_S_MIN."""
+"""Number of push intervals without a request after which an instance expires, but not before KEPT_S_MIN."""
 
 DescribeClient = Callable[[bytes], Client]
-"""Returns what is known of the client with this instance id on this connection."""
+"""Function that returns the properties of the client on the current connection, given its instance id."""
 
 
 class Throttled(PenstockError):
-    """The request came before the push interval had passed."""
+    """The client has sent a request before its push interval had passed."""
 
     code = ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 class UnknownSubscription(PenstockError):
-    """The subscriptions have changed since the client fetched them; it fetches them again at once."""
+    """The subscriptions have changed since the client fetched them; the client has to fetch them again."""
 
     code = ErrorCode.UNKNOWN_SUBSCRIPTION_ID
 
@@ -45,7 +45,7 @@ class TelemetryTooLarge(PenstockError):
 
 
 class Instance:
-    """One client instance that this broker knows."""
+    """One client instance with its push settings and its last requests."""
 
     __slots__ = (
         "_asked_s",
@@ -66,7 +66,7 @@ class Instance:
         self.client = client
         self.wanted = wanted
         self.computed_from = computed_from
-        """The subscriptions from which `wanted` was computed."""
+        """The settings of all subscriptions from which `wanted` was computed."""
         self.subscription_id = _subscription_id(wanted, instance_id)
         self.peer = ""
         self.is_terminating = False
@@ -75,7 +75,7 @@ class Instance:
         self._error = ErrorCode.NONE
 
     def ask(self, now_s: float) -> None:
-        """Records a request for subscriptions. Raises Throttled within an interval of the last request or push."""
+        """Records a GetTelemetrySubscriptions. Raises Throttled within an interval after the last request or push."""
         is_early = now_s - max(self._asked_s, self._pushed_s) < self._interval_s
         may_repeat = self._error in (ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         if is_early and not may_repeat:
@@ -88,7 +88,7 @@ class Instance:
     def push(
         self, now_s: float, *, subscription_id: int, compression: int, size: int, size_max: int, terminating: bool
     ) -> None:
-        """Records a push. Raises, and remembers, an error if it is not allowed."""
+        """Records a PushTelemetry. Raises an error if the push is not allowed, and stores the error code."""
         try:
             self._check_push(now_s, subscription_id, compression, size, size_max, terminating)
             self._error = ErrorCode.NONE
@@ -122,12 +122,12 @@ class Instance:
         return self.wanted.interval_ms / 1000
 
     def touch(self, now_s: float) -> None:
-        """Extends the expiry after a request."""
+        """Postpones the expiry of the instance after a request."""
         self.expires_s = now_s + max(KEPT_S_MIN, KEPT_INTERVALS * self._interval_s)
 
 
 class ClientInstances:
-    """All client instances that this broker knows."""
+    """All client instances that are connected to this broker."""
 
     def __init__(self, forget: Callable[[bytes], None]) -> None:
         """`forget` is called with the id of each instance that is removed."""
@@ -147,7 +147,7 @@ class ClientInstances:
         return list(self._by_id.values())
 
     def apply(self, settings: Mapping[str, Mapping[str, str]]) -> None:
-        """Replaces the subscriptions, by name. Instances are matched again with their next request."""
+        """Replaces all subscriptions; `settings` by name. Each instance is matched again at its next request."""
         if settings is not self._settings:
             self._settings = settings
             self._subscriptions = tuple(map(Subscription.read, settings.values()))
@@ -159,7 +159,7 @@ class ClientInstances:
                 return made
 
     def find_or_create(self, instance_id: bytes, peer: str, describe: DescribeClient, now_s: float) -> Instance:
-        """Returns the instance that sends a request, creating it if it is unknown.
+        """Returns the instance that has sent a request; creates it if the id is new.
 
         Raises InvalidRequest for a reserved id.
         """
@@ -178,7 +178,7 @@ class ClientInstances:
         return known
 
     def _bind(self, instance: Instance, peer: str) -> None:
-        """Binds an instance to a connection; each has at most one of the other."""
+        """Binds an instance to a connection, one to one: removes the instance that the connection had before."""
         if instance.peer == peer:
             return
         if (before := self._by_peer.get(peer)) is not None:
@@ -189,7 +189,7 @@ class ClientInstances:
         self._by_peer[peer] = instance
 
     def disconnect(self, peer: str) -> None:
-        """Removes the instance of a closed connection."""
+        """Removes the instance of a connection (`peer`) that was closed."""
         if (found := self._by_peer.get(peer)) is not None:
             self._drop(found)
 
@@ -204,7 +204,7 @@ class ClientInstances:
 
 
 def _subscription_id(wanted: PushSettings, instance_id: bytes) -> int:
-    """Returns an id that is the same on every broker and changes with the subscriptions."""
+    """Returns the subscription id: the same on every broker, and another one if metrics or interval change."""
     checksum: int = crc32c.crc32c(f"{wanted.interval_ms}:{','.join(wanted.metrics)}".encode())
     mixed = checksum ^ crc32c.crc32c(instance_id)
     return mixed - (1 << 32) if mixed >= 1 << 31 else mixed

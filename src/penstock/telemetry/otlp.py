@@ -1,7 +1,7 @@
 """Parser of OpenTelemetry metrics (OTLP MetricsData v1 in protobuf), as Kafka clients push them. Pure.
 
-Only what Kafka's clients send is read: gauges and sums with their attributes. Histograms and summaries are counted
-and skipped. The input is not trusted: lengths are checked against the bytes present.
+Only gauges and sums with their attributes are parsed, which is what Kafka's clients send. Histograms and summaries
+are counted and skipped. The input is not trusted: lengths are checked against the bytes present.
 """
 
 import struct
@@ -14,11 +14,11 @@ from penstock.foundation.errors import InvalidRecord
 from penstock.foundation.steps import Steps
 
 ATTRIBUTES_MAX: Final = 8
-"""Attributes of one data point; Kafka's clients use up to three."""
+"""Maximum number of attributes of one data point; Kafka's clients use up to three."""
 TEXT_CHARS_MAX: Final = 255
-"""Characters of a metric name, an attribute name or an attribute value."""
+"""Maximum number of characters of a metric name, an attribute name or an attribute value."""
 _FIELDS_MAX: Final = 64
-"""Fields of a data point, an attribute, or the resource."""
+"""Maximum number of protobuf fields of a data point, an attribute, or the resource."""
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _GAUGE, _SUM, _HISTOGRAM, _EXPONENTIAL, _SUMMARY = _BODIES = (5, 7, 9, 10, 11)  # field numbers of Metric.data
@@ -31,40 +31,40 @@ Labels = tuple[tuple[str, str], ...]
 
 
 class Point(NamedTuple):
-    """One value of one metric."""
+    """One data point: a value of a metric with its labels."""
 
     name: str
     labels: Labels
     value: float
     is_counter: bool
     is_delta: bool
-    """Whether the value is the increase since the last push."""
+    """Whether the value is the increase since the last push, and not a total."""
 
 
 @dataclass(slots=True)
 class Pushed:
-    """The content of one push."""
+    """The parsed content of one push."""
 
     resource: dict[str, str] = field(default_factory=dict)
-    """Attributes of the client, such as its group."""
+    """Attributes of the client, such as its group id."""
     points: list[Point] = field(default_factory=list)
     skipped: int = 0
-    """Metrics of other types, points without a value, and points over the limit."""
+    """Number of skipped items: metrics of other types, points without a value, points above the limit."""
 
 
 class _Field(NamedTuple):
     number: int
     wire_type: int
     value: int
-    """The number; for bytes, their start position."""
+    """Value of a number field; start position of a field of bytes."""
     end: int
-    """The end position of bytes."""
+    """End position of a field of bytes."""
 
 
 def read_metrics(data: bytes, is_wanted: Callable[[str], bool], points_max: int) -> Steps[Pushed]:
-    """Parses the points of all wanted metrics, `points_max` at most. Raises InvalidRecord.
+    """Parses the data points of all wanted metrics, at most `points_max`. Raises InvalidRecord.
 
-    Yields between time slices.
+    A generator that yields regularly, so that a large push does not block the event loop.
     """
     pushed = Pushed()
     for top in _fields(data, 0, len(data)):
@@ -120,7 +120,7 @@ def _read_metric(
 
 
 def _read_point(data: bytes, point: _Field, name: str, is_counter: bool, is_delta: bool) -> Point | None:
-    """Returns the point; None if it has no value."""
+    """Parses one data point; returns None if it has no value."""
     value: float | None = None
     attributes = []
     for found in _few_fields(data, point):
@@ -137,7 +137,7 @@ def _read_point(data: bytes, point: _Field, name: str, is_counter: bool, is_delt
 
 
 def _read_attributes(data: bytes, attributes: list[_Field]) -> dict[str, str]:
-    """Parses KeyValue messages, ATTRIBUTES_MAX at most; skips values that are lists or maps."""
+    """Parses at most ATTRIBUTES_MAX attributes (KeyValue messages); skips values that are lists or maps."""
     read: dict[str, str] = {}
     for attribute in attributes[:ATTRIBUTES_MAX]:
         key, value = "", None
@@ -166,12 +166,12 @@ def _read_value(data: bytes, value: _Field) -> str | None:
 
 
 def _is(found: _Field, number: int) -> bool:
-    """Returns whether it is the text or message field with this number."""
+    """Whether a field has this field number and is of the type text, bytes or message."""
     return found.number == number and found.wire_type == _BYTES
 
 
 def _few_fields(data: bytes, message: _Field) -> list[_Field]:
-    """Returns the fields of a small message at once. Raises InvalidRecord if there are too many."""
+    """Returns the list of all fields of a small message. Raises InvalidRecord if there are more than _FIELDS_MAX."""
     found = list(islice(_fields(data, message.value, message.end), _FIELDS_MAX + 1))
     if len(found) > _FIELDS_MAX:
         raise InvalidRecord(f"metrics are malformed: more than {_FIELDS_MAX} fields in a data point or attribute")
@@ -185,8 +185,8 @@ def _text(data: bytes, found: _Field) -> str:
 
 
 def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
-    """Yields the fields of the message between `at` and `end`. Raises InvalidRecord if it is truncated or
-    malformed."""
+    """Yields the fields of the message between positions `at` and `end`. Raises InvalidRecord if the message is
+    truncated or malformed."""
     while at < end:
         tag, at = _varint(data, at, end)
         number, wire_type = tag >> 3, tag & 7
@@ -212,7 +212,7 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[_Field]:
 
 
 def _varint(data: bytes, at: int, end: int) -> tuple[int, int]:
-    """Returns a variable-length number and the position after it."""
+    """Decodes a varint; returns the number and the position after it."""
     value = shift = 0
     while at < end:
         byte = data[at]

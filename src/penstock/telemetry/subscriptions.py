@@ -1,7 +1,7 @@
 """Subscriptions to client metrics (KIP-714): settings of the resource type CLIENT_METRICS. Pure.
 
-A subscription selects metrics, the push interval, and clients. A client pushes the union of all subscriptions that
-match it, at their shortest interval.
+A subscription selects metrics, a push interval, and clients. A client pushes the metrics of all subscriptions that
+match it, at the shortest of their intervals.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 3_600_000
 SUBSCRIPTIONS_MAX: Final = 500
 PARTS_MAX: Final = 500
-"""Metric prefixes, or match patterns, of one subscription."""
+"""Maximum number of metric prefixes, and of match patterns, in one subscription."""
 VALUE_CHARS_MAX: Final = 10_000
 
 CLIENT_METRICS_SETTINGS: Final = Table(
@@ -50,7 +50,7 @@ CLIENT_METRICS_SETTINGS: Final = Table(
 
 
 class Client(NamedTuple):
-    """What the broker knows of a client, under the names that `match` uses."""
+    """Properties of a client, with the names that the setting `match` uses; None if unknown."""
 
     client_instance_id: str
     client_id: str | None
@@ -62,7 +62,7 @@ class Client(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """One subscription, parsed."""
+    """One parsed subscription."""
 
     metrics: frozenset[str]
     interval_ms: int
@@ -70,7 +70,7 @@ class Subscription:
 
     @classmethod
     def read(cls, settings: Mapping[str, str]) -> "Subscription":
-        """Parses settings. Raises InvalidConfig or InvalidRequest, as Kafka does."""
+        """Parses the settings of a subscription. Raises InvalidConfig or InvalidRequest, as Kafka does."""
         for name, text in settings.items():
             if name not in CLIENT_METRICS_SETTINGS.by_name:
                 known = ", ".join(CLIENT_METRICS_SETTINGS.by_name)
@@ -84,13 +84,13 @@ class Subscription:
         return cls(frozenset(parsed["metrics"]), parsed["interval.ms"], _patterns(parsed["match"]))
 
     def is_for(self, client: Client) -> bool:
-        """Returns whether all patterns match. An unknown property of a client matches nothing."""
+        """Returns whether all patterns match the client. A property that is None matches no pattern."""
         known = client._asdict()
         return all(known[name] is not None and pattern.matches(known[name]) for name, pattern in self.match.items())
 
 
 def check_subscription(name: str, settings: Mapping[str, str], others: int) -> None:
-    """Raises if a subscription may not have these settings. `others`: the number of other subscriptions."""
+    """Raises an error if the settings are invalid or there are too many subscriptions (`others`: how many exist)."""
     if not name:
         raise InvalidRequest("a subscription to client metrics needs a name; it is empty")
     if others >= SUBSCRIPTIONS_MAX:
@@ -101,10 +101,10 @@ def check_subscription(name: str, settings: Mapping[str, str], others: int) -> N
 
 
 class PushSettings(NamedTuple):
-    """The metrics and interval that one client is to push."""
+    """The metrics that one client has to push, and the push interval."""
 
     metrics: tuple[str, ...]
-    """Prefixes of names; ("*",) for all, empty for none."""
+    """Prefixes of metric names; ("*",) for all metrics, empty for none."""
     interval_ms: int
 
     def includes(self, name: str) -> bool:
@@ -112,7 +112,7 @@ class PushSettings(NamedTuple):
 
 
 def push_settings_for(client: Client, subscriptions: Iterable[Subscription]) -> PushSettings:
-    """Returns the union of all subscriptions that match this client. Every broker gets the same result."""
+    """Returns the union of all subscriptions that match the client; the result is the same on every broker."""
     metrics: set[str] = set()
     interval_ms = INTERVAL_MS_DEFAULT
     for subscription in subscriptions:
@@ -123,7 +123,7 @@ def push_settings_for(client: Client, subscriptions: Iterable[Subscription]) -> 
 
 
 def _check_interval(text: str | None) -> None:
-    """Raises InvalidRequest for a number out of bounds, as Kafka does (not InvalidConfig)."""
+    """Raises InvalidRequest for an interval out of bounds, as Kafka does (and not InvalidConfig)."""
     if text is None or not text.strip().lstrip("-").isdecimal() or len(text) > 12:
         return
     if not INTERVAL_MS_MIN <= int(text) <= INTERVAL_MS_MAX:

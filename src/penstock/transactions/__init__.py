@@ -1,1 +1,1 @@
-"""Transaction coordinator: a pure state machine for producer ids, transaction state and markers."""
+"""Transaction coordinator: a pure state machine for producer ids, transaction state and transaction markers."""

@@ -1,7 +1,7 @@
 """AddPartitionsToTxn and AddOffsetsToTxn: adds partitions to a transaction, or verifies them (KIP-890). Pure.
 
-Before transaction version 2 the client adds partitions, and the leader of a partition verifies that they were added;
-since then the leader adds them.
+Before transaction version 2, the client adds partitions, and the partition leader verifies that they were added. From
+version 2 on, the partition leader adds them.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ from penstock.wire.messages.add_partitions_to_txn import (
 )
 
 BATCHED_FROM: Final = 4
-"""The first version of AddPartitionsToTxn that brokers send each other, with many transactions per request."""
+"""First version of AddPartitionsToTxn that brokers send to each other, with many transactions per request."""
 
 Codes = dict[TopicPartition, ErrorCode]
 
@@ -35,7 +35,7 @@ Codes = dict[TopicPartition, ErrorCode]
 def add(
     draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition], version: int, now_ms: int
 ) -> None:
-    """Adds partitions to the transaction, and begins it if there is none."""
+    """Adds partitions to the ongoing transaction of a transactional id; begins a transaction if there is none."""
     known = find(draft, name)
     # Before check_producer: the client may use the next producer id already (KAFKA-18660).
     check_not_ending(known)
@@ -50,7 +50,7 @@ def add(
 
 
 def verify(draft: Draft, name: str, producer: ProducerKey, partitions: Collection[TopicPartition]) -> Codes:
-    """Returns NONE for each partition that is in the ongoing transaction, TRANSACTION_ABORTABLE for the others."""
+    """Returns NONE for each partition that is in the ongoing transaction, TRANSACTION_ABORTABLE for all others."""
     known = find(draft, name)
     check_producer(known, producer)
     check_not_ending(known)
@@ -67,7 +67,7 @@ def join(
     now_ms: int,
     version: int = TV_2,
 ) -> Codes:
-    """Adds or verifies. An error that concerns the whole transaction is returned as the code of each partition."""
+    """Adds or verifies partitions; returns an error code by partition: the same for all if the transaction fails."""
     try:
         if verify_only:
             return verify(draft, name, producer, partitions)
@@ -78,16 +78,16 @@ def join(
 
 
 def code_for_client(code: ErrorCode, version: int, fenced_from: int) -> ErrorCode:
-    """Maps an error code to one that a client of this API version knows (KIP-588)."""
+    """Replaces an error code that clients of this API version do not know by one that they know (KIP-588)."""
     if code is ErrorCode.PRODUCER_FENCED and version < fenced_from:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return code
 
 
 def code_for_producer(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
-    """Maps the error code of a JoinTransaction to the one that the producing client gets (KIP-890).
+    """Converts an error code in the reply to JoinTransaction to the code for the producing client (KIP-890).
 
-    `knows_abortable`: Produce from v11 on, TxnOffsetCommit from v4 on.
+    `knows_abortable`: whether the client knows TRANSACTION_ABORTABLE (Produce v11+, TxnOffsetCommit v4+).
     """
     if code is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
@@ -100,7 +100,7 @@ def code_for_producer(code: ErrorCode, knows_abortable: bool) -> ErrorCode:
 
 
 def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
-    """Returns the transactions of a request; a client's request has one."""
+    """Returns the transactions in a request; a request from a client has exactly one."""
     if version >= BATCHED_FROM:
         return list(request.transactions)
     return [
@@ -114,7 +114,7 @@ def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[Ad
 
 
 def request_for(wanted: AddPartitionsToTxnTransaction, version: int) -> AddPartitionsToTxnRequest:
-    """Builds a request for one transaction alone."""
+    """Builds a request that contains only this transaction."""
     if version >= BATCHED_FROM:
         return AddPartitionsToTxnRequest(transactions=(wanted,))
     return AddPartitionsToTxnRequest(
@@ -126,7 +126,7 @@ def request_for(wanted: AddPartitionsToTxnTransaction, version: int) -> AddParti
 
 
 def request_to_join(command: JoinTransaction) -> AddPartitionsToTxnRequest:
-    """Builds the request that a partition leader sends to a coordinator on another broker."""
+    """Builds the request by which a partition leader joins a transaction whose coordinator is on another broker."""
     topics: dict[str, list[int]] = {}
     for one in command.partitions:
         topics.setdefault(one.topic, []).append(one.partition)
@@ -157,7 +157,7 @@ def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartit
 def refuse_unknown(
     wanted: AddPartitionsToTxnTransaction, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> AddPartitionsToTxnResult | None:
-    """Returns an error result if a partition has an error by `code_of` (then none is added), or None."""
+    """Returns an error result, and adds no partition, if `code_of` gives an error for any partition; else None."""
     codes = {one: code_of(one) for one in partitions_of(wanted.topics)}
     if not any(codes.values()):
         return None
@@ -167,7 +167,7 @@ def refuse_unknown(
 
 
 def refuse(wanted: AddPartitionsToTxnTransaction, code: ErrorCode) -> AddPartitionsToTxnResult:
-    """Returns the result that refuses all partitions with one error code."""
+    """Returns the result that refuses all partitions of a transaction with one error code."""
     return result(wanted.transactional_id, dict.fromkeys(partitions_of(wanted.topics), code))
 
 
@@ -204,7 +204,7 @@ def result(transactional_id: str, codes: Mapping[TopicPartition, ErrorCode]) -> 
 
 
 def response(results: list[AddPartitionsToTxnResult], version: int) -> AddPartitionsToTxnResponse:
-    """Builds the response: many results for a broker, one for a client."""
+    """Builds the response: many results if a broker has sent the request, one result for a client."""
     if version >= BATCHED_FROM:
         return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_transaction=results)
     return AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=results[0].topic_results)

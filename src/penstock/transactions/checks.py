@@ -1,4 +1,4 @@
-"""Checks shared by transaction requests: known transactional id, producer epoch, not ending, query open. Pure."""
+"""Checks shared by transaction requests: transactional id, producer epoch, transaction state, Spark query. Pure."""
 
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import InvalidRequest
@@ -9,7 +9,7 @@ from penstock.transactions.transaction import Transaction
 
 
 def find(draft: Draft, transactional_id: str) -> Transaction:
-    """Returns the state of a transactional id. Raises InvalidRequest, InvalidProducerIdMapping."""
+    """Returns the state of a transactional id. Raises InvalidRequest or InvalidProducerIdMapping."""
     if not transactional_id:
         raise InvalidRequest("the transactional id is empty; set a unique transactional.id for each producer")
     known = draft.get(transactional_id)
@@ -26,7 +26,7 @@ def check_not_ending(known: Transaction) -> None:
 
 
 def check_query_not_closed(draft: Draft, transactional_id: str) -> None:
-    """Raises ProducerFenced for a task of a closed Spark query: no driver would end the transaction."""
+    """Raises ProducerFenced if the id belongs to a closed Spark query: its driver would never end the transaction."""
     query = query_of(transactional_id)
     if query is not None and draft.queries.is_closed(query):
         raise ProducerFenced(f"{transactional_id!r} cannot begin a transaction: Spark query {query!r} is closed")

@@ -1,7 +1,7 @@
 """Commands and effects of the transaction coordinator: InitProducer, EndTransaction, WriteMarkers and others.
 
-Besides these it takes an Ask with an AddPartitionsToTxn, EndTxn, CommitSet, DescribeTransactions or ListTransactions
-request.
+The coordinator also handles an Ask with an AddPartitionsToTxn, EndTxn, CommitSet, DescribeTransactions or
+ListTransactions request.
 """
 
 from collections.abc import Mapping
@@ -15,16 +15,16 @@ from penstock.transactions.transaction import Transaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InitProducer:
-    """InitProducerId with a transactional id. The reply is the InitProducerIdResponse."""
+    """Command: InitProducerId with a transactional id. The reply is the InitProducerIdResponse."""
 
     ask: Ask
     fresh_producer_id: int
-    """A producer id never used before; taken if the transactional id is new, or its producer id has no epoch left."""
+    """An unused producer id, assigned if the transactional id is new or its producer id has no epoch left."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddOffsets:
-    """AddOffsetsToTxn, with the partition of `__consumer_offsets` that holds the group."""
+    """Command: AddOffsetsToTxn, with the index of the `__consumer_offsets` partition that stores the group."""
 
     ask: Ask
     offsets_partition: int
@@ -32,7 +32,7 @@ class AddOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransaction:
-    """EndTxn repeated with a new producer id, after it raised NeedsProducerId."""
+    """Command: EndTxn with a new producer id, sent after the EndTxn request has raised NeedsProducerId."""
 
     ask: Ask
     fresh_producer_id: int
@@ -40,20 +40,20 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinTransaction:
-    """Adds or verifies partitions before a batch, or a group's offsets, is appended in a transaction.
+    """Command: adds or verifies partitions before a batch or a group's offsets are appended in a transaction.
 
-    The reply is an error code by partition, NONE if it may be written to. See `add_partitions.code_for_producer`.
+    The reply is an error code by partition; NONE allows the append. See `add_partitions.code_for_producer`.
     """
 
     transactional_id: str
     producer: ProducerKey
     partitions: tuple[TopicPartition, ...]
     verify_only: bool
-    """Whether the partitions must be in the transaction already: before transaction version 2, clients add them."""
+    """Whether to verify only that clients have added the partitions, as before transaction version 2."""
 
 
 class Prepared(NamedTuple):
-    """One participant of a CommitSet, prepared before the decision. Valid while its state is still `known`."""
+    """A transaction of a CommitSet with its precomputed commit; valid while its current state is still `known`."""
 
     known: Transaction
     ended: Transaction
@@ -61,7 +61,7 @@ class Prepared(NamedTuple):
 
 
 class CommitPreparedSet(NamedTuple):
-    """CommitSet with many participants, checked and prepared in time slices (`commit_sets.prepare_steps`)."""
+    """Command: CommitSet with many transactions, which `commit_sets.prepare_steps` has checked and prepared."""
 
     ask: Ask
     prepared: Mapping[str, Prepared]
@@ -69,7 +69,7 @@ class CommitPreparedSet(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkersWritten:
-    """Reports that every partition of a transaction has its marker (`WriteMarkers.written()`). No reply value."""
+    """Command: reports that all partitions of a transaction have a marker (`WriteMarkers.written()`). No response."""
 
     transactional_id: str
     producer_id: int
@@ -79,7 +79,7 @@ class MarkersWritten:
 
 
 class WriteMarkers(NamedTuple):
-    """An effect: writes the transaction's marker to all of its partitions, retried until it succeeds."""
+    """Effect: the broker writes the transaction's marker to all its partitions, with retries until it succeeds."""
 
     transactional_id: str
     producer: ProducerKey
@@ -87,12 +87,12 @@ class WriteMarkers(NamedTuple):
     coordinator_epoch: int
     partitions: frozenset[TopicPartition]
     transaction_version: int
-    """The field of WriteTxnMarkers v2: from 2 on the marker's epoch is above that of the batches (KIP-1228)."""
+    """Field of WriteTxnMarkers v2: from version 2 on, the marker has a higher epoch than the batches (KIP-1228)."""
     number: int
-    """Distinguishes the transactions of one producer epoch: a late `written()` must not complete the next one."""
+    """Sequence number of this effect, so that a late `written()` cannot complete a later transaction."""
 
     def written(self) -> MarkersWritten:
-        """Returns the command to send once all markers are written."""
+        """Returns the command that reports to the coordinator that all markers are written."""
         return MarkersWritten(
             transactional_id=self.transactional_id,
             producer_id=self.producer.producer_id,

@@ -47,15 +47,15 @@ from penstock.wire.messages.commit_set import (
 )
 
 STEP_MASK: Final = 31
-"""Number of participants between two points at which the preparation may be interrupted, less one."""
+"""Bit mask for counting participants: the generators here yield after every STEP_MASK + 1 participants."""
 SET_BYTES_MAX: Final = 960 << 10
-"""Limit for the records of one decision: they are one batch, and a topic takes batches of up to 1 MiB."""
+"""Maximum size of the records of one CommitSet: they are one batch, and a batch may have up to 1 MiB."""
 
 
 def prepare_steps(
     known: Mapping[str, Transaction], request: CommitSetRequest, now_ms: int
 ) -> Steps[dict[str, Prepared]]:
-    """Prepares the commit of many transactions in time slices, without deciding anything.
+    """Computes the commits of a CommitSet's transactions without deciding; a generator that yields regularly.
 
     Raises InvalidRequest and SetTooLarge. All other checks are made when the set is decided.
     """
@@ -80,9 +80,9 @@ def answer(
     now_ms: int,
     prepared: Mapping[str, Prepared] | None = None,
 ) -> CommitSetResponse:
-    """Decides a CommitSet request. Raises InvalidRequest, SetTooLarge or TooManyQueries: then nothing changes.
+    """Decides a CommitSet request. Raises InvalidRequest, SetTooLarge or TooManyQueries; then nothing has changed.
 
-    `prepared`: the result of `prepare_steps`, which has checked the request as well.
+    `prepared`: the result of `prepare_steps`, which has also checked the request.
     """
     check_query(request.query)
     draft.is_whole = True
@@ -104,12 +104,12 @@ def answer(
 
 
 def refuse(error: PenstockError) -> CommitSetResponse:
-    """Returns the error response if nothing could be decided."""
+    """Returns the response for a CommitSet that was not decided because of an error."""
     return _response(error_code=error.code, error_message=error.message)
 
 
 def _check_steps(request: CommitSetRequest) -> Steps[None]:
-    """Checks the request as far as that needs no transaction state."""
+    """Validates the fields of the request that can be checked without transaction state; a generator."""
     if not 0 <= request.batch_id <= BATCH_ID_MAX:
         raise InvalidRequest(
             f"batch id {request.batch_id} of query {request.query!r} is invalid; expected 0 to {BATCH_ID_MAX}"
@@ -185,7 +185,7 @@ def _check_query_limit(queries: Queries, query: str) -> None:
 
 
 def _answer_repeated(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:
-    """Answers for a batch decided before. Aborts the given participants only: others may belong to a later batch."""
+    """Answers a CommitSet of a batch decided before. Aborts only its participants: others may be of a later batch."""
     ongoing = [one.transactional_id for one in request.participants if _find_problem(draft, one) is None]
     is_same = request.batch_id == last_batch_id and all(_was_committed(draft, one) for one in request.participants)
     aborted = _abort(draft, ongoing, now_ms)
@@ -198,7 +198,7 @@ def _answer_repeated(draft: Draft, request: CommitSetRequest, last_batch_id: int
 
 
 def _find_problem(draft: Draft, one: CommitSetParticipant) -> CommitSetBroken | None:
-    """Returns why a participant cannot be committed; None if it is ongoing under the given producer epoch."""
+    """Returns why a transaction cannot be committed; None if it is ongoing with the given producer epoch."""
     try:
         known = find(draft, one.transactional_id)
         check_producer(known, ProducerKey(one.producer_id, one.producer_epoch))
@@ -214,7 +214,7 @@ def _find_problem(draft: Draft, one: CommitSetParticipant) -> CommitSetBroken | 
 
 
 def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
-    """Whether the participant's transaction was committed, and its transactional id has not been used since."""
+    """Whether the participant's transaction was committed and its transactional id has not been used since then."""
     known = draft.get(one.transactional_id)
     if known is None or not known.is_commit:
         return False
@@ -222,7 +222,7 @@ def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
 
 
 def _abort(draft: Draft, names: Iterable[str], now_ms: int) -> int:
-    """Aborts ongoing transactions and fences their producers, as many as fit into the batch. Returns their number."""
+    """Aborts ongoing transactions and fences their producers, as many as fit into the batch; returns how many."""
     count = 0
     for name in names:
         aborted = find(draft, name).fenced(NO_EPOCH, now_ms)

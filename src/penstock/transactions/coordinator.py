@@ -1,7 +1,7 @@
 """The transaction coordinator: state of all transactional ids of one partition of `__transaction_state`. Pure.
 
-A transaction is decided once its PrepareCommit or PrepareAbort is committed. From then on it can only be completed:
-markers are written to its partitions (`WriteMarkers`), and then it is complete. See foundation/decision.py.
+The outcome of a transaction is decided when its PrepareCommit or PrepareAbort record is persisted. After that,
+markers are written to its partitions (`WriteMarkers`), which completes the transaction. See foundation/decision.py.
 """
 
 from itertools import chain, count, islice
@@ -43,15 +43,15 @@ from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.state import kind_of, read_key
 
 EXPIRED_MAX: Final = 1000
-"""Maximum of transactional ids and closed queries that one wake expires; the rest wait for the next."""
+"""Maximum number of transactional ids and closed queries that one `wake` expires; later calls expire the rest."""
 WAKE_BYTES: Final = 256 << 10
-"""Size of records after which one wake ends no more transactions: they are one batch."""
+"""Size of records in bytes after which one `wake` ends no more transactions: all its records are one batch."""
 RETRY_MS: Final = 1000
-"""Delay before a completion that could not be persisted is retried."""
+"""Delay in milliseconds before the completion of a transaction is retried if it could not be persisted."""
 
 
 class TransactionCoordinator:
-    """The coordinator's state machine. `settings` and `coordinator_epoch` may be replaced at any time."""
+    """The state machine of the coordinator. `settings` and `coordinator_epoch` may be replaced at any time."""
 
     def __init__(self, *, settings: TransactionSettings, coordinator_epoch: int) -> None:
         self.settings = settings
@@ -59,18 +59,18 @@ class TransactionCoordinator:
         self.transactions: dict[str, Transaction] = {}
         self.queries = Queries()
         self._timeouts: Timers[str] = Timers()
-        """Timeouts of the ongoing transactions."""
+        """Timers, by transactional id, for the timeouts of ongoing transactions."""
         self._finished: Timers[str] = Timers()
-        """When to retry the completion of those whose markers are written."""
+        """Timers, by transactional id, that retry the completion of transactions whose markers are written."""
         self._markers_in_flight: dict[str, tuple[int, int]] = {}
-        """By transactional id, the coordinator epoch and the number of the WriteMarkers under way."""
+        """Coordinator epoch and sequence number of the last WriteMarkers in flight, by transactional id."""
         self._numbers = count()
         self._markers_to_rewrite: list[str] = []
-        """Transactional ids that were loaded in a Prepare state: their markers are written again."""
+        """Transactional ids that were in a Prepare state when loaded: their markers have to be written again."""
         self._loaded_ms = 0
         self._aborted_ms = 0
         self._expired_ms: int | None = None
-        """`_aborted_ms`, `_expired_ms`: when transactions were last checked for timeout and expiration."""
+        """`_aborted_ms`, `_expired_ms`: times of the last check for timed-out transactions and for expired ids."""
 
     # -- deciding
 
@@ -138,7 +138,7 @@ class TransactionCoordinator:
         )
 
     def _complete(self, draft: Draft, command: MarkersWritten, now_ms: int) -> None:
-        """Completes a transaction, if this is for its last WriteMarkers: they may be repeated, and end late."""
+        """Completes a transaction if the command belongs to its last WriteMarkers; late reports are ignored."""
         known = self.transactions.get(command.transactional_id)
         is_last = self._markers_in_flight.get(command.transactional_id) == (command.coordinator_epoch, command.number)
         if known is not None and is_last and known.producer == (command.producer_id, command.epoch):
@@ -200,7 +200,7 @@ class TransactionCoordinator:
         return self._decision(draft)
 
     def _rewrite_markers(self, now_ms: int) -> Decision:
-        """Writes the markers of loaded Prepare states again. Without records, so that it cannot fail to persist."""
+        """Writes the markers of transactions loaded in a Prepare state again. Needs no records, so cannot fail."""
         effects = []
         for name in self._markers_to_rewrite:
             known = self.transactions[name]
@@ -278,12 +278,12 @@ class TransactionCoordinator:
             self._timeouts.set(name, known.started_ms + known.timeout_ms + 1)
 
     def _forget(self, name: str) -> None:
-        """Drops pending markers of a transactional id."""
+        """Forgets the markers in flight and the pending completion of a transactional id."""
         self._markers_in_flight.pop(name, None)
         self._finished.cancel(name)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
-        """Does nothing: no transaction writes to `__transaction_state`."""
+        """Does nothing: no records of `__transaction_state` are transactional."""
 
     def loaded(self, now_ms: int) -> None:
         self._loaded_ms = self._expired_ms = now_ms

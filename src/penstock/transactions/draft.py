@@ -1,4 +1,4 @@
-"""Draft of one coordinator decision: changed transactions and the records to persist for them. Pure."""
+"""Draft of one coordinator decision: changed transactions and the records that persist the changes. Pure."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ from penstock.transactions.spark_queries import Queries
 from penstock.transactions.transaction import Transaction
 
 RECORD_BYTES: Final = 32
-"""Upper bound of a record's size besides key and value."""
+"""Upper bound, in bytes, of a record's overhead in addition to key and value."""
 
 
 def size_bytes_of(record: StateRecord) -> int:
@@ -16,7 +16,7 @@ def size_bytes_of(record: StateRecord) -> int:
 
 
 class Draft:
-    """Changes of a decision. Reads see them; they take effect when the records are persisted and applied."""
+    """Changes of one decision. `get` returns changed state; the coordinator changes when the records are applied."""
 
     def __init__(self, known: Mapping[str, Transaction], queries: Queries) -> None:
         self._known = known
@@ -24,27 +24,27 @@ class Draft:
         self._changed: dict[str, Transaction] = {}
         self._records: list[StateRecord] = []
         self.is_whole = False
-        """Whether the records must be persisted atomically; see Decision."""
+        """Whether all records must be persisted atomically; see Decision."""
         self.size_bytes = 0
-        """Upper bound of the records' size in a batch."""
+        """Upper bound of the size of all records in a batch."""
 
     def get(self, transactional_id: str) -> Transaction | None:
         changed = self._changed.get(transactional_id)
         return self._known.get(transactional_id) if changed is None else changed
 
     def put(self, transaction: Transaction, record: StateRecord | None = None) -> None:
-        """Adds the new state of a transaction. `record`: its record, if it was built before."""
+        """Adds the new state of a transaction. `record`: the encoded state, if the caller has it already."""
         self._changed[transaction.transactional_id] = transaction
         self.add_record(transaction.to_record() if record is None else record)
 
     def end(self, prepared: Transaction, now_ms: int) -> None:
-        """Adds a prepared transaction. Without partitions there are no markers to write: it is completed, too."""
+        """Adds a transaction in a Prepare state; if it has no partitions, which need markers, also completes it."""
         self.put(prepared)
         if not prepared.partitions:
             self.put(prepared.completed(now_ms))
 
     def add_record(self, record: StateRecord) -> None:
-        """Adds a record; all records pass through here, also those of Spark queries."""
+        """Adds a record, of a transaction or of a Spark query."""
         self._records.append(record)
         self.size_bytes += size_bytes_of(record)
 
@@ -54,5 +54,5 @@ class Draft:
 
     @property
     def to_mark(self) -> list[Transaction]:
-        """The prepared transactions, whose partitions need markers."""
+        """Changed transactions in a Prepare state, whose partitions need markers."""
         return [transaction for transaction in self._changed.values() if transaction.is_prepared]

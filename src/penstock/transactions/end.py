@@ -1,8 +1,8 @@
 """EndTxn: commits or aborts a transaction, and answers retries (KIP-98, KIP-890). Pure.
 
-A client before transaction version 2 keeps its epoch, so a retry looks like a new request: it is answered from the
-state of the transaction, once that is persisted again. Since version 2 each transaction has its own epoch, which
-shows a retry:
+Before transaction version 2 a client keeps its epoch, so a retry looks like a new request: it is answered from the
+state of the transaction, after that state is persisted again. Since version 2 each transaction has its own epoch, by
+which retries are recognised:
 
                  abort: retry | new         commit: retry | new
 Empty            fenced       | aborts      fenced        | invalid
@@ -21,11 +21,11 @@ from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, NO_EPOCH, T
 from penstock.wire.messages.end_txn import EndTxnRequest
 
 UNCHANGED: Final = ProducerKey(NO_PRODUCER, NO_EPOCH)
-"""The producer id and epoch in the response to a client that keeps its epoch."""
+"""Producer id and epoch in the response to clients that keep their epoch: -1 for both."""
 
 
 def end(draft: Draft, request: EndTxnRequest, version: int, fresh_producer_id: int, now_ms: int) -> ProducerKey:
-    """Decides how the transaction ends. Returns the producer id and epoch to use from now on."""
+    """Commits or aborts the transaction. Returns the producer id and epoch that the client uses from now on."""
     known = find(draft, request.transactional_id)
     claimed = ProducerKey(request.producer_id, request.producer_epoch)
     if version < TV_2:
@@ -75,10 +75,10 @@ def _end_with_new_epoch(
 
 
 def _is_retry(known: Transaction, claimed: ProducerKey) -> bool:
-    """Whether this is a retry of the producer that ended its transaction, with no other producer initialised since.
+    """Whether the producer that ended its transaction repeats its request; false if a later producer was initialised.
 
-    Kafka compares the epochs alone. Where an older client has ended a transaction without raising its epoch, that
-    would assign its epoch to the producer before it.
+    Kafka compares epochs only. If an older client has ended a transaction without raising its epoch, Kafka's rule
+    would return the epoch of that client to the producer before it.
     """
     if known.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) or claimed.epoch == NO_EPOCH:
         return False

@@ -5,7 +5,7 @@ from penstock.foundation.errors import PenstockError
 
 
 class InvalidProducerIdMapping(PenstockError):
-    """The transactional id is unknown, or belongs to another producer id."""
+    """The transactional id does not exist, or belongs to another producer id."""
 
     code = ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -17,7 +17,7 @@ class ProducerFenced(PenstockError):
 
 
 class ConcurrentTransactions(PenstockError):
-    """The previous transaction is still being ended; retry."""
+    """The markers of the previous transaction are still being written; the client has to retry."""
 
     code = ErrorCode.CONCURRENT_TRANSACTIONS
 
@@ -33,7 +33,7 @@ class InvalidTransactionTimeout(PenstockError):
 
 
 class TwoPhaseCommitRefused(PenstockError):
-    """Kafka's error for a producer that wants two-phase commit, which is not supported here (KIP-939)."""
+    """Kafka's error for a producer that requests two-phase commit, which is not supported here (KIP-939)."""
 
     code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
@@ -43,18 +43,18 @@ class UnsupportedVersion(PenstockError):
 
 
 class NeedsProducerId(PenstockError):
-    """Not a failure: the epochs of a producer id are used up. Repeat the command with a new producer id."""
+    """Not a failure: the producer id has no epoch left. The caller repeats the command with a new producer id."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 class SetTooLarge(PenstockError):
-    """A CommitSet with more transactions than one record batch can hold."""
+    """A CommitSet has more transactions than fit into one record batch."""
 
     code = ErrorCode.RECORD_LIST_TOO_LARGE
 
 
 class TooManyQueries(PenstockError):
-    """The limit of remembered Spark queries is reached."""
+    """The coordinator has reached its limit of Spark queries (QUERIES_MAX)."""
 
     code = ErrorCode.POLICY_VIOLATION

@@ -1,4 +1,4 @@
-"""InitProducerId with a transactional id: assigns producer id and epoch, fences others (KIP-98, KIP-360). Pure."""
+"""InitProducerId with a transactional id: assigns id and epoch, fences older producers (KIP-98, KIP-360). Pure."""
 
 from typing import Final
 
@@ -12,11 +12,11 @@ from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, NO_EPOCH, T
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 
 ID_BYTES_MAX: Final = 2**15 - 1
-"""The longest string of the protocol, and of a record key."""
+"""Maximum length of a transactional id in bytes: that of a string in the protocol and in a record key."""
 
 
 def check_request(request: InitProducerIdRequest, timeout_max_ms: int) -> None:
-    """Checks the request as far as that needs no transaction state."""
+    """Validates the fields of the request that can be checked without transaction state."""
     if not request.transactional_id:
         raise InvalidRequest("the transactional id is empty; set a unique transactional.id for each producer")
     if len(request.transactional_id.encode()) > ID_BYTES_MAX:
@@ -39,7 +39,7 @@ def check_request(request: InitProducerIdRequest, timeout_max_ms: int) -> None:
 def initialise(
     draft: Draft, request: InitProducerIdRequest, fresh_producer_id: int, now_ms: int
 ) -> Transaction | None:
-    """Returns the initialised transaction, or None if an ongoing one is aborted first: the client retries."""
+    """Returns the initialised transaction; None if an ongoing one is being aborted, and the client has to retry."""
     name, timeout_ms = request.transactional_id or "", request.transaction_timeout_ms
     claimed = None if request.producer_id == NO_PRODUCER else ProducerKey(request.producer_id, request.producer_epoch)
     check_query_not_closed(draft, name)
@@ -68,7 +68,7 @@ def initialise(
 
 
 def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
-    """Raises ProducerFenced unless it is the current producer, or the one before that missed a response (KIP-360)."""
+    """Raises ProducerFenced unless `claimed` is the current producer, or the previous one after a lost response."""
     if claimed == known.producer:
         return
     # Kafka lets an old epoch of the same producer id abort the ongoing transaction; that has no use.
@@ -81,7 +81,7 @@ def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
 
 
 def _next_producer(known: Transaction, claimed: ProducerKey | None, fresh_id: int) -> tuple[ProducerKey, int]:
-    """Returns the next producer id and epoch, and the last epoch, by which retries are recognised."""
+    """Returns the next producer id and epoch, and the epoch before, by which a retry is recognised."""
     if claimed is not None and claimed != known.producer and known.epoch != EPOCH_MAX:
         return known.producer, known.last_epoch  # a retry: no other producer was initialised since
     last_epoch = NO_EPOCH if claimed is None else claimed.epoch

@@ -35,7 +35,7 @@ TRANSACTION_SETTINGS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionSettings:
-    """The parsed settings of the transaction coordinator."""
+    """Parsed settings of the transaction coordinator."""
 
     timeout_max_ms: int
     id_expiration_ms: int

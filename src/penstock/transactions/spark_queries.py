@@ -1,8 +1,8 @@
-"""Spark queries known to the transaction coordinator: last committed batch and open transactions of each. Pure.
+"""Spark queries of a transaction coordinator: last committed batch and open transactions of each query. Pure.
 
-The last committed batch is kept until the query is forgotten, and does not expire with transactional ids: a query may
-be restarted after a year, and repeats its last batch if it failed between CommitSet and Spark's commit log. A closed
-query is not restarted: it is forgotten after transactional.id.expiration.ms, when none of its tasks can be alive.
+The last committed batch is stored until the query is forgotten, and does not expire with transactional ids: a query
+may be restarted after a year, and repeats its last batch if it failed between CommitSet and Spark's commit log. A
+closed query is never restarted: it is forgotten after transactional.id.expiration.ms, when its tasks are gone.
 """
 
 from collections.abc import Iterator
@@ -16,9 +16,9 @@ from penstock.wire.state import read_record, state_record
 
 NO_BATCH: Final = -1
 CLOSED: Final = BATCH_ID_MAX + 1
-"""Added to the last batch id (counted from 1) of a closed query: so it is above all valid batch ids."""
+"""Offset added to the `batch_id` of a closed query (last batch id + 1), which puts it above all valid batch ids."""
 QUERIES_MAX: Final = 100_000
-"""Queries that one coordinator remembers; beyond that, others must be forgotten first."""
+"""Maximum number of queries that one coordinator stores; a new one is refused until another is forgotten."""
 
 
 class Decided(NamedTuple):
@@ -26,7 +26,7 @@ class Decided(NamedTuple):
 
     query: str
     batch_id: int
-    """CLOSED or more: the query is closed."""
+    """Id of the last committed batch; for a closed query, CLOSED + 1 + that id."""
     decided_ms: int
     participants: int
 
@@ -46,7 +46,7 @@ class Decided(NamedTuple):
 
 
 def closed(query: str, last_batch_id: int, now_ms: int) -> StateRecord:
-    """Returns the record that closes a query: no more batches are committed."""
+    """Returns the record that closes a query, after which no more batches of the query are committed."""
     return Decided(query, CLOSED + 1 + last_batch_id, now_ms, 0).to_record()
 
 
@@ -56,14 +56,14 @@ def forgotten(query: str) -> StateRecord:
 
 
 class Queries:
-    """All queries of one coordinator. Changed by records only, so that replay rebuilds it."""
+    """All Spark queries of one coordinator. Changed by applying records only."""
 
     def __init__(self) -> None:
         self.decided: dict[str, Decided] = {}
         self.closed: dict[str, int] = {}
-        """By closed query, the time when it was closed, in that order."""
+        """Time at which each closed query was closed, by query; the oldest first."""
         self._open: dict[str, dict[str, None]] = {}
-        """By query, its ongoing transactions, in the order in which they began."""
+        """Transactional ids with an ongoing transaction, by query, in the order in which the transactions began."""
 
     def last_batch_of(self, query: str) -> int:
         known = self.decided.get(query)
@@ -73,7 +73,7 @@ class Queries:
         return query in self.closed
 
     def closed_until(self, until_ms: int) -> Iterator[str]:
-        """Yields the queries closed at or before a time."""
+        """Yields the queries that were closed at or before `until_ms`."""
         for query, closed_ms in self.closed.items():
             if closed_ms > until_ms:
                 return
@@ -84,7 +84,7 @@ class Queries:
         return list(self._open.get(query, ()))
 
     def apply(self, record: StateRecord) -> None:
-        """Applies a record: a batch was committed, or the query was closed or forgotten."""
+        """Applies a record, which says that a batch was committed or that the query was closed or forgotten."""
         key, value = read_record(record, DecidedKey, DecidedValue)
         self.closed.pop(key.query, None)
         if value is None:
@@ -100,7 +100,7 @@ class Queries:
             self.closed[key.query] = decided.decided_ms
 
     def follow(self, transactional_id: str, is_open: bool) -> None:
-        """Notes whether a transactional id has an ongoing transaction now."""
+        """Records whether a transactional id of a Spark query has an ongoing transaction; ignores all other ids."""
         query = query_of(transactional_id)
         if query is None:
             return

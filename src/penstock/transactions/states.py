@@ -1,4 +1,4 @@
-"""States of a transactional id, with Kafka's numbers, and the allowed transitions."""
+"""States of a transactional id, with Kafka's numeric codes, and the allowed transitions."""
 
 from enum import IntEnum
 from typing import Final
@@ -6,21 +6,21 @@ from typing import Final
 
 class State(IntEnum):
     EMPTY = 0
-    """No transaction since the producer was initialised."""
+    """The producer is initialised and has not begun a transaction."""
     ONGOING = 1
     PREPARE_COMMIT = 2
-    """Decided: only the markers are left to write."""
+    """The commit is decided and persisted; only markers have to be written."""
     PREPARE_ABORT = 3
     COMPLETE_COMMIT = 4
     COMPLETE_ABORT = 5
     DEAD = 6
-    """Expired. Persisted as a tombstone, never as a state."""
+    """The transactional id has expired. Persisted as a tombstone, never as a state."""
     PREPARE_EPOCH_FENCE = 7
-    """About to be aborted under a new epoch. Kafka passes through it in memory; here that is one transition."""
+    """The transaction is about to be aborted with a new epoch. Kafka has this state in memory only; unused here."""
 
     @property
     def label(self) -> str:
-        """The name in DescribeTransactions and ListTransactions.
+        """The name of the state in DescribeTransactions and ListTransactions.
 
         >>> State.PREPARE_COMMIT.label
         'PrepareCommit'
@@ -39,10 +39,10 @@ ALLOWED: Final[dict[State, frozenset[State]]] = {
     State.DEAD: frozenset(),
     State.PREPARE_EPOCH_FENCE: frozenset({State.PREPARE_ABORT}),
 }
-"""By state, the states that may follow."""
+"""For each state, the states that may follow it."""
 
 PREPARED: Final = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-"""Decided, but markers are not written to all partitions yet."""
+"""States in which the outcome is decided, but markers are not written to all partitions yet."""
 AT_REST: Final = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
-"""No transaction is ongoing: the id may be initialised, begin a transaction, or expire."""
+"""States without an ongoing transaction: the id may be initialised, begin a transaction, or expire."""
 BY_LABEL: Final = {state.label: state for state in State}

@@ -18,18 +18,18 @@ from penstock.wire.state import read_value, state_record
 
 NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
-"""Never assigned to a producer, so that every producer can be fenced."""
+"""Producer epoch that is only used to fence a producer and never assigned, so that every producer can be fenced."""
 EPOCH_LAST: Final = EPOCH_MAX - 1
-"""The last epoch of a producer id; after it a new producer id is assigned."""
+"""The last epoch of a producer id that is assigned; after it the producer gets a new producer id."""
 NEVER_MS: Final = -1
 TV_0: Final = 0
-"""Transaction version 0: clients that keep their epoch when a transaction ends."""
+"""Transaction version 0: clients keep their producer epoch when a transaction ends."""
 TV_2: Final = 2
-"""Transaction version 2: each transaction has its own epoch (KIP-890)."""
+"""Transaction version 2: each transaction has its own producer epoch (KIP-890)."""
 
 
 class Transaction(NamedTuple):
-    """A transactional id, its producer, and its transaction if there is one. A tuple for speed: it changes often."""
+    """A transactional id with its producer and current or last transaction. A tuple for speed: it changes often."""
 
     transactional_id: str
     producer_id: int
@@ -42,11 +42,11 @@ class Transaction(NamedTuple):
     version: int = TV_0
     """The transaction version of the client that last changed the transaction."""
     previous_producer_id: int = NO_PRODUCER
-    """The previous producer id, whose epochs were used up: a client that missed the response still uses it."""
+    """The producer id before the current one, which a client that missed the response still uses."""
     last_epoch: int = NO_EPOCH
-    """The previous epoch of the current producer, while it may not know the current one; see end.py."""
+    """The producer's previous epoch, which shows that a request is a retry after a lost response; see end.py."""
     next_producer: ProducerKey | None = None
-    """The producer id and epoch after the markers are written, if the epochs of the current id are used up."""
+    """Producer id and epoch to use after the markers are written; None unless the current id has no epoch left."""
 
     @property
     def producer(self) -> ProducerKey:
@@ -72,7 +72,7 @@ class Transaction(NamedTuple):
     # -- steps
 
     def initialised(self, producer: ProducerKey, last_epoch: int, timeout_ms: int, now_ms: int) -> "Transaction":
-        """Returns it after InitProducerId, with no ongoing transaction."""
+        """Returns the state after InitProducerId, with no ongoing transaction."""
         return self._step(
             State.EMPTY,
             now_ms,
@@ -86,7 +86,7 @@ class Transaction(NamedTuple):
         )
 
     def joined(self, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> "Transaction":
-        """Returns it with partitions added to the transaction, which begins with the first of them."""
+        """Returns the state with partitions added to the transaction; the first partition begins a transaction."""
         return self._step(
             State.ONGOING,
             now_ms,
@@ -97,7 +97,7 @@ class Transaction(NamedTuple):
         )
 
     def prepared(self, committed: bool, version: int, fresh_producer_id: int, now_ms: int) -> "Transaction":
-        """Returns it with the outcome decided. Under transaction version 2 the producer gets another epoch."""
+        """Returns the state with the outcome decided. With transaction version 2 the producer gets a new epoch."""
         changes: dict[str, Any] = {}
         if version >= TV_2:
             changes["epoch"] = min(self.epoch + 1, EPOCH_MAX)
@@ -114,7 +114,7 @@ class Transaction(NamedTuple):
         )
 
     def fenced(self, last_epoch: int, now_ms: int) -> "Transaction":
-        """Returns it aborted by the coordinator, under an epoch that fences the producer."""
+        """Returns the state after an abort by the coordinator, with an epoch that fences the producer."""
         return self._step(
             State.PREPARE_ABORT,
             now_ms,
@@ -125,7 +125,7 @@ class Transaction(NamedTuple):
         )
 
     def committed_with_others(self, now_ms: int) -> "Transaction":
-        """Returns it committed by a CommitSet (commit_sets.py), which fences its producer."""
+        """Returns the state after a commit by a CommitSet (commit_sets.py), which fences the producer."""
         return self._step(
             State.PREPARE_COMMIT,
             now_ms,
@@ -136,7 +136,7 @@ class Transaction(NamedTuple):
         )
 
     def completed(self, now_ms: int) -> "Transaction":
-        """Returns it after every partition has its marker."""
+        """Returns the state after markers are written to every partition."""
         producer = self.next_producer or self.producer
         return self._step(
             State.COMPLETE_COMMIT if self.is_commit else State.COMPLETE_ABORT,
@@ -208,5 +208,5 @@ class Transaction(NamedTuple):
 
 
 def tombstone(transactional_id: str) -> StateRecord:
-    """Returns the record that removes a transactional id."""
+    """Returns the tombstone that removes a transactional id."""
     return state_record(TRANSACTION, TransactionKey(transactional_id=transactional_id), None)

@@ -4,15 +4,15 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 _SHOWN: int = 60
-"""Characters of an expression shown on either side of the position."""
+"""Number of characters of an expression shown before and after the error position."""
 
 
 class BadExpression(PenstockError):
-    """An expression that is not valid in the view language. Its message shows the position:
+    """An expression that is not valid in the view language. The error message shows the position:
 
-    there is no function 'upper' in a view; compare fields with values
-      upper(tag) = 'EU'
-      ^^^^^
+        there is no function 'upper' in a view; compare fields with values
+          upper(tag) = 'EU'
+          ^^^^^
     """
 
     code = ErrorCode.INVALID_CONFIG
@@ -25,7 +25,7 @@ class BadExpression(PenstockError):
 
 
 def marked(text: str, start: int, end: int) -> str:
-    """Returns the text on one line with the position underlined; of a long text only the part around it."""
+    """Returns the text on one line, with the error position underlined; a long text is cut around the position."""
     first = max(0, start - _SHOWN)
     last = min(len(text), max(end, start + 1) + _SHOWN)
     before, after = "..." if first else "", "..." if last < len(text) else ""

@@ -1,8 +1,8 @@
 """The lexer of view expressions: splits the text into tokens with their positions. Pure.
 
-Every field and value is replaced by a number here: the SQL that the parser gets (`Words.sql`) contains only those
-numbers, operators and a few keywords. So no header name can clash with a keyword, no function, subquery or comment
-can be written at all, and the position of each token in the text is known.
+Every field and value is replaced by an index here: the SQL that the parser gets (`Words.sql`) contains only these
+indexes, operators and a few keywords. So no header name can clash with a keyword, functions, subqueries and comments
+cannot be written at all, and the position of each token in the text is known.
 """
 
 import re
@@ -15,7 +15,7 @@ from penstock.views.terms import Field, Header, Key, Partition, Path, Timestamp,
 TEXT_MAX: Final = 4096
 WORDS_MAX: Final = 1000
 DEPTH_MAX: Final = 32
-"""Nesting of parentheses and of NOTs."""
+"""Maximum nesting depth of parentheses and of NOTs."""
 KEYWORDS: Final = frozenset({"AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "BETWEEN", "IS", "NULL"})
 _FIELDS: Final[dict[str, Field]] = {"key": Key(), "timestamp": Timestamp(), "partition": Partition()}
 _MISSING: Final = {
@@ -59,7 +59,7 @@ class Words:
         return " ".join(word.sql for word in self.all)
 
     def at(self, position: int) -> Word:
-        """Returns the token at a position of `sql`, or the last one."""
+        """Returns the token at a position in `sql`; the last token if there is none."""
         end = 0
         for word in self.all:
             end += len(word.sql) + 1
@@ -69,7 +69,7 @@ class Words:
 
 
 def read_words(text: str) -> Words:
-    """Splits an expression into tokens. Raises BadExpression, with the position, for anything else."""
+    """Splits an expression into tokens. Raises BadExpression, with the position, for text that is not a token."""
     if len(text) > TEXT_MAX:
         raise BadExpression(
             f"an expression has at most {TEXT_MAX} characters, this one has {len(text)}", text, TEXT_MAX, TEXT_MAX + 1

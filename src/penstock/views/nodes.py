@@ -40,7 +40,7 @@ from penstock.views.terms import (
 )
 
 Cells = Callable[[Rows], tuple[Ints, Ints]]
-"""Returns the positions and lengths of a header or of the key in the batch body."""
+"""Type of functions that return the positions and lengths, in the batch body, of a header's values or of the keys."""
 
 
 def compiled(term: Term) -> Node:
@@ -63,7 +63,7 @@ def compiled(term: Term) -> Node:
 
 
 def all_of(nodes: list[Node], *, top: bool = False) -> Node:
-    """AND, cheap nodes first. At the top level only TRUE matters, so UNKNOWN rows are not evaluated further."""
+    """Combines nodes with AND, cheap ones first. `top`: UNKNOWN rows are not evaluated further: only TRUE matters."""
     ordered = sorted(nodes, key=lambda node: node.is_costly)
     still = IS_TRUE if top else NOT_FALSE
     if len(ordered) == 1:
@@ -84,7 +84,7 @@ def all_of(nodes: list[Node], *, top: bool = False) -> Node:
 
 
 def _keep_unknown(more: bytes, found: bytes) -> bytes:
-    """Keeps rows UNKNOWN that were not evaluated because they were UNKNOWN already."""
+    """Sets rows back to UNKNOWN that were already UNKNOWN in `found`, and so were not evaluated in `more`."""
     if UNKNOWN not in found:
         return more
     return kernel.active.either(more, found.translate(IS_UNKNOWN))
@@ -114,7 +114,7 @@ def _cells(field: Field) -> Cells:
 
 
 def _compare(field: Field, op: Op, values: tuple[Value, ...]) -> Node:
-    """With several values: whether the field equals one of them."""
+    """Compares a field with a value. With several values: whether the field equals one of them."""
     if isinstance(field, Path):
         return _compare_path(field, op, values)
     if isinstance(field, Partition):
@@ -149,7 +149,7 @@ def _compare_texts(cells: Cells, op: Op, texts: tuple[bytes, ...]) -> Node:
 
 
 def _compare_flag(cells: Cells, op: Op, flags: set[bool]) -> Node:
-    """Compares a header that contains true or false. With both values: whether it contains either."""
+    """Compares a header that contains true or false. With both flags: whether the header is either of them."""
     wanted = (op is Op.EQ) == (True in flags)
 
     def states(rows: Rows, live: Buffer | None) -> bytes:
@@ -165,7 +165,7 @@ def _compare_time(op: Op, value: int) -> Node:
 
 
 def _constant(holds: Callable[[Rows], bool]) -> Node:
-    """A node with the same result for all records of a partition."""
+    """Returns a node with the same result for all records of a partition."""
     return Node(lambda rows, live: bytes((holds(rows),)) * rows.count)
 
 
@@ -206,7 +206,7 @@ def _at_path(document: Any, steps: tuple[str | int, ...]) -> Any:
 
 
 def _is_same_type(found: Any, value: Value) -> bool:
-    """Whether both are strings, both numbers, or both booleans."""
+    """Whether both are strings, both are numbers, or both are booleans."""
     if isinstance(value, bool) or isinstance(found, bool):
         return isinstance(value, bool) and isinstance(found, bool)
     return isinstance(found, str) if isinstance(value, str) else isinstance(found, int | float)

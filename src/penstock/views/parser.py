@@ -1,6 +1,6 @@
 """Parses a view expression into terms: sqlglot builds the tree, this file rejects what views do not support. Pure.
 
-sqlglot is imported when the first expression is parsed: it takes longer to load than a broker takes to start.
+sqlglot is imported only when the first expression is parsed: it takes longer to load than a broker takes to start.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,15 +29,15 @@ from penstock.views.terms import (
 
 TERMS_MAX: Final = 200
 PATTERN_MAX: Final = 256
-"""Characters of a LIKE pattern."""
+"""Maximum length of a LIKE pattern, in characters."""
 UNKNOWN: Final = "this is not in the language of views"
 _ARGUMENTS: Final = frozenset({"this", "expression", "expressions", "low", "high", "negate", "query"})
-"""Arguments of sqlglot's nodes that are supported here. Its trees change between releases (`negate` is a newer
-one): a node with other arguments is rejected, not misread."""
+"""Supported arguments of sqlglot's tree nodes. sqlglot adds arguments in new releases (such as `negate`): a node
+with other arguments is rejected, because it might be misread."""
 
 
 def parse(text: str) -> Term:
-    """Returns the terms of an expression, such as `tag IN ('eu', 'uk') AND priority > 3`. Raises BadExpression."""
+    """Returns the syntax tree of an expression like `tag IN ('eu', 'uk') AND priority > 3`. Raises BadExpression."""
     words = read_words(text)
     return _Reader(words).read(_tree(words))
 
@@ -67,7 +67,7 @@ def _bad(words: Words, word: Word, problem: str) -> BadExpression:
 
 
 class _Reader:
-    """Turns sqlglot's tree into terms. Every field and value of the text must be used exactly once."""
+    """Converts sqlglot's tree into terms. Checks that every field and value of the text is used exactly once."""
 
     def __init__(self, words: Words) -> None:
         from sqlglot import exp
@@ -121,7 +121,7 @@ class _Reader:
             raise self._error(node, UNKNOWN)
 
     def _error(self, node: Any, problem: str) -> BadExpression:
-        """Returns an error that marks all tokens of the node."""
+        """Returns an error whose position covers all tokens of the node."""
         words = [self._words.all[number] for number in _numbers(node, self._exp)]
         if not words:
             return BadExpression(problem, self._words.text)
@@ -130,7 +130,7 @@ class _Reader:
         )
 
     def _parts(self, node: Any, kind: Any) -> tuple[Term, ...]:
-        """Returns the operands of a chain of ANDs or ORs, which is left-associative and may be long."""
+        """Returns the operands of a chain of ANDs or ORs, without recursion: the chain may be long."""
         parts = []
         while isinstance(node, kind):
             self._check_known(node)
@@ -173,7 +173,7 @@ class _Reader:
         return self._convert(field, word)
 
     def _convert(self, field: Field, word: Word) -> Value:
-        """Returns the value converted for comparison with the field; timestamps may be ISO 8601 times."""
+        """Returns the value converted for comparison with the field; for timestamps, ISO 8601 times are accepted."""
         value = word.value
         assert value is not None
         if isinstance(field, Timestamp):
@@ -257,7 +257,7 @@ class _Reader:
 
 
 def _numbers(node: Any, exp: Any) -> Iterator[int]:
-    """Yields the token numbers of a node."""
+    """Yields the indexes of the tokens in a node."""
     for each in node.walk():
         if isinstance(each, exp.Literal | exp.Identifier) and str(each.this).isdigit():
             yield int(each.this)
@@ -292,5 +292,5 @@ def fields_of(term: Term) -> Iterator[Field]:
 
 
 def header_names(term: Term) -> list[str]:
-    """Returns the headers that an expression uses, each once."""
+    """Returns the names of the headers that an expression uses, each name once."""
     return list(dict.fromkeys(field.name for field in fields_of(term) if isinstance(field, Header)))

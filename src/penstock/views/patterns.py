@@ -1,7 +1,7 @@
 """Compiles LIKE patterns for views; matching always takes linear time. Pure.
 
-Most patterns are texts that must follow each other, which the kernel finds. One with `_` becomes a regular expression
-for RE2, which does not backtrack.
+Most patterns are texts that must follow each other, which the compiled kernel finds. A pattern with `_` becomes a
+regular expression for RE2, which does not backtrack.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ import re2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pieces:
-    """A pattern without `_`: texts that must follow each other."""
+    """A pattern without `_`: literal texts that must occur in this order."""
 
     texts: tuple[bytes, ...]
     from_start: bool
@@ -20,7 +20,7 @@ class Pieces:
 
 
 def _split(pattern: str, escape: str) -> list[tuple[str, str]]:
-    """Splits a pattern into plain text ("text", the text), any text ("%") and single characters ("_")."""
+    """Splits a pattern into literal text ("text", the text), any text ("%") and single characters ("_")."""
     parts: list[tuple[str, str]] = []
     at = 0
     while at < len(pattern):
@@ -39,7 +39,7 @@ def _split(pattern: str, escape: str) -> list[tuple[str, str]]:
 
 
 def pieces_of(pattern: str, escape: str) -> Pieces | None:
-    """Returns a pattern as pieces; None if it contains `_`."""
+    """Returns the literal texts of a pattern; None if the pattern contains `_`."""
     parts = _split(pattern, escape)
     if any(kind == "_" for kind, _ in parts):
         return None

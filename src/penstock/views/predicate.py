@@ -1,8 +1,8 @@
 """The compiled predicate of a view: which records of a decoded batch match an expression. Pure.
 
-Comparisons of headers, keys and timestamps are loops of the kernel over a whole batch. Those that need a Python
-object per record (JSON, patterns with `_`) run last, only for records not yet decided, and in portions, so that the
-caller can do other work in between.
+Headers, keys and timestamps are compared by kernel loops over a whole batch. Conditions that need a Python object per
+record (JSON, patterns with `_`) run last, only for records not yet decided, and in portions, so that the caller can
+do other work between portions.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,14 +18,14 @@ from penstock.views.rows import IS_TRUE, UNKNOWN, Rows, States
 from penstock.views.terms import Among, And, Compare, Op, Partition, Term, Timestamp
 
 Outer = Callable[[int, int], bool]
-"""Whether a condition can be true for records of a partition with timestamps up to a maximum."""
+"""Type of checks whether records of a partition, with timestamps up to a maximum, can match a condition."""
 PORTION_ROWS: Final = 256
 PORTION_BYTES: Final = 128 << 10
-"""Size of a portion of records that is evaluated before the caller gets a turn."""
+"""Maximum size, in bytes, of the records evaluated at once; after each portion the caller can do other work."""
 
 
 class Predicate:
-    """A compiled expression, created by `compile_expression`. It has no state and may be shared."""
+    """A compiled view expression, created by `compile_expression`. It has no state and may be shared."""
 
     __slots__ = ("_cheap", "_costly", "_outer", "text")
 
@@ -36,21 +36,21 @@ class Predicate:
         self._outer = outer
 
     def may_match(self, partition: int, max_timestamp_ms: int) -> bool:
-        """Whether a batch has to be decoded: not if its partition or maximum timestamp rules out a match."""
+        """Whether a batch must be decoded: false if its partition or maximum timestamp rules out a match."""
         return all(may_hold(partition, max_timestamp_ms) for may_hold in self._outer)
 
     @property
     def is_costly(self) -> bool:
-        """Whether it needs a Python object per record."""
+        """Whether the evaluation needs a Python object per record."""
         return self._costly is not None
 
     def matching(self, columns: Columns, partition: int, first_row: int = 0) -> "Matching":
-        """Returns the evaluation of the records from `first_row` on."""
+        """Returns the evaluation, not yet run, of the records from `first_row` on."""
         return Matching(self, Rows(columns, partition), first_row)
 
 
 class Matching:
-    """The evaluation of a predicate over one batch, in portions: `for _ in matching: ...`, then `mask`."""
+    """The evaluation of a predicate over one batch, in portions: run `for _ in matching: ...`, then read `mask`."""
 
     __slots__ = ("_first", "_predicate", "_rows", "mask", "unknown")
 
@@ -59,9 +59,9 @@ class Matching:
         self._rows = rows
         self._first = first_row
         self.mask = b""
-        """One byte per record: 1 if it matches. Complete when the loop has ended."""
+        """One byte per record: 1 if the record matches. Complete once the iteration has ended."""
         self.unknown = 0
-        """Records for which the expression is unknown: no such header, not JSON, not a number."""
+        """Number of records for which the expression is UNKNOWN: no such header, not JSON, or not a number."""
 
     def __iter__(self) -> Iterator[None]:
         rows, first = self._rows, self._first
@@ -91,7 +91,7 @@ class Matching:
 
 
 def _portions(rows: Rows, live: bytes | None) -> Iterator[tuple[int, int, bytes]]:
-    """Yields ranges of rows with a limited number of undecided ones."""
+    """Yields start row, end row and live mask of portions with a limited number and size of undecided records."""
     sizes, count = rows.columns.value_len, rows.count
     live = b"\x01" * count if live is None else live
     start = number = size = 0
@@ -106,7 +106,7 @@ def _portions(rows: Rows, live: bytes | None) -> Iterator[tuple[int, int, bytes]
 
 
 def compile_expression(text: str) -> Predicate:
-    """Compiles an expression. Raises BadExpression."""
+    """Compiles a view expression. Raises BadExpression."""
     return compile_term(text, parse(text))
 
 
@@ -124,7 +124,7 @@ def compile_term(text: str, term: Term) -> Predicate:
 
 
 def _outer(part: Term) -> Outer | None:
-    """Returns a check of a batch's partition and maximum timestamp that a condition implies, or None."""
+    """Returns a check on a batch's partition or maximum timestamp that a condition implies; None if there is none."""
     match part:
         case Compare(Partition(), op, value):
             return lambda partition, _: ORDER[op](partition, value)
@@ -138,7 +138,7 @@ def _outer(part: Term) -> Outer | None:
 
 
 def _flat(term: Term) -> list[Term]:
-    """Returns the conditions that must all be true."""
+    """Returns the conditions that are joined by AND at the top level."""
     if not isinstance(term, And):
         return [term]
     return [part for each in term.parts for part in _flat(each)]

@@ -13,9 +13,9 @@ FALSE: Final = 0
 TRUE: Final = 1
 UNKNOWN: Final = 2
 JSON_BYTES_MAX: Final = 1 << 20
-"""A larger value is not parsed: it does not match, as if it were not JSON."""
+"""Maximum size of a record value, in bytes, that is parsed as JSON; a larger value is treated as not JSON."""
 NOTHING: Final = object()
-"""Stands for a value that is not JSON."""
+"""Result of `Rows.document` for a record value that is not JSON."""
 
 NEGATED: Final = bytes((TRUE, FALSE, UNKNOWN)) + bytes(253)
 NOT_FALSE: Final = bytes((0, 1, 1)) + bytes(253)
@@ -23,11 +23,11 @@ NOT_TRUE: Final = bytes((1, 0, 1)) + bytes(253)
 IS_TRUE: Final = bytes((0, 1, 0)) + bytes(253)
 IS_UNKNOWN: Final = bytes((0, 0, 1)) + bytes(253)
 KNOWN_IS_TRUE: Final = bytes((1, 1, 2)) + bytes(253)
-"""Tables for bytes.translate, from FALSE, TRUE and UNKNOWN."""
+"""Tables for bytes.translate (NEGATED to KNOWN_IS_TRUE), each with the results for FALSE, TRUE and UNKNOWN."""
 
 
 class Rows:
-    """The records of a batch: each header column is located once, each value parsed once."""
+    """The records of a batch. Each header column is located once, and each record value is parsed once."""
 
     __slots__ = ("_documents", "_headers", "columns", "count", "partition")
 
@@ -45,14 +45,14 @@ class Rows:
         return found
 
     def document(self, row: int) -> Any:
-        """Returns the value as JSON, or NOTHING."""
+        """Returns the record's value, parsed as JSON; NOTHING if it is not JSON."""
         found = self._documents.get(row, self)
         if found is self:
             found = self._documents[row] = _parse_json(self.columns.body, self.columns, row)
         return found
 
     def part(self, start: int, end: int) -> "Rows":
-        """Returns some of the rows."""
+        """Returns the rows from `start` up to `end`, without `end`."""
         return Rows(self.columns.part(start, end), self.partition)
 
 
@@ -67,11 +67,11 @@ def _parse_json(body: Buffer, columns: Columns, row: int) -> Any:
 
 
 States = Callable[[Rows, Buffer | None], bytes]
-"""Returns FALSE, TRUE or UNKNOWN for each row; rows that are not `live` may have any value."""
+"""Type of functions that return FALSE, TRUE or UNKNOWN for each row; rows that are not `live` may have any value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     states: States
     is_costly: bool = False
-    """Whether it needs a Python object per record."""
+    """Whether the evaluation needs a Python object per record."""

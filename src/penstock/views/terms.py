@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 Value = str | int | float | bool
-"""A value that a field is compared with."""
+"""Type of the values that a field can be compared with."""
 
 
 class Op(IntEnum):
-    """Comparison operators; the numbers are those of the kernel."""
+    """Comparison operators; the enum values are those of the kernel."""
 
     EQ = 0
     NE = 1
@@ -28,7 +28,7 @@ _MIRRORED = {Op.EQ: Op.EQ, Op.NE: Op.NE, Op.LT: Op.GT, Op.LE: Op.GE, Op.GT: Op.L
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The first header with a name."""
+    """The value of the record's first header with this name."""
 
     name: str
 
@@ -45,12 +45,12 @@ class Timestamp:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """The partition number."""
+    """The index of the record's partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """A path in the record's value, which is JSON: field names and list indexes."""
+    """A path in the record's JSON value: field names and list indexes."""
 
     steps: tuple[str | int, ...]
 
@@ -67,7 +67,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Among:
-    """Whether a field equals one of these values, which are all of one type."""
+    """Whether a field equals one of these values, which all have the same type."""
 
     field: Field
     values: tuple[Value, ...]
@@ -75,7 +75,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """`%` matches any text, `_` one character; after `escape` either is literal."""
+    """A LIKE pattern: `%` matches any text, `_` one character; after `escape` either of them is literal."""
 
     field: Field
     pattern: str

@@ -1,7 +1,7 @@
 """Decodes and encodes messages with functions generated from the schemas, once per class and version.
 
-decoders.py and encoders.py generate them. A hostile frame can only raise MalformedRequest here, or TooManyElements if
-the caller sets a bound: it then decodes in steps.
+The generators are in decoders.py and encoders.py. A hostile frame can only raise MalformedRequest here, or
+TooManyElements if the caller sets `elements_max`: the caller then decodes in steps.
 """
 
 import struct
@@ -17,9 +17,9 @@ from penstock.wire.schema import Buffer, versioned
 T = TypeVar("T")
 
 ELEMENTS_INLINE_MAX: Final = 1_000
-"""Array elements and tagged fields of a message that a broker decodes or encodes without a break (milliseconds)."""
+"""Maximum array elements and tagged fields of a message decoded or encoded without interruption (milliseconds)."""
 ELEMENTS_MAX: Final = 100_000
-"""Maximum array elements and tagged fields of a request. More are rejected before they cost memory."""
+"""Maximum array elements and tagged fields of a request; a larger request is rejected before it costs memory."""
 
 _codecs: Final[dict[tuple[type, int], tuple[Decoder, Encoder]]] = {}
 _sliced_decoders: Final[dict[tuple[type, int], SlicedDecoder]] = {}
@@ -27,9 +27,9 @@ _sliced_encoders: Final[dict[tuple[type, int], SlicedEncoder]] = {}
 
 
 def decode(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: int = UNBOUNDED) -> T:
-    """Decodes the message of this class and version in `buf`, from `at` to its end. Ignores trailing bytes.
+    """Decodes a message of this class and version from `buf`, starting at position `at`. Ignores trailing bytes.
 
-    Raises MalformedRequest, and TooManyElements if the message has more than `elements_max`.
+    Raises MalformedRequest, and TooManyElements above `elements_max` array elements and tagged fields.
     """
     try:
         decoder, _ = _codecs.get((cls, version)) or codec_of(cls, version)
@@ -43,7 +43,7 @@ def decode(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: i
 
 
 def decode_steps(cls: type[T], version: int, buf: Buffer, at: int = 0, elements_max: int = ELEMENTS_MAX) -> Steps[T]:
-    """Like `decode`, interruptible. A message with more than `elements_max` is malformed."""
+    """Like `decode`, interruptible (see Steps). Raises MalformedRequest above `elements_max` array elements."""
     decoder = _sliced_decoders.get((cls, version))
     if decoder is None:
         decoder = make_sliced_decoder(cls, version, version >= versioned(cls).flexible_from)
@@ -65,14 +65,14 @@ def _malformed(cls: type, version: int, reason: str) -> MalformedRequest:
 
 
 def encode(message: Any, version: int) -> list[Buffer]:
-    """Returns the parts of the message's bytes, in order."""
+    """Returns the encoded message as a list of byte parts, in order."""
     out: list[Buffer] = []
     codec_of(type(message), version)[1](message, out, UNBOUNDED)
     return out
 
 
 def encode_steps(message: Any, version: int, out: list[Buffer]) -> Steps[None]:
-    """Like `encode`, interruptible: appends the parts to `out`."""
+    """Like `encode`, interruptible (see Steps): appends the byte parts to `out`."""
     key = type(message), version
     encoder = _sliced_encoders.get(key)
     if encoder is None:

@@ -1,7 +1,7 @@
 """Code generation shared by decoders and encoders: lines of Python source, and the pending run of fields.
 
-Both walk a schema and write one function for a whole message, with its nested structs inlined. Adjacent fields of
-fixed size collect in a *run* that becomes one `struct` call; the length of a string or array joins the run before it.
+Decoders and encoders walk a schema and write one function for a whole message, with nested structs inlined. Adjacent
+fields of fixed size form a *run*: one `struct` call; the length of a string or array joins the run before it.
 """
 
 from abc import ABC, abstractmethod
@@ -25,7 +25,7 @@ FIXED: Final = {
 
 
 STEP_ELEMENTS: Final = 128
-"""Array elements between two yields of a sliced codec; a power of two."""
+"""Number of array elements between two yields of an interruptible ("sliced") codec; a power of two."""
 
 
 class TooManyElements(Exception):
@@ -33,7 +33,7 @@ class TooManyElements(Exception):
 
 
 class SourceWriter(ABC):
-    """Writes one function. A sliced one is a generator that yields after every `STEP_ELEMENTS` array elements."""
+    """Writes the source of one function. A sliced function is a generator that yields every `STEP_ELEMENTS` items."""
 
     def __init__(self, version: int, flexible: bool, scope: dict[str, Any], is_sliced: bool = False) -> None:
         self.version = version
@@ -43,24 +43,24 @@ class SourceWriter(ABC):
         self.lines: list[str] = []
         self.depth = 0
         self.run: list[tuple[str, str]] = []
-        """Pending fields of fixed size: the struct code, and the expression that is read into or written."""
+        """Pending fields of fixed size: each is a struct code and the source expression to read into or to write."""
 
     def emit(self, text: str) -> None:
         self.lines.append("    " * self.depth + text)
 
     def begin(self) -> None:
-        """Writes the start of a sliced function."""
+        """Writes the first lines of a sliced function; nothing for a plain function."""
         if self.is_sliced:
             self.emit("done = 0")
             self.emit("yield")
 
     def spend_elements(self, count: str) -> None:
-        """Writes code that subtracts `count` from `left`, the elements that the message may still have."""
+        """Writes code that subtracts `count` from `left`, the number of elements that the message may still have."""
         self.emit(f"left -= {count}")
         self.emit("if left < 0: raise TooManyElements")
 
     def end_of_element(self) -> None:
-        """Writes the end of a loop over array elements."""
+        """Writes the last lines of a loop over array elements: a sliced function may yield there."""
         if self.is_sliced:
             self.flush()
             self.emit("done += 1")
@@ -68,7 +68,7 @@ class SourceWriter(ABC):
 
     @abstractmethod
     def flush(self) -> None:
-        """Writes the pending run."""
+        """Writes code for the pending run of fields."""
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
@@ -82,7 +82,7 @@ class SourceWriter(ABC):
         self.depth -= 1
 
     def name_for(self, value: Any, stem: str) -> str:
-        """Returns a name in the function's scope for a value that has no literal in source."""
+        """Adds a value to the function's globals and returns its name there: for values that have no literal."""
         name = f"{stem}{len(self.scope)}"
         self.scope[name] = value
         return name

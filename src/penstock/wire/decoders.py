@@ -1,6 +1,6 @@
 """Generates decoders from schemas: `decode(buf, at, left)` returns the value and the position after it.
 
-`left` bounds the array elements and tagged fields of the whole message: each costs time and memory, and a frame of a
+`left` limits the array elements and tagged fields of the whole message: each costs time and memory, and a frame of a
 few megabytes can claim millions. A hostile frame can make a decoder raise struct.error, IndexError, ValueError or
 TooManyElements, or return a position past the end of the buffer; nothing else. See `codec.decode`, which turns the
 first three into MalformedRequest.
@@ -20,7 +20,7 @@ from penstock.wire.varint import TAGS_MAX, read_uvarint_tail, skip_tagged_fields
 Decoder = Callable[[Buffer, int, int], tuple[Any, int]]
 SlicedDecoder = Callable[[Buffer, int, int], Steps[tuple[Any, int]]]
 STRING_BYTES_MAX: Final = 0x7FFF
-"""Also of strings whose length is a varint (as in Kafka)."""
+"""Maximum length of a string, in bytes; as in Kafka also for strings whose length is a varint."""
 
 
 # Most strings and arrays are short. For those, a prebuilt struct reads a string faster than slicing the buffer, and
@@ -37,7 +37,7 @@ def make_decoder(cls: type, version: int, flexible: bool) -> Decoder:
 
 
 def make_sliced_decoder(cls: type, version: int, flexible: bool) -> SlicedDecoder:
-    """Generates the interruptible decoder, for messages with many elements."""
+    """Generates the interruptible decoder of a message class for one version, for messages with many elements."""
     made: SlicedDecoder = _compile(cls, version, flexible, is_sliced=True)
     return made
 
@@ -75,7 +75,7 @@ class _DecoderWriter(SourceWriter):
             self.run = []
 
     def struct(self, cls: type, level: int) -> None:
-        """Writes code that leaves an instance in `o<level>`; the level separates the variables of nested structs."""
+        """Writes code that decodes an instance into variable `o<level>`; `level` is the nesting depth of structs."""
         self.emit(f"o{level} = {self.name_for(cls.__new__, 'new')}({self.name_for(cls, 'C')})")
         for field in fields_of(cls):
             if field.tag is not None or not field.exists_in(self.version):
@@ -100,7 +100,7 @@ class _DecoderWriter(SourceWriter):
             self.blob(field, target)
 
     def length(self, code: str) -> tuple[str, str]:
-        """Writes code that reads a length into `n`; returns the test for a value that is not null, and its length."""
+        """Writes code that reads a length into `n`; returns expressions for "is not null" and for the length."""
         self.run.append(("B" if self.flexible else code, "n"))
         self.flush()
         if not self.flexible:
@@ -109,7 +109,7 @@ class _DecoderWriter(SourceWriter):
         return "n", "n - 1"
 
     def null(self, field: Field, target: str) -> None:
-        """Writes the other branch of that test."""
+        """Writes the branch for a null value, after the `if` branch that tests the result of `length`."""
         if not field.may_be_null(self.version):
             self.emit(f"else: raise ValueError('{field.name} must not be null')")
         elif self.flexible:
@@ -180,7 +180,7 @@ class _DecoderWriter(SourceWriter):
         self.emit("at = end")
 
     def tags(self, tagged: list[tuple[int, Field]], level: int) -> None:
-        """Writes code that reads the known tagged fields and skips the others. Their number is in `n`."""
+        """Writes code that reads the tagged fields in `tagged` and skips others; variable `n` has their count."""
         self.emit("if n > 127: n, at = tail(buf, at, n)")
         self.spend_elements("n")
         if not tagged:

@@ -1,6 +1,6 @@
 """Generates encoders from schemas: `encode(o, out, left)` appends the message's parts to a list.
 
-Record batches are appended without a copy. `left` bounds the array elements; TooManyElements: use a sliced encoder.
+Record batches are not copied. More than `left` array elements raise TooManyElements: use a sliced encoder.
 """
 
 import struct
@@ -24,7 +24,7 @@ def make_encoder(cls: type, version: int, flexible: bool) -> Encoder:
 
 
 def make_sliced_encoder(cls: type, version: int, flexible: bool) -> SlicedEncoder:
-    """Generates the interruptible encoder, for messages with many elements."""
+    """Generates the interruptible encoder of a message class for one version, for messages with many elements."""
     made: SlicedEncoder = _compile(cls, version, flexible, is_sliced=True)
     return made
 
@@ -66,14 +66,14 @@ class _EncoderWriter(SourceWriter):
             self.run = []
 
     def packed(self, run: list[tuple[str, str]]) -> str:
-        """Returns a run as one expression."""
+        """Returns the source expression that packs a run of fields of fixed size."""
         if run == [("B", "0")]:
             return "b'\\0'"
         pack = struct.Struct(">" + "".join(code for code, _ in run)).pack
         return f"{self.name_for(pack, 'S')}({', '.join(value for _, value in run)})"
 
     def struct(self, cls: type, level: int) -> None:
-        """Writes code that encodes the instance in `o<level>`; the level separates variables of nested structs."""
+        """Writes code that encodes the instance in variable `o<level>`; `level` is the nesting depth of structs."""
         for field in self.plain_fields(cls):
             self.field(field, f"o{level}.{field.name}", level)
         if self.flexible:
@@ -97,7 +97,7 @@ class _EncoderWriter(SourceWriter):
             self.emit("add(v)")
 
     def value(self, field: Field, source: str, name: str, empty: str, encode: str = "") -> None:
-        """Writes code that leaves the value in `name` and its length, as encoded, in `n`."""
+        """Writes code that sets variable `name` to the field's value and `n` to the length to encode before it."""
         size, null = (f"len({name}) + 1", 0) if self.flexible else (f"len({name})", -1)
         if field.may_be_null(self.version):
             self.emit(f"{name} = {source}")
@@ -110,7 +110,7 @@ class _EncoderWriter(SourceWriter):
             self.emit(f"n = {size}")
 
     def length(self, code: str, and_then: str = "") -> None:
-        """Writes code that adds the pending run and the length in `n` as one part, with `and_then` joined to it."""
+        """Writes code that appends the pending run and the length `n` as one part, with `and_then` added to it."""
         run, self.run = self.run, []
         if not self.flexible:
             self.emit(f"add({self.packed([*run, (code, 'n')])}{and_then})")
@@ -151,7 +151,7 @@ class _EncoderWriter(SourceWriter):
                 self.end_of_element()
 
     def tags(self, tagged: list[tuple[int, Field]], owner: str) -> None:
-        """Writes code that omits tagged fields with their default and encodes the rest in order of tag."""
+        """Writes code that encodes tagged fields in order of tag, and omits those that have their default value."""
         if not tagged:
             self.run.append(("B", "0"))
             return

@@ -26,7 +26,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_at: int
-    """Where the header without its tagged fields ends; `skip_tags` finds the body of a flexible request."""
+    """Position after the client id: of the body, or in a flexible request of the tagged fields (`skip_tags`)."""
 
 
 # Faster than NamedTuple's own constructor, a Python function that does the same.
@@ -35,7 +35,7 @@ _new_header = partial(tuple.__new__, RequestHeader)
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """Decodes the header of a request frame (without its length). The client id is never a compact string."""
+    """Decodes the header of a request frame (given without its length). The client id is never a compact string."""
     try:
         api_key, version, correlation_id, size = _REQUEST_START.unpack_from(frame, 0)
         if size < 0:
@@ -50,7 +50,7 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 
 
 def skip_tags(frame: Buffer, at: int) -> int:
-    """Returns the position after a header's tagged fields, none of which is known here."""
+    """Returns the position after a request header's tagged fields; ignores their content."""
     try:
         if frame[at] == 0:
             return at + 1
@@ -89,9 +89,9 @@ def _response_shape(cls: type, version: int) -> _ResponseShape:
 
 
 def response_frame(response: Any, version: int, correlation_id: int, elements_max: int = UNBOUNDED) -> list[Buffer]:
-    """Returns a whole response, length first, as parts in order: one part, unless it contains record batches.
+    """Returns a whole response frame, length first, as byte parts: one part, unless it contains record batches.
 
-    Raises TooManyElements if it has more array elements than `elements_max`.
+    Raises TooManyElements if the response has more array elements than `elements_max`.
     """
     key = type(response), version
     encoder, start, in_parts = _response_shapes.get(key) or _response_shape(*key)
@@ -106,7 +106,7 @@ def response_frame(response: Any, version: int, correlation_id: int, elements_ma
 
 
 def response_frame_steps(response: Any, version: int, correlation_id: int) -> Steps[list[Buffer]]:
-    """Like `response_frame`, interruptible: for responses with many elements."""
+    """Like `response_frame`, interruptible (see Steps), for responses with many elements."""
     _, start, in_parts = _response_shape(type(response), version)
     parts: list[Buffer] = []
     joined: list[Buffer] = []
@@ -121,7 +121,7 @@ def response_frame_steps(response: Any, version: int, correlation_id: int) -> St
 
 
 def request_frame(request: Any, version: int, correlation_id: int, client_id: str) -> list[Buffer]:
-    """Returns a whole request, length first, as parts in order."""
+    """Returns a whole request frame, length first, as byte parts in order."""
     message = message_of(type(request))
     name = client_id.encode()
     parts: list[Buffer] = [b"", name]
@@ -134,7 +134,7 @@ def request_frame(request: Any, version: int, correlation_id: int, client_id: st
 
 
 def read_response(key: ApiKey, version: int, frame: Buffer) -> tuple[int, Any]:
-    """Decodes a response frame (without its length); returns the correlation id and the message."""
+    """Decodes a response frame (given without its length); returns the correlation id and the response."""
     response_class = RESPONSES[key]
     if len(frame) < 4:
         raise MalformedRequest(f"a response of {len(frame)} bytes has no header")

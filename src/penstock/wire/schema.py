@@ -6,8 +6,8 @@
         timeout_ms: Int32
 
 A field exists in all versions unless `field(versions=...)` restricts it. The codec for a version is generated from
-the class at first use (see codec.py). Instances are immutable by convention: the type checker rejects assignments to
-fields, so that creating one stays cheap at run time.
+the class at first use (see codec.py). Instances are immutable by convention only, which keeps their creation cheap:
+the type checker rejects assignments to fields.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ Float64 = Annotated[float, "float64"]
 String = Annotated[str, "string"]
 Bytes = Annotated[bytes, "bytes"]
 Uuid = Annotated[bytes, "uuid"]
-"""Sixteen raw bytes: faster as a dictionary key than uuid.UUID."""
+"""A UUID as sixteen raw bytes: faster as a dictionary key than uuid.UUID."""
 Records = Annotated[Buffer, "records"]
-"""Record batches, never copied: a decoded message points into its frame."""
+"""Encoded record batches, never copied: a decoded message has a view into its frame."""
 Array = Sequence
 
 NIL_UUID: Final = bytes(16)
@@ -51,7 +51,7 @@ _REQUIRED: Final[Any] = object()
 
 
 def version_range(text: str) -> tuple[int, int]:
-    """`"3-5"`, `"3+"`, `"3"` or `"none"` as (first, last).
+    """Parses `"3-5"`, `"3+"`, `"3"` or `"none"`; returns the first and the last version.
 
     >>> version_range("3-5")
     (3, 5)
@@ -66,7 +66,7 @@ def version_range(text: str) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldSpec:
-    """The options of `field(...)`."""
+    """The arguments of a `field(...)` call."""
 
     versions: tuple[int, int] = _ALWAYS
     nullable: tuple[int, int] | None = None
@@ -76,7 +76,7 @@ class FieldSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """One field of a schema, ready for the codec."""
+    """One field of a message schema, in the form that the code generators use."""
 
     name: str
     kind: str  # a primitive's name, or "struct"
@@ -99,12 +99,12 @@ class Field:
         return self.nullable != _NEVER
 
     def element(self) -> "Field":
-        """Returns an array's element as a field. Elements are never null and never tagged."""
+        """Returns the field of an array's elements, which are never null and never tagged."""
         return replace(self, is_array=False, nullable=_NEVER, tag=None, default=_REQUIRED)
 
     @property
     def initial(self) -> Any:
-        """The default, or the zero of the field's kind."""
+        """The field's default value, or the zero value of its type."""
         if self.default is not _REQUIRED:
             return self.default
         if self.is_array:
@@ -114,7 +114,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Versioned:
-    """A struct with its own versions: a message, or a record of an internal topic."""
+    """The versions of a schema: a message, or a record of an internal topic."""
 
     versions: range
     flexible_from: int
@@ -122,7 +122,7 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message(Versioned):
-    """A request or response."""
+    """The versions and API key of a request or response."""
 
     key: ApiKey
     is_request: bool
@@ -153,7 +153,7 @@ def fields_of(cls: type) -> tuple[Field, ...]:
 
 
 def carries_records(cls: type) -> bool:
-    """Returns whether the message contains record batches."""
+    """Returns whether a message class contains record batches."""
     return any(
         entry.kind == "records" or (entry.struct is not None and carries_records(entry.struct))
         for entry in fields_of(cls)
@@ -243,7 +243,7 @@ def _show(self: Any) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """Declares a part of a message; it has the versions of the message."""
+    """Class decorator that declares a nested struct of a message; it has the versions of the message."""
     return _make_struct(cls)
 
 
@@ -270,19 +270,19 @@ def _message(key: ApiKey, versions: str, flexible: str, is_request: bool) -> Cal
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def request(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
-    """Declares the request of an API."""
+    """Class decorator that declares the request of an API."""
     return _message(key, versions, flexible, is_request=True)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def response(key: ApiKey, *, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
-    """Declares the response of an API."""
+    """Class decorator that declares the response of an API."""
     return _message(key, versions, flexible, is_request=False)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(field,))
 def record(*, versions: str, flexible: str) -> Callable[[type[T]], type[T]]:
-    """Declares the key or the value of a record in an internal topic; see state.py."""
+    """Class decorator that declares the key or the value of records in an internal topic; see state.py."""
 
     def make(cls: type[T]) -> type[T]:
         made = _make_struct(cls)

@@ -20,9 +20,9 @@ _VERSION: Final = struct.Struct(">h")
 
 
 def state_record(kind: int, key: Any, value: Any | None, version: int = 0, *, parsed: Any = None) -> StateRecord:
-    """Builds a record that sets the value of a key; None: a tombstone.
+    """Builds a record of type `kind` that sets the value of a key; a `value` of None builds a tombstone.
 
-    `parsed`: the value as `apply` uses it, if that is not `value` itself.
+    `parsed`: the value in the form that `apply` uses, if that is not `value` itself.
     """
     return StateRecord(
         key=_VERSION.pack(kind) + encode_bytes(key, KEY_VERSION),
@@ -40,7 +40,7 @@ def read_record(record: StateRecord, key_class: type[K], value_class: type[V]) -
 
 
 def kind_of(key: bytes) -> int:
-    """Returns the record type of a key."""
+    """Returns the record type that an encoded key starts with."""
     try:
         kind: int = _VERSION.unpack_from(key)[0]
     except struct.error as error:
@@ -53,7 +53,7 @@ def read_key(cls: type[T], key: bytes) -> T:
 
 
 def read_value(cls: type[T], value: bytes) -> T:
-    """Decodes a value of any known version. Raises MalformedRequest for a newer one."""
+    """Decodes a value of any version that this broker knows. Raises MalformedRequest for a newer version."""
     version = kind_of(value)
     if version not in versioned(cls).versions:
         raise MalformedRequest(f"{cls.__name__} of version {version} is not known to this broker")

@@ -1,4 +1,4 @@
-"""Templates of messages that differ only in a few numbers: the fast path reads and writes just those."""
+"""Templates of messages that differ only in a few integers: the fast path reads and writes just those integers."""
 
 import struct
 from collections.abc import Iterable
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 
 class Template(NamedTuple):
-    """The layout of such a message: constant bytes, and the numbers between them."""
+    """The layout of messages that differ only in a few integers: constant bytes with the integers between them."""
 
     layout: struct.Struct
     fields: tuple[bytes | int, ...]
-    """The unpacked fields of the layout, with every number 0."""
+    """The values that `layout` unpacks from a message in which every integer is 0."""
 
 
 def make_template(zeros: bytes, ones: bytes, codes: Iterable[str]) -> Template:
-    r"""Finds the numbers in a message, given with all of them 0 and with all of them -1; `codes` are struct codes.
+    r"""Builds a template from a message with all integers 0 and the same with all -1; `codes`: their struct codes.
 
     >>> template = make_template(b"at\0\0.", b"at\xff\xff.", "h")
     >>> template.layout.unpack(b"at\0\7.")

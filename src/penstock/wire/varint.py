@@ -19,18 +19,18 @@ def uvarint(value: int) -> bytes:
 
 
 TAGS_MAX: Final = 1024
-"""More tagged fields than this in one struct come from a hostile peer, not from a newer one."""
+"""Maximum number of tagged fields in one struct; a frame with more is taken as hostile."""
 UVARINT: Final = tuple(uvarint(value) for value in range(128))
 
 
 def read_uvarint(buf: Buffer, at: int) -> tuple[int, int]:
-    """Returns the value at `at` and the position after it."""
+    """Returns the varint at position `at` and the position after it."""
     first = buf[at]
     return (first, at + 1) if first < 128 else read_uvarint_tail(buf, at + 1, first)
 
 
 def read_uvarint_tail(buf: Buffer, at: int, first: int) -> tuple[int, int]:
-    """Reads the rest of a value whose first byte had its high bit set."""
+    """Reads the rest of a varint whose first byte, `first`, has its high bit set; returns value and next position."""
     value = first & 0x7F
     for shift in (7, 14, 21, 28):
         byte = buf[at]
@@ -42,7 +42,7 @@ def read_uvarint_tail(buf: Buffer, at: int, first: int) -> tuple[int, int]:
 
 
 def skip_tagged_fields(buf: Buffer, at: int, count: int) -> int:
-    """Returns the position after `count` tagged fields, none of which is known here."""
+    """Returns the position after `count` tagged fields; ignores their content."""
     if count > TAGS_MAX:
         raise ValueError(f"{count} tagged fields, at most {TAGS_MAX} are read")
     for _ in range(count):

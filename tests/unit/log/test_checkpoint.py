@@ -156,3 +156,23 @@ def test_a_full_disk_keeps_no_mark_from_being_written() -> None:
 def test_a_full_disk_refuses_a_new_file() -> None:
     with pytest.raises(StorageError):
         CheckpointFile(FullDisk(MemoryDisk(), 100), "log").save(mark(1))
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_no_descriptor_open(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = OsDisk(tmp_path)
+    disk.make_folder("log")
+    file = CheckpointFile(disk, "log")
+    file.save(mark(1))
+
+    def fail(*_: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", fail)
+        for _ in range(3):
+            with pytest.raises(StorageError):
+                file.save(mark(2))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

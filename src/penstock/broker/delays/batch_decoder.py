@@ -1,4 +1,4 @@
-"""Decodes record batches for delayed messages: small ones on the event loop, large ones on a thread, with a cache."""
+"""Decodes batches for delayed messages: small batches on the event loop, large batches on a thread, with a cache."""
 
 import threading
 from collections import OrderedDict
@@ -13,23 +13,23 @@ from penstock.records.layout import Buffer
 
 CACHE_BYTES_MAX: Final = 128 << 20
 _ROW_BYTES: Final = 48
-"""Memory of the columns for one record."""
+"""Approximate memory, in bytes, that a decoded batch needs per record."""
 
 _Key = tuple[int, int, int]
 
 
 class BatchDecoder:
-    """An LRU cache of large decoded batches of all logs. At least one is kept, regardless of its size."""
+    """Decodes batches; an LRU cache keeps large decoded batches of all logs, at least one, regardless of its size."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
         self._cache: OrderedDict[_Key, Columns | PenstockError] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
-        """Threads add batches while the event loop looks them up."""
+        """Guards the cache: threads add batches while the event loop looks batches up."""
 
     def decode(self, batch: Buffer, header: BatchHeader, log: Log) -> Columns:
-        """Returns the columns of a batch. Raises ColdRead if a thread has to decode it first; CorruptMessage."""
+        """Returns the columns of a batch. Raises CorruptMessage, and ColdRead if a thread must decode it first."""
         key = id(log), header.base_offset, header.crc
         with self._lock:
             found = self._cache.get(key)
@@ -46,7 +46,7 @@ class BatchDecoder:
         return found
 
     def _decode(self, key: _Key, batch: bytes, limit: int) -> None:
-        """Runs on a thread."""
+        """Decodes a batch and caches the result or the error. Runs on a thread."""
         try:
             columns: Columns | PenstockError = decode_columns(batch, limit)
         except PenstockError as error:

@@ -9,7 +9,7 @@ from penstock.records.delayed import read_raw
 from penstock.replication.partition import Partition
 
 CACHED: Final = 8
-"""Batches that stay decoded: messages produced together are often due together."""
+"""Number of decoded batches to cache: messages produced together are often due together."""
 
 
 class PendingMessage(NamedTuple):
@@ -22,14 +22,14 @@ class PendingMessage(NamedTuple):
 
 
 class CompanionReader:
-    """Reads messages from a companion log; caches the last few batches."""
+    """Reads pending messages from a companion log; caches the last few batches."""
 
     def __init__(self, companion: Partition) -> None:
         self._companion = companion
         self._cache: dict[int, Columns] = {}
 
     def read(self, entry: Entry) -> PendingMessage:
-        """Returns the message of an entry. Raises ColdRead, and StorageError if the log does not have it."""
+        """Returns the message of an entry. Raises ColdRead, and StorageError if the log does not have the message."""
         for columns in self._cache.values():
             if columns.offsets[0] <= entry.stored_at <= columns.offsets[-1]:
                 found = _find(columns, entry)

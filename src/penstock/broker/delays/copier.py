@@ -14,16 +14,16 @@ from penstock.records.delayed import find_delayed
 from penstock.replication.partition import Partition
 
 READ_BYTES: Final = 256 << 10
-"""Bytes scanned before other work on the event loop gets a turn."""
+"""Maximum number of bytes of the topic to scan per call, so that the event loop is not blocked."""
 COPY_BYTES_MAX: Final = 16 << 10
-"""Size of a batch in the companion log: to deliver one of its messages, the whole batch is read."""
+"""Maximum size of a batch in the companion log, in bytes: to deliver one message, its whole batch is read."""
 MESSAGES_MAX: Final = 1000
-"""Messages copied per call; the rest of a larger batch follows in the next call."""
+"""Maximum number of messages copied per call; the rest of a larger batch is copied by the next call."""
 GROWTH_MAX: Final = 10_000
 
 
 class Copier:
-    """Scans the topic from where it stopped up to the last stable offset, so aborted records are never copied."""
+    """Finds delayed records to copy. Scans only up to the last stable offset, so aborted records are not copied."""
 
     def __init__(
         self, partition: Partition, machine: DelayMachine, delayed_batches: DelayedBatches, clock: Clock
@@ -34,10 +34,10 @@ class Copier:
         self._clock = clock
         self.scanned_to = -1
         self._growth: list[tuple[int, int]] = []
-        """High watermarks and their times, while an open transaction keeps records from being copied."""
+        """High watermarks and when each was reached, while an open transaction keeps records from being copied."""
 
     def rewind(self) -> None:
-        """Scans again from the last copied offset, because copying failed."""
+        """Restarts the scan at the last copied offset, because copying failed."""
         self.scanned_to = -1
 
     @property
@@ -45,7 +45,7 @@ class Copier:
         return self.scanned_to < self._partition.last_stable_offset
 
     def note_growth(self) -> None:
-        """Records the high watermark: a relative delay counts from the record's commit, not its transaction's."""
+        """Records the high watermark and time: relative delays count from a record's commit, not a transaction's."""
         mark, stable = self._partition.high_watermark, self._partition.last_stable_offset
         if stable >= mark:
             self._growth = []
@@ -57,7 +57,7 @@ class Copier:
         return self._growth[at][1] if at < len(self._growth) else now_ms
 
     def next(self) -> list[Copy]:
-        """Returns the commands that copy the next piece of the topic. Raises ColdRead."""
+        """Returns the commands that copy delayed messages of the next READ_BYTES of the topic. Raises ColdRead."""
         log = self._partition.log
         at = max(self.scanned_to, self._machine.copied_to, log.start_offset)
         end = self._partition.last_stable_offset

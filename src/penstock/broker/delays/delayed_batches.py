@@ -1,4 +1,4 @@
-"""Remembers which recent batches of a log contain delayed records; decodes all others to find out."""
+"""Remembers which recent batches of a log contain delayed records, so that other reads need not decode them."""
 
 from array import array
 from bisect import bisect_left
@@ -13,11 +13,11 @@ from penstock.records.delayed import delayed_mask, is_delivery
 from penstock.records.layout import Buffer
 
 REMEMBERED_MAX: Final = 1 << 17
-"""Batches remembered; beyond that the older half is dropped, and those batches are decoded again when read."""
+"""Maximum number of batches to remember; above it, the older half is forgotten and decoded again when read."""
 
 
 class DelayedBatches:
-    """The batches with delayed records in one range of a replica's log. Cleared when the log is truncated."""
+    """Remembers which batches in a range of a replica's log have delayed records. Cleared if the log is truncated."""
 
     def __init__(self, decoder: BatchDecoder | None = None) -> None:
         self._decoder = decoder or BatchDecoder()
@@ -27,15 +27,15 @@ class DelayedBatches:
         self._epoch = NO_EPOCH
 
     def check(self, log: Log) -> None:
-        """Clears the marks if the log was truncated. Call before a series of `of_batch` calls."""
+        """Forgets all batches if the log was truncated. Call before a series of `of_batch` calls."""
         if self._to > log.end_offset or (self._to > 0 and log.epochs.at(self._to - 1) != self._epoch):
             self._from = self._to = -1
             del self._base_offsets[:]
 
     def of_batch(self, batch: Buffer, header: BatchHeader, log: Log) -> "Columns | bool":
-        """Returns whether a batch has delayed records; its columns if they had to be decoded.
+        """Returns whether a batch has delayed records; True may be replaced by its columns, if it had to be decoded.
 
-        Raises ColdRead if a thread has to decode it first.
+        Raises ColdRead if a thread must decode the batch first.
         """
         if header.is_control or not header.count or is_delivery(header):
             self._extend(header, log, is_delayed=False)
@@ -49,7 +49,7 @@ class DelayedBatches:
         return columns if is_delayed else False
 
     def decode(self, batch: Buffer, header: BatchHeader, log: Log) -> Columns:
-        """Returns the columns of a batch. Raises ColdRead if a thread has to decode it first."""
+        """Returns the columns of a batch. Raises ColdRead if a thread must decode the batch first."""
         return self._decoder.decode(batch, header, log)
 
     def _extend(self, header: BatchHeader, log: Log, *, is_delayed: bool) -> None:

@@ -1,8 +1,8 @@
 """The delayed messages of one partition led by this broker: copies, delivers, cancels and lists them.
 
-The order at the start matters. First it finds, in the topic itself, messages that the previous leader delivered
-without recording it; then it records them; only then are messages copied and delivered. See delays/machine.py for the
-reason.
+The order at the start matters. First, it searches the topic for messages that the previous leader delivered without
+recording the delivery, and records these deliveries; only then are messages copied and delivered. See
+delays/machine.py for the reason.
 """
 
 import asyncio
@@ -31,16 +31,16 @@ from penstock.replication.runtime import StateRuntime
 logger = logging.getLogger(__name__)
 
 TAKE_MAX: Final = 1000
-"""Messages delivered together."""
+"""Maximum number of messages delivered in one round."""
 BATCH_BYTES_MAX: Final = 256 << 10
 SCAN_BYTES: Final = 1 << 20
 PAUSE_MS: Final = 5
-"""Pause between two deliveries: messages that are due meanwhile are delivered in one batch."""
+"""Pause between two deliveries, in milliseconds, so that messages due during the pause share one batch."""
 TICK_MS: Final = 500
-"""How often the clock is checked even if nothing is due, because it may be stepped."""
+"""Interval, in milliseconds, at which the wall clock is checked even if nothing is due: it may be stepped."""
 RETRY_MS: Final = 500
 PROGRESS_MS: Final = 10_000
-"""How often the scan position of the topic is persisted if nothing else is."""
+"""Interval, in milliseconds, at which the scan position of the topic is persisted if nothing else is."""
 
 NOTHING_FOUND: Final = ConfirmDelivered((), 0)
 
@@ -48,7 +48,7 @@ TakeReply = Callable[[Any], None]
 
 
 class DelayPartition:
-    """Created when the partition's state machine has loaded its log; closed when another broker becomes leader."""
+    """Copies and delivers delayed messages while this broker leads the partition and its companion log is loaded."""
 
     def __init__(
         self,
@@ -73,13 +73,13 @@ class DelayPartition:
         self._companion_reader = CompanionReader(runtime.partition)
         self._copier = Copier(partition, self.machine, visibility.delayed_batches, clock)
         self._stops: dict[str, Callable[[], None]] = {}
-        """Cancels each timer, by name."""
+        """Functions that cancel the running timers, by timer name."""
         self._ticket: int | None = None
         self._is_delivering = False
         self._progress_ms = clock.monotonic_s() * 1000
         self.is_closed = False
         self.is_ready = False
-        """Whether all earlier deliveries are known; until then the pending messages cannot be listed or cancelled."""
+        """Whether the previous leader's deliveries are recorded; until then no message can be listed or cancelled."""
 
     def close(self) -> None:
         self.is_closed = True
@@ -94,7 +94,7 @@ class DelayPartition:
         return not self.is_closed and self.partition.is_online and self.partition.is_leader
 
     def _set_timer(self, name: str, wait_ms: float, action: Callable[[], None]) -> None:
-        """Sets a timer; replaces an earlier one of the same name."""
+        """Sets a timer; replaces an earlier timer of the same name."""
         stop = self._stops.pop(name, None)
         if stop is not None:
             stop()
@@ -107,7 +107,7 @@ class DelayPartition:
         self._stops[name] = self._timer(max(0.0, wait_ms) / 1000, run)
 
     def _warm(self, cold: ColdRead, then: Callable[[], None]) -> None:
-        """Reads cold data on a thread, then calls `then`."""
+        """Reads data that is not in the page cache on a thread, then calls `then`."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
         def done(warmed: "asyncio.Future[None]") -> None:
@@ -132,7 +132,7 @@ class DelayPartition:
             self._scan(self.machine.scan_from, end, NOTHING_FOUND)
 
     def _scan(self, at: int, end: int, found: ConfirmDelivered) -> None:
-        """Finds deliveries that were not recorded, one piece of the topic at a time; then records them."""
+        """Searches the topic, one read at a time, for deliveries that were not recorded; then records them."""
         log = self.partition.log
         at = max(at, log.start_offset)
         if at < end:
@@ -171,7 +171,7 @@ class DelayPartition:
             self._set_timer("begin", RETRY_MS, lambda: self._begin(None, 0, NOTHING_FOUND))
 
     def perform(self, effect: Any) -> None:
-        """Performs an effect of the state machine, once committed."""
+        """Carries out an effect of the delay state machine, once the decision is committed."""
         if not self._is_leader:
             return
         if isinstance(effect, Began):
@@ -185,7 +185,7 @@ class DelayPartition:
     # -- copying
 
     def _copy(self) -> None:
-        """Copies all committed messages that are not copied yet, one piece at a time; then waits for more."""
+        """Copies all committed delayed messages not copied yet, READ_BYTES at a time; then waits for new records."""
         if self._ticket is None:
             self._ticket = self.partition.watch(self._on_growth)
         try:
@@ -212,7 +212,7 @@ class DelayPartition:
             self._set_timer("copy", 0, self._copy)
 
     def _persist_progress(self) -> None:
-        """Persists the scan position, for retention at followers and a shorter scan by the next leader."""
+        """Persists the scan position, so that followers can apply retention and the next leader scans less."""
         now_ms = self._clock.monotonic_s() * 1000
         if now_ms - self._progress_ms < PROGRESS_MS:
             return
@@ -247,7 +247,7 @@ class DelayPartition:
             self._set_timer("tick", wait_ms, self._tick)
 
     def _deliver(self, entries: Sequence[Entry]) -> None:
-        """Appends the messages taken to the topic; records the delivery once it is committed."""
+        """Appends due messages to the topic; records the delivery once it is committed."""
         try:
             messages = [self._companion_reader.read(entry) for entry in entries if entry.is_live]
         except ColdRead as cold:
@@ -298,7 +298,7 @@ class DelayPartition:
         self._pause(RETRY_MS)
 
     def _on_delivered(self, done: Sequence[Entry], base: int, end: int) -> None:
-        """Confirms the delivery if it is committed; after failover, the next leader finds it in the topic."""
+        """Records the delivery once it is committed. After failover, the next leader finds it in the topic."""
         if not self._is_leader or not self.partition.has_committed(end):
             return
         now_ms = self._clock.now_ms()
@@ -320,7 +320,7 @@ class DelayPartition:
     # -- requests
 
     def cancel(self, offsets: Sequence[int], then: TakeReply) -> None:
-        """Cancels messages; replies, once committed, with a dict from offset to whether it was pending."""
+        """Cancels messages; once committed, calls `then` with a dict from offset to whether it was pending."""
 
         def on_cancelled(reply: Any) -> None:
             if not isinstance(reply, PenstockError):
@@ -333,7 +333,7 @@ class DelayPartition:
         self.runtime.submit(Cancel(tuple(offsets)), on_cancelled)
 
     async def find_key(self, key: bytes) -> list[int]:
-        """Returns the offsets of pending messages with a key. Yields to the event loop between pieces."""
+        """Returns the offsets of pending messages with a key. Lets other event loop tasks run during the search."""
         found: list[int] = []
         for entries in self.machine.pending.with_hash(hash_of(key)):
             found += [entry.offset for entry in entries if (await self.read(entry)).key == key]
@@ -341,7 +341,7 @@ class DelayPartition:
         return found
 
     async def read(self, entry: Entry) -> PendingMessage:
-        """Returns a pending message. Waits for the disk."""
+        """Returns a pending message; reads it from disk if necessary."""
         while True:
             try:
                 return self._companion_reader.read(entry)
@@ -350,7 +350,7 @@ class DelayPartition:
 
     @staticmethod
     def _ignore(reply: Any) -> None:
-        """The state machine shows whether the command took effect."""
+        """Ignores a reply: the state machine's state shows whether the command took effect."""
 
 
 def _in_batches(messages: Sequence[PendingMessage]) -> list[list[PendingMessage]]:

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class DelayPartitions:
-    """One DelayPartition for each partition led by this broker whose pending messages are loaded."""
+    """Has one DelayPartition for each partition led by this broker whose pending messages are loaded."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class DelayPartitions:
         self._names: dict[TopicIdPartition, str] = {}
         self._topics: Mapping[bytes, Topic] = {}
         self._delayed: list[Topic] = []
-        """The topics that may delay messages."""
+        """The topics whose settings allow delayed messages."""
         self._filtered: dict[TopicIdPartition, Partition] = {}
         self.runtimes: Final = CompanionRuntimes(
             make=lambda partition: DelayMachine(make_storage()),
@@ -67,12 +67,12 @@ class DelayPartitions:
         yield from list(self.by_tp.values())
 
     def find(self, topic_id: bytes, number: int) -> DelayPartition | None:
-        """Returns a partition that is led here and ready, or None."""
+        """Returns the DelayPartition if this broker leads the partition and it is ready, else None."""
         found = self.by_tp.get(TopicIdPartition(topic_id, number))
         return found if found is not None and found.partition.is_online else None
 
     def apply(self, image: ClusterImage) -> None:
-        """Call after the partitions have applied the metadata image."""
+        """Applies a new metadata image. Call after the partitions have applied it."""
         if image.topics is not self._topics:
             self._topics = image.topics
             self._delayed = [
@@ -95,7 +95,7 @@ class DelayPartitions:
         self.runtimes.apply(image)
 
     def install_filter(self, topic: Topic, partition: Partition) -> None:
-        """Installs the visibility filter of a replica with delayed messages. Call it before the replica is read."""
+        """Installs the visibility filter on a replica with delayed messages. Call before the replica is read."""
         if DELAYED_MESSAGES not in topic.configs and DELIVERY_DELAY_MS not in topic.configs:
             return
         if partition.visibility is None:

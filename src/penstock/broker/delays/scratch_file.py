@@ -12,13 +12,13 @@ from penstock.delays.run_storage import MemoryRunStorage
 logger = logging.getLogger(__name__)
 
 SLOT_BYTES: Final = 2 << 20
-"""The size of a block's slot in the file, so that the slots of dropped blocks can be reused."""
+"""Size of a slot of the file, in bytes. Each block has one slot; the slots of dropped blocks are reused."""
 IN_MEMORY: Final = 1 << 40
-"""Numbers from here on belong to blocks kept in memory because the disk was full."""
+"""Block numbers from here on belong to blocks that are in memory, because the disk was full."""
 
 
 class ScratchFile:
-    """Stores blocks of up to SLOT_BYTES. The file is created with the first block and disappears with the process."""
+    """Stores blocks of up to SLOT_BYTES. The file is created with the first block and deleted at process exit."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -6,14 +6,14 @@ BOUNDS_MS: Final = (10, 25, 50, 100, 250, 500, 1000, 5000, 60_000)
 
 
 class DelayStats:
-    """Counters since the process started."""
+    """Counters of delayed messages since the process started."""
 
     def __init__(self) -> None:
         self.cancelled = 0
         self.count = 0
         self.late_ms = 0
         self.buckets = [0] * (len(BOUNDS_MS) + 1)
-        """Messages that were at most as late as each of BOUNDS_MS, and those that were later."""
+        """Histogram of lateness: number of messages per bound of BOUNDS_MS, and of messages later than all bounds."""
 
     def delivered(self, late_ms: int) -> None:
         self.count += 1

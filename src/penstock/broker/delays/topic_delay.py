@@ -9,12 +9,12 @@ from penstock.log.times import find_time
 from penstock.replication.partition import Partition
 
 BUCKETS: Final = 10_000
-"""Commit times remembered; with a long delay each one covers a longer period."""
+"""Number of commit times remembered per delay period: with a longer delay, each covers a longer time."""
 BUCKET_MS_MIN: Final = 5
 
 
 class TopicDelay:
-    """The commit times of one replica. Records from before it was created are delayed by their own timestamps."""
+    """Tracks commit times of one replica. Records from before its creation are delayed by their own timestamps."""
 
     def __init__(self, partition: Partition, delay_ms: int, clock: Clock, timer: Timer) -> None:
         self._partition = partition
@@ -23,11 +23,11 @@ class TopicDelay:
         self.delay_ms = delay_ms
         self._created_ms = conservative_now_ms(clock)
         self._initial_end = partition.log.end_offset
-        """The log end offset when this was created."""
+        """The log end offset when this object was created."""
         self._times: deque[tuple[int, int]] = deque()
-        """Pairs of an offset and the time at which everything below it was committed."""
+        """Pairs of an offset and the time by which all records below that offset were committed."""
         self._open_ms = 0
-        """When the first record not covered by `_times` was committed."""
+        """When the first record not covered by `_times` was committed; 0 if there is none."""
         self._recorded_to = self._initial_end
         self._visible = 0
         self._stop: Callable[[], None] | None = None
@@ -67,7 +67,7 @@ class TopicDelay:
         return min(visible, limit)
 
     def _older_visible_to(self, due_ms: int) -> int:
-        """Returns the visible end of the older records by time index; all are visible after `delay_ms`."""
+        """Returns the offset up to which records from before the creation are visible, by the log's time index."""
         log = self._partition.log
         if due_ms >= self._created_ms or self._initial_end > log.end_offset:
             return self._initial_end

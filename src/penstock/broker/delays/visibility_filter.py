@@ -21,22 +21,22 @@ from penstock.replication.partition import Partition
 
 READ_BYTES_MAX: Final = 4 << 20
 OPEN_BYTES_MAX: Final = 1 << 20
-"""Decompressed bytes of batches decoded for one response: more would block the event loop too long."""
+"""Maximum decompressed size, in bytes, of batches decoded for one response: more would block the event loop."""
 _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
 
 
 class VisibleRecords(NamedTuple):
-    """The records that a consumer is sent."""
+    """The records that are sent to a consumer."""
 
     records: Buffer
     high_watermark: int
     last_stable_offset: int
     is_changed: bool
-    """Whether records were filtered out; aborted records then were, too."""
+    """Whether records were filtered out. If so, aborted records were filtered out, too."""
 
 
 class VisibilityFilter:
-    """Filters reads of one replica, leader or follower. `machine_of`: returns its delay state machine, or None."""
+    """Filters reads of a leader or follower replica. `machine_of` returns its delay state machine, or None."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class VisibilityFilter:
         self._topic_delay: TopicDelay | None = None
         self._copied_to = 0
         self.may_delay = False
-        """Whether delayed records may be accepted: the start of the delay is committed."""
+        """Whether delayed records may be accepted: true once the offset at which delays begin is committed."""
 
     def configure(self, settings: LogSettings) -> None:
         """Applies the topic's current settings."""
@@ -73,12 +73,12 @@ class VisibilityFilter:
             self._topic_delay.close()
 
     def visible_to(self, limit: int) -> int:
-        """Returns the high watermark, or another `limit`, as consumers see it."""
+        """Returns `limit` (such as the high watermark), lowered to what the topic delay lets consumers see."""
         return limit if self._topic_delay is None else self._topic_delay.visible_to(limit)
 
     @property
     def keep_from(self) -> int:
-        """The offset below which retention may delete: no message below it is still to be shown to consumers."""
+        """The offset below which retention may delete: earlier messages are visible, and delayed ones are copied."""
         visible = self.visible_to(LONG_MAX)
         if not self._partition.log.settings.delayed:
             return visible
@@ -90,7 +90,7 @@ class VisibilityFilter:
         return min(self._copied_to, visible)
 
     def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> VisibleRecords:
-        """As Partition.read. Raises ColdRead and OffsetOutOfRange."""
+        """Reads records as Partition.read does, without hidden records. Raises ColdRead and OffsetOutOfRange."""
         partition = self._partition
         log = partition.log
         mark = self.visible_to(partition.high_watermark)

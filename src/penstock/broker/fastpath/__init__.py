@@ -1,1 +1,1 @@
-"""The fast path: requests with the same layout as the previous one are handled without being decoded."""
+"""The fast path: requests with the same layout as an earlier request are handled without being decoded."""

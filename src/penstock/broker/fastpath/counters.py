@@ -1,10 +1,10 @@
-"""Request and byte counters of a fast path, until the connection reports them as metrics."""
+"""Base class of the fast paths: counts requests and bytes until the connection reports them as metrics."""
 
 from penstock.wire.keys import ApiKey
 
 
 class FastPath:
-    """The fast path of one version of one API, on one connection."""
+    """Base class: the fast path for one version of one API, on one connection."""
 
     api_key: ApiKey
 
@@ -15,7 +15,7 @@ class FastPath:
         self.bytes_out = 0
 
     def take_counts(self, seconds: float) -> tuple[int, float, int, int]:
-        """Returns and resets the counters; `seconds` is the time that each request took."""
+        """Returns request count, `seconds` (time per request), bytes in and bytes out; resets the counters."""
         taken = self.count, seconds, self.bytes_in, self.bytes_out
         self.count = self.bytes_in = self.bytes_out = 0
         return taken

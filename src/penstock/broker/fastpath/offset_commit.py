@@ -31,20 +31,20 @@ from penstock.wire.schema import Buffer, message_of
 from penstock.wire.templates import make_template
 
 VERSIONS: Final = range(6, 11)
-"""Versions that have leader epochs."""
+"""OffsetCommit versions that the fast path handles: those with leader epochs."""
 TEMPLATES_MAX: Final = 16
-"""The most commits of one connection that are remembered; then all are dropped and learned again."""
+"""Maximum number of templates per connection; when it is reached, all are dropped."""
 _HEADER_BYTES: Final = 8  # API key, version, correlation id
 
 
 class _CommitTemplate(NamedTuple):
-    """A request with holes, the commit that it stands for, and its response, with a hole for the correlation id."""
+    """A request template (offsets and leader epochs are variable), its commit, and the response template."""
 
     unpack: Any  # the bound method of a Struct, as is `pack`
     fixed: tuple[bytes | int, ...]  # all of them bytes
     groups: StateRuntimes
     number: int
-    """The coordinator's partition: if partitions are added, another coordinator may be responsible."""
+    """Index of the __consumer_offsets partition that the group belonged to when the template was made."""
     runtime: StateRuntime
     recommit: RepeatedCommit
     pack: Any
@@ -61,12 +61,12 @@ class OffsetCommitFastPath(FastPath):
         super().__init__(version)
         self._flexible = version >= message_of(OffsetCommitRequest).flexible_from
         self._templates: dict[int, _CommitTemplate] = {}
-        """By frame size."""
+        """Templates by size of the request frame."""
         self._last: Any = None
-        """The last request that was decoded, without its offsets and leader epochs."""
+        """The last decoded request, without its offsets and leader epochs."""
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Answers the frame between `at` and `stop`. Returns the bytes added to `out`; 0 as for Produce."""
+        """Handles the frame at `data[at:stop]`. Returns the bytes added to `out`; 0 if it must be decoded."""
         template = self._templates.get(stop - at)
         if template is None:
             return 0
@@ -80,7 +80,7 @@ class OffsetCommitFastPath(FastPath):
         return length + 4
 
     def learn(self, frame: memoryview, request: OffsetCommitRequest, broker: Broker) -> None:
-        """Remembers a decoded commit when it arrives for the second time: many come only once."""
+        """Makes a template for a decoded commit when it arrives for the second time: many arrive only once."""
         fixed_part = _fixed_part(request)
         if fixed_part != self._last:
             self._last = fixed_part
@@ -124,7 +124,7 @@ class OffsetCommitFastPath(FastPath):
 
 
 def _fixed_part(request: OffsetCommitRequest) -> Any:
-    """Returns the fields that must be equal for two commits to have the same template."""
+    """Returns the fields in which two commits must be equal to share a template."""
     return (
         request.member_id,
         request.generation_id_or_member_epoch,

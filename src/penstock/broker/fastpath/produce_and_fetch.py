@@ -1,13 +1,13 @@
-"""The fast path of Produce and Fetch: requests that look like the previous one are not decoded again.
+"""The fast path of Produce and Fetch: requests that look like an earlier request are not decoded again.
 
 A client sends the same request over and over: the same client id, topic, partition and settings; only the
-correlation id and the records or the offset change. The bytes around those are looked up as a whole, and lead to the
-partition that the decoded request named. The response is built the same way, from bytes of the general encoder.
+correlation id and the records or the offset change. The unchanging bytes are the key of a table that has the
+partition of the decoded request. The response is built the same way, from bytes of the general encoder.
 Unusual requests (an error, a wait, a batch that must be decompressed) are decoded and handled as usual: the fast path
 only saves decoding and encoding.
 
-Each connection has its own fast paths, one for each version of Produce, Fetch and OffsetCommit that it uses; the one
-for OffsetCommit is in offset_commit.py.
+Each connection has its own fast paths, one for each version of Produce, Fetch and OffsetCommit that it uses; the fast
+path for OffsetCommit is in offset_commit.py.
 """
 
 import struct
@@ -36,15 +36,15 @@ from penstock.wire.schema import Buffer, message_of
 from penstock.wire.varint import uvarint
 
 JOIN_BYTES_MAX: Final = 32 << 10
-"""Responses up to this size are copied into one buffer; larger ones are sent as several."""
+"""Maximum size, in bytes, of fetched records that are copied into one buffer with the rest of the response."""
 ROUTES_MAX: Final = 1000
-"""The most requests of one fast path that are remembered; then all are dropped and learned again."""
+"""Maximum number of different requests that one fast path remembers; when it is reached, all are dropped."""
 FAST_PATH_VERSIONS: Final = {
     *((ApiKey.PRODUCE, version) for version in range(5, 14)),
     *((ApiKey.FETCH, version) for version in range(9, 19)),
     *((ApiKey.OFFSET_COMMIT, version) for version in offset_commit.VERSIONS),
 }
-"""For Produce and Fetch, versions whose responses have the three offsets side by side."""
+"""The (API key, version) pairs that have a fast path."""
 _HEADER_BYTES: Final = 8  # API key, version, correlation id
 _PLACEHOLDER: Final = 0x1122334455667788
 _PLACEHOLDERS: Final = struct.pack(">qqq", _PLACEHOLDER, _PLACEHOLDER, _PLACEHOLDER)
@@ -54,7 +54,7 @@ _FETCH_POSITION: Final = struct.Struct(">iiq")  # partition, leader epoch, offse
 
 
 class _ResponseTemplate(NamedTuple):
-    """A response with holes: its length, the correlation id, and three offsets."""
+    """An encoded response without its length, correlation id and three offsets, which `pack` fills in."""
 
     pack: Any  # the bound method of a Struct
     length: int
@@ -63,7 +63,7 @@ class _ResponseTemplate(NamedTuple):
 
 
 def _response_template(response: Any, version: int, cut: int) -> _ResponseTemplate:
-    """Builds a template from an encoded response; `cut` bytes at the end are left to the caller."""
+    """Builds a template from an encoded response, without the last `cut` bytes, which the caller appends."""
     raw = b"".join(response_frame(response, version, 0))
     at = raw.index(_PLACEHOLDERS)
     before, after = raw[8:at], raw[at + len(_PLACEHOLDERS) : len(raw) - cut]
@@ -83,9 +83,9 @@ class ProduceFastPath(FastPath):
         self._records_at = 0  # position of the records' length in the last frame
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Answers the frame between `at` and `stop`. Returns the bytes added to `out`.
+        """Handles the frame at `data[at:stop]`. Returns the bytes added to `out`.
 
-        0 if the request must be decoded: then nothing was done.
+        Returns 0, and has changed nothing, if the request must be decoded.
         """
         records_at = at + self._records_at
         route = self._routes.get(data[at + _HEADER_BYTES : records_at].tobytes())
@@ -120,7 +120,7 @@ class ProduceFastPath(FastPath):
         return length + 4
 
     def learn(self, frame: memoryview, request: ProduceRequest, broker: Broker) -> None:
-        """Remembers a decoded request if the fast path can handle requests like it."""
+        """Remembers the layout of a decoded request if the fast path can handle requests of that layout."""
         if request.transactional_id is not None or request.acks == 0 or len(request.topic_data) != 1:
             return
         (topic,) = request.topic_data
@@ -163,7 +163,7 @@ class _FetchRoute(NamedTuple):
 
 
 class FetchFastPath(FastPath):
-    """The fast path of one version of Fetch, for one partition outside sessions that has min bytes available."""
+    """The fast path of one version of Fetch: one partition, no fetch session, and min bytes available."""
 
     api_key = ApiKey.FETCH
 
@@ -172,11 +172,11 @@ class FetchFastPath(FastPath):
         self._flexible = version >= message_of(FetchRequest).flexible_from
         self._routes: dict[bytes, _FetchRoute] = {}
         self._layouts: dict[int, Any] = {}
-        """By frame size: unpacks a frame into the bytes before the offset, the offset, and the rest."""
+        """By frame size, the function that unpacks a frame into head (before the offset), offset and tail."""
         self._size, self._number = -1, b""  # size of the last response's records, and its encoding
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Answers the frame between `at` and `stop`. Returns the bytes added to `out`; 0 as for Produce."""
+        """Handles the frame at `data[at:stop]`. Returns the bytes added to `out`; 0 if it must be decoded."""
         unpack = self._layouts.get(stop - at)
         if unpack is None:
             return 0
@@ -218,7 +218,7 @@ class FetchFastPath(FastPath):
         return length + 4
 
     def learn(self, frame: memoryview, request: FetchRequest, broker: Broker) -> None:
-        """Remembers a decoded request if the fast path can handle requests like it."""
+        """Remembers the layout of a decoded request if the fast path can handle requests of that layout."""
         if request.session_id != 0 or request.session_epoch != -1 or len(request.topics) != 1:
             return
         (topic,) = request.topics
@@ -266,9 +266,9 @@ AnyFastPath = ProduceFastPath | FetchFastPath | OffsetCommitFastPath
 
 
 def learn(fast_paths: dict[int, AnyFastPath], frame: memoryview, request: Any, broker: Broker) -> None:
-    """Lets a fast path learn from a request that was answered at once, if its API and version have one.
+    """Passes a request that was answered at once to the fast path of its API and version, if there is one.
 
-    Fast paths are found by API key and version, as one number of four bytes, as in the request header.
+    The keys of `fast_paths` are API key and version as one four-byte number, as in the request header.
     """
     kind: int
     (kind,) = _INT32.unpack_from(frame)

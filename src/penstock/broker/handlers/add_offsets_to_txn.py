@@ -1,4 +1,4 @@
-"""AddOffsetsToTxn: adds the offsets partition of a consumer group to a transaction."""
+"""AddOffsetsToTxn: adds a consumer group's partition of __consumer_offsets to a transaction."""
 
 from collections.abc import Awaitable
 from typing import Any

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn: adds partitions to a client's transaction, or to many at once for another broker (KIP-890)."""
+"""AddPartitionsToTxn: adds partitions to one transaction or (for a peer broker) to several at once (KIP-890)."""
 
 from functools import partial
 from typing import Any

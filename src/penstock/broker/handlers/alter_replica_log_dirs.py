@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs: a broker has one log directory, so replicas stay where they are."""
+"""AlterReplicaLogDirs: moves no replicas, as a broker has only one log directory."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

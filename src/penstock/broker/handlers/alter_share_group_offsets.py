@@ -51,7 +51,7 @@ async def alter_share_group_offsets(
 async def _alter(
     request: AlterShareGroupOffsetsRequest, broker: Broker
 ) -> dict[tuple[str, int], tuple[int, str | None]]:
-    """Returns error code and message of each partition."""
+    """Sets the start offsets; returns error code and message by (topic, partition)."""
     image = broker.image
     wanted: dict[TopicIdPartition, int] = {}
     names: dict[bytes, str] = {}

@@ -18,8 +18,8 @@ from penstock.wire.messages.api_versions import (
 
 _SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 _PRODUCE_ADVERTISED_FROM: Final = 0
-"""librdkafka compresses only if Produce is advertised from this version on (KAFKA-18659); versions 0-2 are
-refused."""
+"""Lowest Produce version in ApiVersions: librdkafka compresses only if it is 0 (KAFKA-18659), though versions 0-2
+are refused."""
 
 
 FEATURES: Final = {
@@ -28,7 +28,7 @@ FEATURES: Final = {
     "streams.version": (1, 1),  # streams groups, KIP-1071
     "transaction.version": (1, 2),  # 2: one epoch per transaction, partitions are added by producing to them, KIP-890
 }
-"""Supported feature versions, which clients check before they use newer protocols. The newest are finalized."""
+"""Supported versions of each feature, as (lowest, highest); clients may use the highest, which is finalized."""
 
 
 @handles(ApiKey.API_VERSIONS)
@@ -46,8 +46,8 @@ def api_versions(request: ApiVersionsRequest, call: Call, broker: Broker) -> Api
 
 
 def served(error: ErrorCode) -> ApiVersionsResponse:
-    """Returns every API with its versions. With UNSUPPORTED_VERSION it answers an ApiVersions request that is too
-    new (v0)."""
+    """Returns the response that lists every API with its versions; with UNSUPPORTED_VERSION, the response (in
+    version 0) to an ApiVersions request of a version that is too new."""
     return ApiVersionsResponse(
         error_code=error,
         api_keys=[

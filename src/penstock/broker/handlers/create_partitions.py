@@ -1,4 +1,4 @@
-"""CreatePartitions: adds partitions to a topic; the number of partitions never shrinks.
+"""CreatePartitions: adds partitions to a topic; partitions are never removed.
 
 Partitions are added to an internal topic only while its coordinators are paused: `penstock cluster
 repair-internal-topics` then moves its state to the partitions that the keys belong to.

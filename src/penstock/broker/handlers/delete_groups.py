@@ -1,4 +1,4 @@
-"""DeleteGroups: deletes groups without members, and their offsets, each at its coordinator."""
+"""DeleteGroups: deletes groups that have no members, with their offsets; each group's coordinator deletes it."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ async def delete_groups(request: DeleteGroupsRequest, call: Call, broker: Broker
 
 
 async def _remove_offsets(broker: Broker, group_id: str) -> None:
-    """Removes the offsets of a group in pieces before the group itself: there may be very many."""
+    """Removes a group's offsets (possibly very many) in several batches, before the group itself is deleted."""
     reply: Any = 1
     while isinstance(reply, int) and reply:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

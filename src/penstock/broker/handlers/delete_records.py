@@ -1,4 +1,4 @@
-"""DeleteRecords: moves the log start offset of partitions up. Internal topics are refused."""
+"""DeleteRecords: advances the log start offset of partitions. Internal topics are refused."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
@@ -39,7 +39,7 @@ def delete_records(request: DeleteRecordsRequest, call: Call, broker: Broker) ->
 
 
 def _trim(partition: Partition, offset: int) -> int:
-    """Returns the new log start offset. Raises PolicyViolation, OffsetOutOfRange or OffsetNotAvailable."""
+    """Sets and returns the log start offset. Raises PolicyViolation, OffsetOutOfRange or OffsetNotAvailable."""
     log = partition.log
     if not log.settings.deleted:
         raise PolicyViolation(f"{partition.name} has cleanup.policy=compact; add delete to delete records")

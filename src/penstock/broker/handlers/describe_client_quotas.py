@@ -1,4 +1,4 @@
-"""DescribeClientQuotas: returns an empty list, as there are no quotas."""
+"""DescribeClientQuotas: returns an empty list, as Penstock has no quotas."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -20,7 +20,7 @@ from penstock.wire.messages.describe_producers import (
 )
 
 PRODUCERS_MAX: Final = 100_000
-"""The most producers in one response: as many as one partition can have."""
+"""Maximum number of producers in one response; equal to the maximum for one partition."""
 
 
 @handles(ApiKey.DESCRIBE_PRODUCERS)

@@ -1,4 +1,4 @@
-"""DescribeQuorum: unsupported, as brokers form no quorum; metadata is in the store."""
+"""DescribeQuorum: refused as unsupported, since brokers form no Raft quorum; metadata is in the metadata store."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""DescribeUserScramCredentials: no user has SCRAM credentials."""
+"""DescribeUserScramCredentials: reports that no user has SCRAM credentials, as SCRAM is not supported."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

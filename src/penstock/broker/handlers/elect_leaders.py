@@ -73,7 +73,7 @@ async def _elect(names: list[TopicPartition], broker: Broker, election: Election
 
 
 async def _elect_all(broker: Broker, election: Election) -> Results:
-    """Elects leaders of all partitions; omits those whose election is not needed from the result."""
+    """Elects leaders of all partitions; the result omits partitions that needed no election."""
     names = await broker.slices.run(_all_names(broker))
     results = await _elect(names, broker, election)
     return {

@@ -1,4 +1,4 @@
-"""EndTxn: commits or aborts a transaction; answered when the decision is committed, before markers are written."""
+"""EndTxn: commits or aborts a transaction; answers once the decision is replicated, before markers are written."""
 
 from collections.abc import Awaitable
 from typing import Any
@@ -31,7 +31,7 @@ def end_txn(request: EndTxnRequest, call: Call, broker: Broker) -> Awaitable[End
 
 
 async def _end_with_fresh_id(wanted: Ask, call: Call, broker: Broker) -> EndTxnResponse | None:
-    """Ends the transaction with a new producer id: its epochs are exhausted after 32,767 transactions."""
+    """Ends the transaction and assigns a new producer id: the old id has used all of its 32,767 epochs."""
     try:
         again = EndTransaction(ask=wanted, fresh_producer_id=await broker.producer_ids.take())
     except PenstockError as error:

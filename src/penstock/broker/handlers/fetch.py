@@ -36,11 +36,11 @@ from penstock.wire.messages.fetch import (
 from penstock.wire.schema import Buffer
 
 IDS_FROM: Final = 13
-"""From this version on, requests have topic ids in place of names."""
+"""First Fetch version whose requests have topic ids rather than names."""
 LARGE_PARTITIONS: Final = 1000
-"""A request for more partitions is read in time slices."""
+"""Maximum number of partitions of a request that is read at once; larger requests are read in time slices."""
 STEP_MASK: Final = 63
-"""Partitions between two points at which reading may pause, less one."""
+"""Bit mask: reading may pause after every 64 (mask + 1) partitions."""
 
 
 @handles(ApiKey.FETCH)
@@ -66,7 +66,7 @@ def fetch(request: FetchRequest, call: Call, broker: Broker) -> FetchResponse | 
 
 
 class FetchAttempt:
-    """One read of all partitions of a fetch request."""
+    """A Fetch request and the data last read for it; read again whenever the request has waited."""
 
     def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker, is_stable: bool) -> None:
         self.request = request
@@ -80,24 +80,24 @@ class FetchAttempt:
         self.read_bytes = 0
         self.throttled_bytes = 0
         self.scans: dict[Key, Scan] | None = None
-        """Scan progress of the partitions of views, if there are any (broker/views/)."""
+        """Scan results of the requested partitions that belong to views (broker/views/)."""
         self.failures: dict[Key, PenstockError] = {}
-        """Errors of those scans."""
+        """Errors of scans of view partitions."""
         self.throttled: set[Key] = set()
-        """Partitions of which a follower gets no bytes until the throttle allows more (KIP-73)."""
+        """Partitions from which a follower gets no bytes until the replication throttle allows more (KIP-73)."""
         self.failed = False
 
     @property
     def is_large(self) -> bool:
-        """Whether there are so many partitions that they are read in time slices."""
+        """Whether the request has so many partitions that they are read in time slices."""
         return len(self.plan.wanted) > LARGE_PARTITIONS
 
     def read(self, blocking: bool = False) -> None:
-        """Reads all partitions again."""
+        """Reads all requested partitions and replaces the results of the previous read."""
         run_steps(self.read_steps(blocking))
 
     def read_steps(self, blocking: bool = False) -> Steps[None]:
-        """As `read`, in steps."""
+        """Like `read`, as a generator that can be run in time slices."""
         self.answers = []
         self.cold = []
         self.read_bytes = self.throttled_bytes = 0
@@ -159,8 +159,8 @@ class FetchAttempt:
         )
 
     def _read_view(self, scan: Scan, partition: Partition, wanted: FetchPartition) -> PartitionData:
-        """Returns the records found by a scan. It has dropped aborted records, so no aborted transactions are
-        named."""
+        """Returns the records found by a view's scan, with an empty list of aborted transactions: the scan has
+        already dropped aborted records."""
         self.read_bytes += scan.kept_bytes
         mark, visibility = partition.high_watermark, partition.visibility
         if visibility is not None:
@@ -183,7 +183,7 @@ class FetchAttempt:
         limit_bytes: int,
         blocking: bool,
     ) -> PartitionData:
-        """Reads a topic with delayed messages: only records that are visible to consumers by now."""
+        """Reads a topic with delayed messages: returns only the records that consumers may already see."""
         log, offset = partition.log, wanted.fetch_offset
         try:
             seen = visibility.read(
@@ -207,7 +207,7 @@ class FetchAttempt:
         )
 
     def find(self, key: Key) -> Partition:
-        """Returns the partition of a request; for a view, the partition of its topic. Raises Kafka's errors."""
+        """Returns the requested partition; for a view, the partition of its source topic. Raises Kafka's errors."""
         if self.scans is not None and key in self.scans:
             return self.broker.replica("", self.scans[key].topic_id, key[2])
         return self.broker.replica(*key) if self.follower is None else self.broker.followed_partition(*key)
@@ -246,8 +246,8 @@ class FetchAttempt:
         return data
 
     def _check_follower(self, follower: ReplicaState, partition: Partition, wanted: FetchPartition) -> None:
-        """Raises NotLeaderOrFollower or UnknownLeaderEpoch unless the follower is a replica with its current broker
-        epoch.
+        """Raises NotLeaderOrFollower or UnknownLeaderEpoch unless the follower is a replica and sent its current
+        broker epoch.
 
         A follower's fetch position commits records. The leader may learn of a registration or a new replica later
         than the follower, which then retries (as in Kafka).
@@ -264,15 +264,15 @@ class FetchAttempt:
             raise UnknownLeaderEpoch(reason) if wanted.current_leader_epoch >= 0 else NotLeaderOrFollower(reason)
 
     def _is_throttled(self, partition: Partition, follower: ReplicaState) -> bool:
-        """Whether the topic throttles this leader, and the follower is not in the ISR (KIP-73)."""
+        """Whether the throttle applies: the topic is throttled here and the follower is not in the ISR (KIP-73)."""
         if (partition.name.partition, self.broker.node_id) not in partition.log.settings.leader_throttled:
             return False
         state = self.broker.image.state(partition.tp)
         return state is not None and follower.replica_id not in state.isr
 
     def _nearest_replica(self, partition: Partition, offset: int) -> int | None:
-        """Returns a replica in the consumer's rack, if this broker leads and is in another rack; else None
-        (KIP-392)."""
+        """Returns a replica in the consumer's rack to redirect the consumer to, if this broker leads the partition
+        and is in another rack; else None (KIP-392)."""
         rack, lead, brokers = self.request.rack_id, partition.leadership, self.broker.image.brokers
         if not rack or lead is None or self.broker.configs["replica.selector.class"] != RACK_AWARE:
             return None
@@ -280,7 +280,7 @@ class FetchAttempt:
         return None if self.broker.node_id in near else lead.nearest(offset, near)
 
     def _diverged(self, partition: Partition, wanted: FetchPartition, divergence: EpochEndOffset) -> PartitionData:
-        """Returns the diverging epoch: the reader's last batch is not in this log (KIP-595)."""
+        """Returns data that reports where the fetcher's log diverges from this log (KIP-595)."""
         return PartitionData(
             partition_index=wanted.partition,
             error_code=0,
@@ -300,7 +300,7 @@ class FetchAttempt:
         return run_steps(self.response_steps())
 
     def response_steps(self) -> Steps[FetchResponse]:
-        """As `response`, in steps."""
+        """Like `response`, as a generator that can be run in time slices."""
         if self.throttled_bytes:
             self.broker.throttle.take(self.throttled_bytes, self.broker.clock.steady_ms())
         topics: dict[tuple[str, bytes], list[PartitionData]] = {}
@@ -320,7 +320,7 @@ class FetchAttempt:
 
 
 def follower_of(request: FetchRequest) -> ReplicaState | None:
-    """Returns the broker that sent the request; None if it is from a consumer."""
+    """Returns id and epoch of the broker that sent the request; None if a consumer sent it."""
     if request.replica_state is not None:
         return request.replica_state if request.replica_state.replica_id >= 0 else None
     return ReplicaState(replica_id=request.replica_id) if request.replica_id >= 0 else None

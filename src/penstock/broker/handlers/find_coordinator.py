@@ -17,7 +17,7 @@ from penstock.wire.messages.find_coordinator import Coordinator, FindCoordinator
 GROUP: Final = 0
 TRANSACTION: Final = 1
 BATCHED_FROM: Final = 4
-"""From this version on, a request may have several keys (KIP-699)."""
+"""First FindCoordinator version whose requests may have several keys (KIP-699)."""
 
 
 @handles(ApiKey.FIND_COORDINATOR)

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (KIP-339): sets, deletes, appends to and subtracts from single settings."""
+"""IncrementalAlterConfigs (KIP-339): sets, deletes, appends to or subtracts from individual settings."""
 
 from collections.abc import Mapping
 from enum import IntEnum

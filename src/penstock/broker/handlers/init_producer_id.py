@@ -1,4 +1,4 @@
-"""InitProducerId: returns a producer id, or the next producer epoch of a transactional id."""
+"""InitProducerId: returns a new producer id or, for a transactional id, its producer id with the next epoch."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""LeaveGroup: removes members of a classic group, which rebalances."""
+"""LeaveGroup: removes members from a classic group, which then rebalances."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""ListGroups: lists all groups whose coordinator is this broker; an error while some are still being loaded."""
+"""ListGroups: lists all groups whose coordinator is this broker; an error while any coordinator is still loading."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def _refused(error: PenstockError) -> ListGroupsResponse:
 
 
 def _merge(answers: list[Any]) -> ListGroupsResponse:
-    """Returns all groups or an error: an incomplete list would be taken for a complete one."""
+    """Returns all groups, or an error if any reply is an error: clients would take a partial list as complete."""
     code = next((answer.error_code for answer in answers if answer.error_code), 0)
     groups = () if code else [group for answer in answers for group in answer.groups]
     return ListGroupsResponse(error_code=code, groups=groups)

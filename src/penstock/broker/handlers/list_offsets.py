@@ -1,6 +1,6 @@
-"""ListOffsets: returns the earliest or latest offset, or the first at or after a timestamp.
+"""ListOffsets: returns the earliest or latest offset, or the first offset at or after a timestamp.
 
-A search by timestamp walks batch headers and decompresses one batch: in time slices, and on a thread if it is large.
+A search by timestamp reads batch headers in time slices and decompresses one batch, on a thread if it is large.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from penstock.wire.messages.list_offsets import (
 
 
 class Spec(IntEnum):
-    """Special values of the timestamp field."""
+    """Special values of the timestamp field, such as LATEST and EARLIEST."""
 
     LATEST = -1
     EARLIEST = -2
@@ -67,7 +67,7 @@ def _is_search(wanted: ListOffsetsPartition) -> bool:
 def _answer(
     request: ListOffsetsRequest, topic: str, wanted: ListOffsetsPartition, broker: Broker
 ) -> ListOffsetsPartitionResponse:
-    """Answers for one partition without a search."""
+    """Returns the response for a partition whose offset is found without a search by timestamp."""
     try:
         partition, end = _partition(request, topic, wanted, broker)
         log = partition.log
@@ -143,8 +143,8 @@ async def _search(
 
 
 async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: bool) -> TimestampAndOffset | None:
-    """Returns the first record at or after a timestamp, or the one with the latest, below `limit`. Raises
-    ColdRead."""
+    """Returns timestamp and offset of the first record below offset `limit` with at least this timestamp (or of
+    the record with the highest timestamp); None if there is none. Raises ColdRead."""
     slices = broker.slices
     async with slices:
         if timestamp == Spec.MAX_TIMESTAMP:
@@ -162,7 +162,7 @@ async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: 
 
 
 async def _search_batch(candidate: Candidate, log: Log, broker: Broker) -> TimestampAndOffset | None:
-    """Searches one batch for the record; returns the batch's first record if it is too large to decompress."""
+    """Returns timestamp and offset of a batch's matching record, or of its first if it is too large to decompress."""
     try:
         return candidate.find(INLINE_BODY_BYTES)
     except MessageTooLarge:

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (KIP-455): lists ongoing reassignments with adding and removing replicas."""
+"""ListPartitionReassignments (KIP-455): lists ongoing reassignments with the replicas being added and removed."""
 
 from collections.abc import Iterable
 
@@ -44,7 +44,7 @@ def list_partition_reassignments(
 
 
 def _partitions_in(topics: Iterable[ListPartitionReassignmentsTopics], image: ClusterImage) -> list[TopicIdPartition]:
-    """Returns the requested partitions of topics that exist: others cannot have a reassignment."""
+    """Returns the requested partitions whose topics exist; other partitions cannot have a reassignment."""
     return [
         TopicIdPartition(image.by_name[topic.name].topic_id, number)
         for topic in topics

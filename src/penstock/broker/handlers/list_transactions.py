@@ -37,7 +37,7 @@ def _refused(error: PenstockError) -> ListTransactionsResponse:
 
 
 def _merge(none: ListTransactionsResponse, answers: list[Any]) -> ListTransactionsResponse:
-    """Returns all transactions or an error: an incomplete list would be taken for a complete one."""
+    """Returns all transactions, or the first error: clients would take a partial list as complete."""
     code = next((answer.error_code for answer in answers if answer.error_code), ErrorCode.NONE)
     if code:
         return not_listed(code)

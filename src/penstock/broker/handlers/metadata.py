@@ -30,7 +30,7 @@ from penstock.wire.messages.metadata import (
 from penstock.wire.schema import NIL_UUID
 
 AUTO_CREATED_MAX: Final = 100
-"""The most topics that one request creates; the others are unknown to the client, which asks again."""
+"""Maximum number of topics that one request creates; clients repeat the request for the other topics."""
 NOT_REQUESTED: Final = -(2**31)
 
 
@@ -87,12 +87,12 @@ async def _create(name: str, broker: Broker) -> None:
 
 
 def _asks_for_all(request: MetadataRequest, call: Call) -> bool:
-    """Whether all topics are requested. Version 0 cannot encode null: it means all topics when it names none."""
+    """Whether the request is for all topics: null in place of a topic list, or an empty list in version 0."""
     return request.topics is None or (call.version == 0 and not request.topics)
 
 
 def _count_elements(request: MetadataRequest, call: Call, broker: Broker) -> int:
-    """Returns how many elements the response has, or more than INLINE_ELEMENTS."""
+    """Returns the number of elements in the response; may stop counting above INLINE_ELEMENTS."""
     image = broker.image
     if _asks_for_all(request, call):
         wanted = image.shown_by_name.values()

@@ -33,7 +33,7 @@ def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> Awa
 
 
 def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
-    """Drops repeated requests for all offsets of a group: the response may be large."""
+    """Returns the request without duplicate queries for all offsets of a group, whose responses may be large."""
     whole = [group.group_id for group in request.groups if group.topics is None]
     if len(whole) == len(set(whole)):
         return request
@@ -43,7 +43,7 @@ def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
 
 
 def _code(error: PenstockError) -> int:
-    """Consumers before 3.9 do not handle COORDINATOR_NOT_AVAILABLE here, but NOT_COORDINATOR."""
+    """Returns the error's code, but NOT_COORDINATOR for CoordinatorNotAvailable: consumers before 3.9 need it."""
     return ErrorCode.NOT_COORDINATOR if isinstance(error, CoordinatorNotAvailable) else error.code
 
 

@@ -26,14 +26,14 @@ from penstock.wire.messages.produce import (
 from penstock.wire.schema import Buffer
 
 ALL: Final = -1
-"""acks=all: answer when all in-sync replicas have the records."""
+"""Value of `acks` for acks=all: the response is sent when all in-sync replicas have the records."""
 DECOMPRESS_INLINE_BYTES_MAX: Final = 64 << 10
-"""Batches up to this decompressed size are validated on the event loop: a thread hop would cost more."""
+"""Maximum decompressed size, in bytes, of batches validated on the event loop: using a thread would cost more."""
 BatchCopies = dict[Key, Buffer | PenstockError]
 _RETRIED_BY_PRODUCER: Final = frozenset(
     (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.KAFKA_STORAGE_ERROR)
 )
-"""After these errors a producer sends the same batch again."""
+"""Error codes after which a producer sends the same batch again."""
 
 
 @handles(ApiKey.PRODUCE)
@@ -116,7 +116,7 @@ def _note_refused(
     broker: Broker,
     error: PenstockError,
 ) -> None:
-    """Remembers a refused batch: later batches on this connection must not be accepted before it is sent again."""
+    """Records that a batch was refused: the producer's later batches must not be accepted before it is sent again."""
     known = broker.image.by_name.get(topic.name) if topic.name else broker.image.topics.get(topic.topic_id)
     partition = broker.partitions.replicas.get(known.topic_id, {}).get(index) if known is not None else None
     if (
@@ -159,7 +159,7 @@ def _refuse_all(request: ProduceRequest, code: ErrorCode, message: str) -> Produ
 
 
 class _DelayedProduce:
-    """A produce request whose batches are appended, but not yet durable or replicated as `acks` requires."""
+    """A Produce request whose batches are appended, but not yet durable or replicated as `acks` requires."""
 
     def __init__(
         self,
@@ -187,7 +187,7 @@ class _DelayedProduce:
             self._finish()
 
     def _finish(self) -> None:
-        """Answers when all batches are acknowledged, or on timeout: unacknowledged ones get an error."""
+        """Sends the response, with an error for batches that are not durable or replicated as `acks` requires."""
         if self._call.is_answered:
             return
         failed = {}
@@ -260,8 +260,8 @@ async def _decompress_then_append(
     copies: BatchCopies,
     may_begin: bool = False,
 ) -> ProduceResponse | None:
-    """Validates compressed batches, on a thread if they are large; `copies` has a copy of every batch, or its
-    error."""
+    """Validates compressed batches (on a thread if large), then appends all batches. `copies` has a copy of each
+    batch, or its error."""
     loop = asyncio.get_running_loop()
     for partition, key in to_decompress:
         batch = copies[key]
@@ -283,8 +283,8 @@ async def _decompress_then_append(
 
 
 def _join_then_append(request: ProduceRequest, call: Call, broker: Broker, transactional_id: str) -> None:
-    """Asks the transaction coordinator first. Accepted batches are appended at once, before the transaction can
-    end."""
+    """Adds the partitions to the transaction at its coordinator, then appends at once the batches that it
+    accepted."""
     copies = _copy_batches(request)  # until the reply, another connection may reuse the buffer
 
     def start() -> None:

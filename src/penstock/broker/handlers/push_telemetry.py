@@ -1,4 +1,4 @@
-"""PushTelemetry (KIP-714): stores a client's metrics, which the broker exposes at /metrics."""
+"""PushTelemetry (KIP-714): stores the metrics that a client pushes; the broker exposes them at /metrics."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

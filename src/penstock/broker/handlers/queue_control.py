@@ -49,7 +49,7 @@ def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> Q
 
 
 def _answer(found: dict[int, Counts | PenstockError]) -> QueueControlResponse:
-    """Returns the partitions that succeeded; the caller retries the others."""
+    """Returns the message counts of the partitions that succeeded; the caller retries the others."""
     return QueueControlResponse(
         partitions=[
             QueuePartitionCounts(

@@ -1,4 +1,4 @@
-"""QueueDeliver: receives messages from another broker for a ReceiveMessage that waits here. Penstock's own API."""
+"""QueueDeliver: a peer broker delivers messages to a ReceiveMessage request that waits here. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""QueuePeek: returns messages of a queue without receiving them, from partitions led here. Penstock's own API."""
+"""QueuePeek: returns queue messages without receiving them, from partitions led here. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

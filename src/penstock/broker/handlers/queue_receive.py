@@ -1,4 +1,4 @@
-"""QueueReceive: receives messages from partitions led here, for a client of another broker. Penstock's own API."""
+"""QueueReceive: receives messages from partitions led here, for a client of a peer broker. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

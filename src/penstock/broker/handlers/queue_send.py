@@ -1,4 +1,4 @@
-"""QueueSend: appends messages to a queue's partition led by this broker. Penstock's own API."""
+"""QueueSend: appends messages to a partition of a queue that this broker leads. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,7 +1,7 @@
-"""RestoreState: writes records of a paused internal topic while it is repaired. Penstock's own API.
+"""RestoreState: writes records to an internal topic that is paused for repair. Penstock's own API.
 
-A value is accepted only by the partition that its key belongs to, and a deletion only by the others: a request sent
-by mistake can neither misplace state nor delete it.
+A value is accepted only by the partition that its key belongs to, and a deletion only by the other partitions: a
+request sent by mistake can neither misplace state nor delete it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ from penstock.wire.messages.restore_state import (
 )
 
 COMMIT_S: Final = 20.0
-"""How long the records may take to be committed before the request fails."""
+"""Timeout, in seconds, for the records to be committed; then the request fails."""
 
 
 @handles(ApiKey.RESTORE_STATE)

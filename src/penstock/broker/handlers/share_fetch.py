@@ -1,4 +1,4 @@
-"""ShareFetch: acknowledges messages and acquires new ones, at once or when some are available (KIP-932)."""
+"""ShareFetch: acknowledges messages and acquires new messages, waiting until some are available (KIP-932)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,9 +45,9 @@ from penstock.wire.messages.share_fetch import (
 )
 
 RECORD_LIMIT: Final = 1
-"""The acquire mode in which max_records is a strict limit (KIP-1206)."""
+"""Value of the acquire mode in which max_records is a strict limit (KIP-1206)."""
 NOT_READY_RETRY_S: Final = 0.1
-"""Delay before a partition whose delivery state is being loaded is tried again."""
+"""Delay, in seconds, before a partition whose delivery state was not loaded is tried again."""
 
 
 @handles(ApiKey.SHARE_FETCH)
@@ -62,7 +62,7 @@ def share_fetch(request: ShareFetchRequest, call: Call, broker: Broker) -> Share
 
 
 def _session(request: ShareFetchRequest, key: SessionKey, call: Call, broker: Broker) -> ShareSession:
-    """Opens or resumes the member's share session. Raises InvalidRequest or a share session error."""
+    """Returns the member's share session, opened or resumed. Raises InvalidRequest or a share session error."""
     named = [
         TopicIdPartition(topic.topic_id, entry.partition_index)
         for topic in request.topics
@@ -109,7 +109,7 @@ def _refused(error: PenstockError) -> ShareFetchResponse:
 
 @dataclass(slots=True)
 class _Answer:
-    """The result for one partition."""
+    """The result of a ShareFetch for one partition: errors, acquired ranges and record batches."""
 
     error: PenstockError | None = None
     acknowledge_error: PenstockError | None = None
@@ -118,7 +118,7 @@ class _Answer:
 
 
 class _ShareFetch:
-    """One ShareFetch request: first acknowledges, then acquires."""
+    """One ShareFetch request: first acknowledges messages, then acquires messages."""
 
     def __init__(
         self, request: ShareFetchRequest, key: SessionKey, session: ShareSession, call: Call, broker: Broker
@@ -131,7 +131,7 @@ class _ShareFetch:
         self._answers: dict[TopicIdPartition, _Answer] = {}
         self._remaining: list[TopicIdPartition] = []
         self._has_unready = False
-        """Whether a partition led here has no loaded delivery state yet."""
+        """Whether the delivery state of a requested partition led by this broker is not loaded yet."""
         self._records_left = max(0, request.max_records)
         self._bytes_left = min(max(0, request.max_bytes), broker.configs["fetch.max.bytes"])
         self._is_asking = self._is_looping = False
@@ -177,7 +177,7 @@ class _ShareFetch:
     # -- acquiring
 
     def _acquire_all(self) -> None:
-        """Acquires from one partition after the other until there is enough."""
+        """Acquires messages from one partition after the other until the request's limits are reached."""
         self._remaining = self._session.rotated_partitions()[::-1]
         self._has_unready = False
         self._acquire_next()
@@ -253,7 +253,7 @@ class _ShareFetch:
     def _undo_acquire(
         self, tp: TopicIdPartition, found: SharePartition, ranges: Ranges, error: PenstockError
     ) -> None:
-        """Releases acquired messages that cannot be read."""
+        """Releases acquired messages that could not be read from the log."""
         if found.delivery is not None:
             undo(found.delivery, self._key.group_id, self._key.member_id, ranges)
         self._refuse(tp, error)
@@ -263,7 +263,7 @@ class _ShareFetch:
         self._on_partition_done()
 
     def _on_partition_done(self) -> None:
-        """Continues with the next partition; `_acquire_next` may still be running further up the stack."""
+        """Continues with the next partition; may be called while `_acquire_next` runs further up the call stack."""
         self._is_asking = False
         self._acquire_next()
 
@@ -277,7 +277,7 @@ class _ShareFetch:
     # -- waiting
 
     def _wait(self) -> None:
-        """Waits at all partitions at once; the first that has messages delivers them."""
+        """Waits at all partitions at once; the first partition that gets messages delivers them."""
         if self._has_unready:
             self._cancel_retry = self._broker.timer(NOT_READY_RETRY_S, self._retry)
         waiters: dict[bytes, ShareWaiter] = {}
@@ -286,7 +286,7 @@ class _ShareFetch:
         )
 
     def _wait_at(self, tp: TopicIdPartition, waiters: dict[bytes, ShareWaiter]) -> None:
-        """Waits at one partition, which checks for messages that have arrived since."""
+        """Waits at one partition, after checking for messages that arrived since the partition was last read."""
         if self._is_finished:
             return
         key = self._key

@@ -1,4 +1,4 @@
-"""ShareState: reads or changes share-group delivery state at partition leaders. Penstock's own API."""
+"""ShareState: reads or changes share-group delivery state at a partition's leader. Penstock's own API."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

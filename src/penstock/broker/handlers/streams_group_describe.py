@@ -19,7 +19,7 @@ from penstock.wire.messages.streams_group_describe import (
 )
 
 NOT_STORED: Final = 1
-"""The status of a topology description that was requested but is not stored (KIP-1331)."""
+"""Status code for a topology description that was requested but that the broker does not store (KIP-1331)."""
 
 
 @handles(ApiKey.STREAMS_GROUP_DESCRIBE)
@@ -52,7 +52,7 @@ def _refused(part: StreamsGroupDescribeRequest, error: PenstockError) -> Streams
 
 
 def _with_requested_fields(group: DescribedGroup, request: StreamsGroupDescribeRequest) -> DescribedGroup:
-    """Returns the group with the optional fields that were requested."""
+    """Returns the group description with the optional fields that the request asks for."""
     if group.error_code:
         return group
     return DescribedGroup(

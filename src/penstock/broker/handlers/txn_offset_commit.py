@@ -22,9 +22,9 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 
 ABORTABLE_FROM: Final = 4
-"""From this version on, TRANSACTION_ABORTABLE may be sent to a producer."""
+"""First TxnOffsetCommit version whose response may have the error code TRANSACTION_ABORTABLE."""
 JOINS_FROM: Final = 5
-"""From this version on, the request adds the offsets partition to the transaction (KIP-890)."""
+"""First TxnOffsetCommit version that adds the __consumer_offsets partition to the transaction (KIP-890)."""
 
 
 @handles(ApiKey.TXN_OFFSET_COMMIT)

@@ -1,4 +1,4 @@
-"""UnregisterBroker: refused for a running broker; a stopped broker is unregistered automatically."""
+"""UnregisterBroker: always refused; a broker is unregistered automatically when it stops."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""UpdateFeatures: feature levels are fixed by the release; only an update to that level succeeds."""
+"""UpdateFeatures: accepts only the feature levels that this release has, as they cannot be changed."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -51,14 +51,14 @@ def _write(marker: WritableTxnMarker, broker: Broker, pending: "_PendingMarkers"
 
 
 class _PendingMarkers:
-    """Answers a request when all its markers are committed."""
+    """Answers a WriteTxnMarkers request when all its markers are committed."""
 
     def __init__(self, call: Call) -> None:
         self._call = call
         self._waiting = 1  # 1 for `answer_with`
         self._results: list[WritableTxnMarkerResult] = []
         self._uncommitted: set[int] = set()
-        """Results of markers that were written but not committed: this broker is no longer the leader."""
+        """`id()` of each result whose marker was written but not committed, as this broker lost leadership."""
 
     def wait_for(self, partition: Partition, end_offset: int, result: WritableTxnMarkerPartitionResult) -> None:
         self._waiting += 1

@@ -25,7 +25,7 @@ from penstock.foundation.errors import TopicExists, UnknownTopicId, UnknownTopic
 
 
 class QueueAdministration:
-    """Changes the queues in the metadata store. QueueService makes the partition leaders follow."""
+    """Changes the queues in the metadata store. The partition leaders apply the change later, by QueueService."""
 
     def __init__(self, *, metadata: Metadata, clock: Clock, defaults: Callable[[], Defaults]) -> None:
         self._metadata = metadata
@@ -40,9 +40,9 @@ class QueueAdministration:
         owner: str,
         topic: str | None = None,
     ) -> Queue:
-        """Creates a queue, on its own new topic or attached to an existing one. Raises QueueExists, NameTaken.
+        """Creates a queue, on its own new topic or attached to an existing topic. Raises QueueExists, NameTaken.
 
-        A topic that an interrupted creation left behind is marked as this queue's and is used again.
+        If an interrupted creation of this queue has left its topic behind, that topic is used.
         """
         if find_queue(self._metadata.image, name) is not None:
             raise QueueExists(f"queue {name!r} exists already")
@@ -65,7 +65,7 @@ class QueueAdministration:
         return queue
 
     async def _ensure_topic(self, name: str, settings: QueueSettings) -> Topic:
-        """Returns the queue's own topic, created if missing, with configs derived from the queue's settings."""
+        """Returns the queue's own topic; creates it if missing, with configs derived from the queue's settings."""
         while (topic := topic_for(self._metadata.image, name)) is None:
             wanted = NewTopic(
                 name=name,
@@ -89,7 +89,7 @@ class QueueAdministration:
         return found
 
     async def alter(self, name: str, change: Callable[[Queue], Queue]) -> Queue:
-        """Changes the settings or tags of a queue; returns the new version. Raises NoSuchQueue."""
+        """Changes the settings or tags of a queue; returns the changed queue. Raises NoSuchQueue."""
 
         def plan(image: ClusterImage) -> Sequence[Op]:
             before = queue_of(image, name)
@@ -102,9 +102,9 @@ class QueueAdministration:
         return queue_of(self._metadata.image, name)
 
     async def delete(self, queue: Queue) -> None:
-        """Deletes this queue and, unless it is attached, its topic together with all other queues on it.
+        """Deletes this queue. Unless it is attached, also deletes its topic, with all other queues on the topic.
 
-        Takes the queue itself, because another queue may have its name by now.
+        Takes a Queue, not a name: the name may have been reused for another queue.
         """
         if queue.is_attached:
             await self._metadata.change(_plan_delete(queue))
@@ -118,7 +118,7 @@ def _plan_create(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
 
 
 def _plan_delete(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
-    """Plans the removal of this queue; does nothing if its name belongs to another queue by now."""
+    """Returns a plan that deletes this queue; does nothing if its name has been reused for another queue."""
 
     def plan(image: ClusterImage) -> Sequence[Op]:
         return plan_forget_queues(image, [queue]) if queue.is_same(image.queues.get(queue.name)) else []

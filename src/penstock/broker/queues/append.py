@@ -13,13 +13,13 @@ from penstock.records.build import build_rows
 from penstock.replication.partition import Partition
 
 COMMIT_TIMEOUT_S: Final = 20.0
-"""How long a message may take to be committed; then the sender gets an error, because it may be lost."""
+"""Maximum time, in seconds, for a message to be committed; after it, the sender gets an error."""
 
 TakeSent = Callable[[list[Sent] | PenstockError], None]
 
 
 class MessageAppender:
-    """Appends messages to partition logs. Each call writes one record batch: all of it or nothing."""
+    """Appends messages to partition logs. Each call writes one record batch, which succeeds or fails as a whole."""
 
     def __init__(self, *, clock: Clock, timer: Timer) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class MessageAppender:
         then: TakeSent,
         duplicates: DeduplicationIndex | None = None,
     ) -> None:
-        """Appends messages; those that `duplicates` has seen before are not appended again."""
+        """Appends messages, except duplicates according to `duplicates`; calls `then` when they are committed."""
         try:
             results = self._append(partition, messages, duplicates)
         except PenstockError as error:
@@ -47,7 +47,7 @@ class MessageAppender:
     def _append(
         self, partition: Partition, messages: Sequence[NewMessage], duplicates: DeduplicationIndex | None
     ) -> list[Sent]:
-        """Returns the results in the order of the messages. Raises Kafka's errors: then nothing was appended."""
+        """Returns the results in the order of the messages. If it raises a Kafka error, nothing was appended."""
         if not partition.is_leader:
             raise NotLeaderOrFollower(f"{partition.name} is led by another broker now")
         partition.check_in_sync()
@@ -79,7 +79,7 @@ class MessageAppender:
 
     @staticmethod
     def _write(partition: Partition, messages: Sequence[NewMessage], now_ms: int) -> int:
-        """Appends the messages as one batch; returns its base offset."""
+        """Appends the messages as one batch; returns the batch's base offset."""
         batch = build_rows([_row(message) for message in messages], now_ms)
         settings = partition.log.settings
         if may_decompress(settings) and must_decompress(batch, settings):
@@ -103,7 +103,7 @@ def _sent(partition: Partition, message: NewMessage, offset: int) -> Sent:
 
 
 class _PendingCommit:
-    """Messages that are appended but not committed yet."""
+    """Messages that are appended but not yet committed."""
 
     def __init__(self, partition: Partition, end: int, results: list[Sent], then: TakeSent, timer: Timer) -> None:
         self._partition = partition

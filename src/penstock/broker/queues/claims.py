@@ -1,6 +1,6 @@
 """Claims: acquire and acknowledge messages of a queue by offset, on partitions led by this broker.
 
-For clients that read a queue's topic and then take chosen messages, such as Spark: see queues/claims.py.
+For clients that read a queue's topic and then acquire the messages they choose, such as Spark: see queues/claims.py.
 """
 
 import asyncio
@@ -19,15 +19,15 @@ from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DEFAULTS, DeliverySettings
 
 FRESH_MAX: Final = 1000
-"""Fresh messages passed to the state machine by one decision: in a FIFO queue each becomes its own record."""
+"""Maximum number of never-delivered messages per Claim command: in a FIFO queue each becomes its own record."""
 ITEMS_MAX: Final = 500
-"""Ranges acknowledged by one decision, which is one batch."""
+"""Maximum number of ranges acknowledged by one command, so that its records fit into one batch."""
 
 Range = tuple[int, int]
 
 
 class ClaimSettings(NamedTuple):
-    """The delivery settings of the group that claims."""
+    """The share group for which messages are claimed, and its delivery settings."""
 
     group: str
     settings: DeliverySettings = DEFAULTS
@@ -36,23 +36,23 @@ class ClaimSettings(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The messages of a partition that are not finished, as delivery ranges."""
+    """One page of the delivery ranges of a partition: the messages that are neither finished nor new."""
 
     ranges: tuple[DeliveryRange, ...]
     looked_to: int
-    """All messages from this offset on are still to be delivered."""
+    """The share group's end offset: all messages from here on have never been delivered."""
     next_offset: int
-    """Where the next page starts; UNKNOWN on the last page."""
+    """The offset at which the next page starts; UNKNOWN on the last page."""
 
 
 class FinishedClaims(NamedTuple):
     finished: int
     lost: tuple[Range, ...]
-    """Ranges that are held, in whole or in part, by another holder."""
+    """Ranges of which another consumer now holds all or some messages."""
 
 
 def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:
-    """Returns the ranges as a tuple. Raises InvalidRequest unless they are sorted, disjoint and at most `limit`."""
+    """Returns the ranges as a tuple. Raises InvalidRequest if more than `limit`, unsorted or overlapping."""
     if len(ranges) > limit:
         raise InvalidRequest(f"{len(ranges)} offset ranges in one request; at most {limit} are allowed")
     before = -1
@@ -64,7 +64,7 @@ def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:
 
 
 def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_ms: int) -> Survey:
-    """Returns up to `limit` delivery ranges of a group, starting at `offset`."""
+    """Returns up to `limit` delivery ranges of a share group, starting at `offset`."""
     start = partition.partition.log.start_offset
     delivery = partition.machine.group(group)
     if delivery is None:
@@ -79,7 +79,7 @@ def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_m
 
 
 class Claimer:
-    """Acquires chosen messages of one partition; extends the delivery state over the fresh messages before them."""
+    """Acquires chosen messages of one partition. Never-delivered messages before them become available ranges."""
 
     def __init__(self, partition: QueuePartition, terms: ClaimSettings, threads: Executor) -> None:
         self._partition = partition
@@ -88,7 +88,7 @@ class Claimer:
         self._window = Window(partition.partition)
 
     async def claim(self, holder: str, ranges: Sequence[Range], visibility_ms: int) -> list[Acquired]:
-        """Returns the messages acquired, once committed. If it raises PenstockError, some may be acquired too."""
+        """Returns the messages acquired, once committed. If it raises PenstockError, some may still be acquired."""
         taken: list[Acquired] = []
         left = tuple(ranges)
         while left:
@@ -110,7 +110,7 @@ class Claimer:
         return start if delivery is None else max(delivery.end, start)
 
     async def _command(self, holder: str, ranges: tuple[Range, ...], visibility_ms: int) -> tuple[Claim, int]:
-        """Returns the next command, and the end of the group's delivery state before it."""
+        """Returns the next Claim command, and the share group's end offset before that command."""
         terms = self._terms
         while True:
             delivery, end = self._group(), self._end()
@@ -125,7 +125,7 @@ class Claimer:
             return command, end
 
     def _read_ahead(self, end: int) -> FreshMessages:
-        """Returns the next messages after the group's delivery state. Raises ColdRead."""
+        """Returns the next messages at or above the share group's end offset. Raises ColdRead."""
         self._window.seek(end)
         self._window.fill(FRESH_MAX)
         return self._window.fresh(FRESH_MAX, self._terms.delay_ms, with_groups=self._terms.settings.is_fifo)
@@ -134,7 +134,7 @@ class Claimer:
 async def acknowledge(
     partition: QueuePartition, terms: ClaimSettings, holder: str, ranges: Sequence[Range], ack_type: AckType
 ) -> FinishedClaims:
-    """Finishes or releases the messages of these ranges that the holder has. Safe to repeat."""
+    """Finishes or releases the messages in these ranges that the consumer holds. Safe to repeat."""
     finished = 0
     lost: list[Range] = []
     for at in range(0, len(ranges), ITEMS_MAX):

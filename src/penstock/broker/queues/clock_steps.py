@@ -1,7 +1,7 @@
-"""Moves visibility timeouts and delays along when the wall clock is stepped, so that they keep their length.
+"""Shifts visibility timeouts and delays when the wall clock is stepped, so that they keep their length.
 
-Deadlines are persisted as wall clock times, which the next leader shares; the leader itself measures them by a
-steady clock. Without this, a message would become visible too early or too late by the size of the step.
+Deadlines are persisted as wall-clock times, which are valid for the next leader; the leader itself measures time by a
+steady clock. Without a shift, a message would become visible too early or too late by the size of the step.
 """
 
 import logging
@@ -15,14 +15,14 @@ from penstock.queues.commands import Reschedule
 logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 1000
-"""Smallest difference that counts as a step: a clock that is only slewed drifts less between two checks."""
+"""Smallest clock difference, in ms, that counts as a step; a slewed clock drifts less between two checks."""
 SKEW_MS: Final = 10_000
-"""How far the previous leader's clock must have been ahead of this one for its deadlines to be moved."""
+"""How far, in ms, the previous leader's clock must have been ahead of this one's to shift its deadlines."""
 RETRY_S: Final = 1.0
 
 
 class ClockSteps:
-    """Compares the time of partitions led by this broker with the wall clock."""
+    """Compares the clocks of partitions led by this broker with the wall clock, and shifts deadlines after a step."""
 
     def __init__(self, clock: Clock, timer: Timer) -> None:
         self._clock = clock
@@ -30,7 +30,7 @@ class ClockSteps:
         self._moving: set[QueuePartition] = set()
 
     def follow(self, partition: QueuePartition) -> None:
-        """Moves the deadlines of a partition if the wall clock was stepped since they were last moved."""
+        """Shifts the deadlines of a partition if the wall clock was stepped since the last shift."""
         runtime = partition.runtime
         by_ms = self._clock.now_ms() - self._clock.steady_ms() - runtime.ahead_ms
         if abs(by_ms) < STEP_MS or partition in self._moving:
@@ -41,7 +41,7 @@ class ClockSteps:
         self._move(partition, Reschedule(by_ms), by_ms if by_ms > 0 else 0)
 
     def check_last_leader(self, partition: QueuePartition) -> None:
-        """Moves deadlines earlier that were set by a leader whose clock was ahead of this one."""
+        """Shifts deadlines to an earlier time if the previous leader's clock was ahead of this broker's."""
         written_ms = max((segment.latest_ms for segment in partition.runtime.partition.log.segments[-1:]), default=-1)
         skew_ms = written_ms - partition.now_ms
         if skew_ms > SKEW_MS:
@@ -49,7 +49,7 @@ class ClockSteps:
             self._move(partition, Reschedule(-skew_ms), 0)
 
     def _move(self, partition: QueuePartition, command: Reschedule, ahead_ms: int) -> None:
-        """Submits the command until all deadlines are moved; then adds `ahead_ms` to the partition's time."""
+        """Submits the command until all deadlines are shifted; then adds `ahead_ms` to the partition's clock."""
         self._moving.add(partition)
 
         def on_reply(reply: Any) -> None:

@@ -1,7 +1,7 @@
 """Counts available, in-flight and delayed messages of a queue (ApproximateNumberOfMessages).
 
-The state machine counts the messages it knows; the rest are counted in the log. In a log without markers, aborted
-records or gaps, offsets are enough. Otherwise batch headers are read once, and sums are cached at intervals.
+The state machine counts messages below the end offset; later messages are counted in the log. If the log has no
+markers, aborted records or gaps, offsets are enough. Otherwise batch headers are read once, and sums are cached.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from penstock.replication.partition import Partition
 
 SCAN_BYTES: Final = 24 << 10
 SUM_EVERY: Final = 1000
-"""Offsets between two cached sums."""
+"""Minimum distance, in offsets, between two cached sums."""
 READ_MAX: Final = 5000
-"""How many fresh messages are read per call to find out when they are due."""
+"""Maximum number of never-delivered messages that one call reads to find their due times."""
 DELAYED_MAX: Final = 100_000
-"""How many delayed messages are remembered per group."""
+"""Maximum number of delayed messages remembered per share group."""
 
 
 class MessageCounter:
-    """Cached message counts of one partition below some offsets. Only new parts of the log are read."""
+    """Counts messages in a partition's log; caches counts below some offsets, so that only new parts are read."""
 
     def __init__(self, partition: Partition, threads: Executor) -> None:
         self._partition = partition
@@ -43,7 +43,7 @@ class MessageCounter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every offset is a message."""
+        """Whether every offset of the log is a message."""
         log = self._partition.log
         return not log.has_transactions and not log.checkpoint.has_holes
 
@@ -67,7 +67,7 @@ class MessageCounter:
         return await self._sum_below(end) - await self._sum_below(first)
 
     def _begin(self, start: int) -> None:
-        """Drops the sums below the log start offset."""
+        """Drops the cached sums below the log start offset."""
         at = bisect_right(self._offsets, start)
         self._offsets, self._sums = self._offsets[max(0, at - 1) :], self._sums[max(0, at - 1) :]
         if not self._offsets or self._offsets[0] < start:
@@ -75,7 +75,7 @@ class MessageCounter:
             self._to, self._sum = start, 0
 
     def _scan(self, end: int) -> bool:
-        """Counts the next piece of the log; returns whether there was one. Raises ColdRead."""
+        """Counts messages in the next SCAN_BYTES of the log; returns whether there was any data. Raises ColdRead."""
         before = self._to
         self._to, found = _count_messages(self._partition, before, end)
         self._sum += found
@@ -101,7 +101,7 @@ class MessageCounter:
 
 
 def _count_messages(partition: Partition, offset: int, end: int) -> tuple[int, int]:
-    """Returns the offset after the batches read, at most `end`, and the number of messages below it."""
+    """Returns the offset after the batches read, at most `end`, and the number of messages before that offset."""
     log = partition.log
     data = log.read(offset, SCAN_BYTES, partition.last_stable_offset)
     found, before = 0, offset
@@ -124,14 +124,14 @@ def _count_messages(partition: Partition, offset: int, end: int) -> tuple[int, i
 
 
 class _DelayedMessages:
-    """Delayed messages after the end of a group's delivery state, as far as the log was read."""
+    """Delayed messages above the share group's end offset, as far as the log was read."""
 
     def __init__(self) -> None:
         self.to = 0
         self._dues: deque[tuple[int, int]] = deque()
 
     def begin(self, end: int) -> None:
-        """Drops messages below the end of the delivery state: the state machine counts those."""
+        """Drops messages below the share group's end offset, which the state machine counts."""
         self.to = max(self.to, end)
         while self._dues and self._dues[0][0] < end:
             self._dues.popleft()
@@ -148,14 +148,14 @@ class _DelayedMessages:
 
 
 class QueueCounter:
-    """Counts the messages of groups on partitions led by this broker."""
+    """Counts the messages of share groups on partitions led by this broker."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
         self._counters: dict[QueuePartition, tuple[MessageCounter, dict[str, _DelayedMessages]]] = {}
 
     async def counts(self, partition: QueuePartition, group: str, delay_ms: int) -> Counts:
-        """Returns available, in-flight, delayed and moving messages. Exact while nothing changes."""
+        """Returns the number of available, in-flight, delayed and moving messages. Exact if nothing changes."""
         if partition not in self._counters:
             self._counters = {known: cached for known, cached in self._counters.items() if not known.is_closed}
             self._counters[partition] = MessageCounter(partition.partition, self._threads), {}
@@ -177,7 +177,7 @@ class QueueCounter:
         return Counts(known.available + waiting - delayed, known.in_flight, known.delayed + delayed, known.moving)
 
     def estimate(self, partition: QueuePartition, group: str) -> Counts:
-        """As `counts`, without reading messages: markers are counted as messages, delays are ignored."""
+        """Returns approximate counts without reading the log: counts markers as messages and ignores delays."""
         delivery, log = partition.machine.group(group), partition.partition.log
         end = log.start_offset if delivery is None else max(delivery.end, log.start_offset)
         known = Counts(0, 0, 0, 0) if delivery is None else delivery.counts(partition.now_ms)
@@ -186,7 +186,8 @@ class QueueCounter:
     async def _count_delayed(
         self, queue: QueuePartition, fresh_delayed: _DelayedMessages, end: int, delay_ms: int
     ) -> int:
-        """Returns the number of fresh messages not due: by delay header first, by timestamp for the rest."""
+        """Returns the number of never-delivered messages not due: the first by delay header, the rest by
+        timestamp."""
         partition, read_count = queue.partition, 0
         while fresh_delayed.to < end and read_count < READ_MAX and not fresh_delayed.is_full:
             try:

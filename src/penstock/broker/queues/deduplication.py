@@ -1,7 +1,7 @@
 """Deduplication of messages sent to a FIFO queue within five minutes, for one partition (MessageDeduplicationId).
 
-The index is in the leader's memory. A new leader reads it from the last five minutes of the log before it accepts a
-message, and leaves out messages sent before the last purge, which is part of the delivery state (purges.py).
+The index is in the leader's memory. Before a new leader accepts messages, it builds the index from the last five
+minutes of the log, without messages sent before the last purge, which is part of the delivery state (purges.py).
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class DeduplicationIndex:
         self._index = Deduplication(is_by_group=is_by_group, window_ms=window_ms)
         self._at: int | None = None
         self._end = 0
-        """How far the log was read, and how far it must be."""
+        """The offset up to which the log must be read; `_at` is the offset up to which it was read."""
         self._began_ms = 0
         self.is_loaded = False
         self._error: PenstockError | None = None
@@ -55,7 +55,7 @@ class DeduplicationIndex:
     # -- loading
 
     def when_loaded(self, then: Callable[[PenstockError | None], None]) -> None:
-        """Calls `then` when all earlier ids are loaded, maybe at once; with the error if loading failed."""
+        """Calls `then` when the ids in the log are loaded, possibly at once; with the error if loading failed."""
         if self.is_loaded:
             then(None)
             return
@@ -74,7 +74,7 @@ class DeduplicationIndex:
             await asyncio.sleep(0)
 
     def read_back(self) -> bool:
-        """Reads the ids from the next piece of the log; returns whether there is more. Raises ColdRead."""
+        """Reads ids from the next part of the log; returns whether anything was read. Raises ColdRead."""
         if self._at is None:
             log, self._began_ms = self._partition.log, self._clock.steady_ms()
             self._end = log.end_offset
@@ -86,7 +86,7 @@ class DeduplicationIndex:
         return self._at > before
 
     def _read(self, offset: int, end: int, now_ms: int) -> int:
-        """Adds the ids of a piece of the log; returns the offset after it."""
+        """Adds the ids of one read of the log; returns the offset after the records read."""
         data = self._partition.log.read(offset, LOAD_BYTES, end)
         for at, header in batches(data):
             offset = header.next_offset
@@ -115,22 +115,22 @@ class DeduplicationIndex:
             then(error)
 
     def close(self) -> None:
-        """Fails the waiting sends, so that none is appended that the next index might not know."""
+        """Fails the waiting sends, so that no message is appended that the next leader's index might miss."""
         if self._task is not None:
             self._task.cancel()
 
     # -- index
 
     def key(self, message: NewMessage) -> Key:
-        """Returns the key under which messages are the same message."""
+        """Returns the deduplication key: messages with the same key are duplicates."""
         return message.deduplication_id, message.key if self.is_by_group else None
 
     def find(self, message: NewMessage, now_ms: int) -> int | None:
-        """Returns the offset of the message that this one repeats, or None."""
+        """Returns the offset of the original message if this is a duplicate, else None."""
         return self._index.find(_text(message.key), message.deduplication_id, now_ms)
 
     def forget_below(self, offset: int) -> None:
-        """Forgets the ids of messages below an offset, because these were purged."""
+        """Forgets the ids of messages below an offset, because the messages were purged."""
         self._index.forget_below(offset)
 
     def check_room(self, count: int, now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Reads messages of a partition for delivery: ahead of a group's position in a small window, or by offset.
+"""Reads messages of a partition for delivery: ahead of a share group's end offset in a small window, or by offset.
 
 Batches are decoded only when one of their messages is needed. Control batches and aborted records are skipped;
 records of open transactions are not read (KIP-98).
@@ -23,19 +23,19 @@ from penstock.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 24 << 10
-"""Bytes read at a time: less than what a log returns as a view of its file, which must not be kept."""
+"""Bytes read at a time; few enough that the log returns a copy, not a view of its file, which must not be kept."""
 LOOKUP_BYTES: Final = 4 << 10
 PLAUSIBLE_RATIO: Final = 16
-"""A compressed batch that claims more records than fit in this many times its size is decoded to check that."""
+"""Largest plausible compression ratio. A batch whose header claims more records than that is decoded to check."""
 HEADERS_MAX: Final = 1000
-"""Headers of a record that are delivered: SQS allows ten, but any Kafka producer may write to a queue."""
+"""Maximum number of a record's headers that are delivered. SQS allows ten, but Kafka producers may write more."""
 CACHED_BATCHES_MAX: Final = 4
-"""Decoded batches that are cached for redelivery, because the messages around a redelivered one often follow."""
+"""Number of decoded batches cached for redelivery: after one message, its neighbours are often redelivered, too."""
 DELAY_HEADER: Final = b"penstock-delay-ms"
 _NEVER_MS: Final = 1 << 60
-"""Latest due time: a producer may set any timestamp."""
+"""Latest due time, in milliseconds; later due times are lowered to it, because producers may set any timestamp."""
 _DIGITS_MAX: Final = 12
-"""Digits of a delay that are read, enough for thirty years; the rest are cut off."""
+"""Maximum number of digits read of a delay in milliseconds: enough for thirty years; further digits are ignored."""
 _NO_COLUMNS: Final = Columns(b"", tuple(memoryview(array("q")) for _ in range(10)))
 
 
@@ -53,13 +53,13 @@ class Message(NamedTuple):
 
 
 class FreshMessages(NamedTuple):
-    """Fresh messages: those after the end of a group's delivery state."""
+    """Messages that a share group has not delivered yet: at or above its end offset."""
 
     fresh: tuple[Fresh, ...]
     end: int
-    """These are all messages below this offset."""
+    """`fresh` contains all messages below this offset."""
     has_own_delays: bool
-    """Whether some have a delay header: then later messages may be due before them."""
+    """Whether some messages may have a delay header: then later messages may be due before earlier ones."""
 
 
 class LazyBatch:
@@ -78,7 +78,7 @@ class LazyBatch:
     )
 
     def __init__(self, batch: bytes, header: BatchHeader, body_max: int) -> None:
-        """`body_max`: the batch is treated as unreadable if its decompressed size is larger."""
+        """`body_max`: a batch whose decompressed size is larger is treated as unreadable."""
         self._batch = batch
         self._body_max = body_max
         is_compressed = header.attributes & CODEC_MASK != 0
@@ -87,8 +87,7 @@ class LazyBatch:
         self.next_offset: Final = header.next_offset
         self.rows: Final = header.count
         self.count = header.count
-        """0 once the batch proves unreadable: a batch that a producer has compressed badly must not block the others.
-        """
+        """Number of records; 0 once the batch proves unreadable, so that it does not block other messages."""
         self._decoded: Columns | None = None
         self._delays: tuple[memoryview, memoryview] | None = None
 
@@ -100,7 +99,7 @@ class LazyBatch:
         return self._decoded
 
     def decode(self) -> None:
-        """Decodes the batch unless it is decoded. Raises ColdRead if a thread has to do it."""
+        """Decodes the batch if it is not decoded yet. Raises ColdRead if a thread must decode it."""
         if self._decoded is None:
             try:
                 self._decode(min(INLINE_BODY_BYTES, self._body_max))
@@ -108,7 +107,7 @@ class LazyBatch:
                 raise ColdRead("a large batch", lambda: self._decode(self._body_max)) from None
 
     def _decode(self, max_bytes: int) -> None:
-        """May run on two threads at once. Raises MessageTooLarge for a body that only a thread may decode."""
+        """May run on two threads at once. Raises MessageTooLarge if the body is larger than `max_bytes`."""
         batch, delays = self._batch, None
         if self._decoded is not None:
             return
@@ -135,7 +134,7 @@ class LazyBatch:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
 
     def append_undecoded(self, rows: range, found: list[Fresh]) -> bool:
-        """As `append_rows`, where delays and message groups do not matter: avoids decoding the batch if possible."""
+        """Like `append_rows`, if delays and message groups do not matter: avoids decoding the batch if possible."""
         if not self._is_plain:
             return self.append_rows(rows, found, None, False)
         if rows:
@@ -143,9 +142,9 @@ class LazyBatch:
         return False
 
     def append_rows(self, rows: range, found: list[Fresh], delay_ms: int | None, with_groups: bool) -> bool:
-        """Appends these rows to `found`; returns whether any may have its own delay.
+        """Appends these rows to `found`; returns whether any message may have its own delay.
 
-        `delay_ms`: delay of messages without a delay header; None: all are due at once.
+        `delay_ms`: delay of messages without a delay header; None: all messages are due at once.
         """
         columns = self._columns
         if not self.count:
@@ -178,7 +177,7 @@ class LazyBatch:
         return next((found for found in range(self.count) if offsets[found] >= offset), self.count)
 
     def delay_ms(self, row: int) -> int | None:
-        """Returns the delay from the message's header, or None."""
+        """Returns the delay in the message's delay header; None if it has none."""
         columns = self._columns
         if self._delays is None:
             return None
@@ -200,7 +199,7 @@ class LazyBatch:
                 yield columns.offsets[row], columns.timestamps[row] + wait_ms
 
     def message_at(self, offset: int, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset with its first headers, or None."""
+        """Returns the message at an offset with its first `headers_max` headers; None if there is none."""
         columns, row = self._columns, offset - self.base_offset  # exact unless compaction has left gaps
         if not 0 <= row < self.count or columns.offsets[row] != offset:
             row = self.row_of(offset)
@@ -215,7 +214,7 @@ class LazyBatch:
         )
 
     def headers_at(self, offset: int) -> Iterator[Header]:
-        """Yields all headers of the message at an offset, one at a time: there may be hundreds of thousands."""
+        """Yields all headers of the message at an offset one by one, because there may be hundreds of thousands."""
         row = self.row_of(offset)
         return self._headers(row) if self._columns.headers_count[row] else iter(())
 
@@ -233,7 +232,7 @@ class LazyBatch:
 
 
 def readable_end(partition: Partition, *, stable: bool = True) -> int:
-    """Returns the offset below which messages may be delivered now, without those held back by a topic delay."""
+    """Returns the offset below which messages may be delivered now; messages under a topic delay are above it."""
     limit = partition.last_stable_offset if stable else partition.high_watermark
     return limit if partition.visibility is None else partition.visibility.visible_to(limit)
 
@@ -241,9 +240,9 @@ def readable_end(partition: Partition, *, stable: bool = True) -> int:
 def read_batches(
     partition: Partition, offset: int, max_bytes: int, *, stable: bool = True
 ) -> tuple[list[LazyBatch], int]:
-    """Returns batches from `offset` on, and the offset after the last one read. Raises ColdRead.
+    """Returns the batches from `offset` on, and the offset after the last batch. Raises ColdRead.
 
-    Returns `offset` unchanged if there is nothing to read yet.
+    If there is nothing to read yet, the offset returned is `offset`.
     """
     limit = readable_end(partition, stable=stable)
     if offset >= limit:
@@ -266,7 +265,7 @@ def read_batches(
 
 
 class Window:
-    """The next messages of one group on one partition, read ahead of its position."""
+    """The next messages of one share group on one partition, read ahead of its end offset."""
 
     def __init__(self, partition: Partition, *, stable: bool = True) -> None:
         self._partition = partition
@@ -274,7 +273,7 @@ class Window:
         self._batches: deque[LazyBatch] = deque()
         self._from = 0
         self._to = 0
-        """The window holds all messages from `_from` to here."""
+        """The window has all messages from the offset `_from` up to this offset."""
         self._rows = 0
 
     @property
@@ -283,7 +282,7 @@ class Window:
         return readable_end(self._partition, stable=self._stable)
 
     def seek(self, offset: int) -> None:
-        """Moves the start of the window. An offset below the log start offset skips to the first message left."""
+        """Moves the start of the window to an offset. Below the log start offset, it starts at the first message."""
         if self._from <= offset <= self._to:
             self._from = offset
             while self._batches and self._batches[0].next_offset <= offset:
@@ -297,7 +296,7 @@ class Window:
         self._from = self._to = offset
 
     def fill(self, count: int) -> None:
-        """Reads until the window has `count` messages or the readable end is reached. Raises ColdRead."""
+        """Reads until the window has `count` messages, or all that are readable now. Raises ColdRead."""
         while self._rows < count + self._rows_before_window():
             found, end = read_batches(self._partition, self._to, READ_AHEAD_BYTES, stable=self._stable)
             if end == self._to:
@@ -307,14 +306,13 @@ class Window:
             self._to = end
 
     def _rows_before_window(self) -> int:
-        """Returns the number of messages in the first batch that lie before the window."""
+        """Returns the number of messages in the window's first batch that are before the window's start."""
         return self._batches[0].row_of(self._from) if self._batches else 0
 
     def fresh(
         self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole_max: int = 0
     ) -> FreshMessages:
-        """Returns the next messages for the state machine: `count` of them, or up to `whole_max` if they are in one
-        batch.
+        """Returns the next `count` messages for the state machine, or up to `whole_max` if they are in one batch.
 
         `delay_ms`: delay of messages without a delay header. None: all are due at once, and batches are not decoded.
         """
@@ -337,7 +335,7 @@ class Window:
         return FreshMessages(tuple(found), self._to, has_own_delays)
 
     def message(self, offset: int) -> Message | None:
-        """Returns a message of the window, or None."""
+        """Returns the message at an offset; None if the offset is not in the window."""
         for batch in self._batches:
             if batch.base_offset <= offset < batch.next_offset:
                 return batch.message_at(offset)
@@ -352,13 +350,13 @@ class MessageLookup:
         self._cache: deque[LazyBatch] = deque(maxlen=CACHED_BATCHES_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset, None if it was removed. Raises as `batch` does."""
+        """Returns the message at an offset; None if it was removed. Raises the same errors as `batch`."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 
     def batch(self, offset: int, *, stable: bool = True) -> LazyBatch | None:
-        """Returns the batch that contains an offset, None if it was removed. Raises ColdRead; OffsetNotAvailable if
-        it cannot be read yet, as on a new leader that does not know its high watermark."""
+        """Returns the batch that contains an offset; None if it was removed. Raises ColdRead; OffsetNotAvailable
+        if the batch cannot be read yet, as on a new leader that does not know its high watermark."""
         batch = next((cached for cached in self._cache if cached.base_offset <= offset < cached.next_offset), None)
         if batch is None:
             partition = self._partition
@@ -377,5 +375,5 @@ class MessageLookup:
         return batch
 
     def clear_cache(self) -> None:
-        """Clears the cache: retention may have removed these batches."""
+        """Drops the cached batches: retention may have removed them from the log."""
         self._cache.clear()

@@ -16,14 +16,14 @@ class NewMessage(NamedTuple):
 
     value: bytes
     key: bytes | None = None
-    """The message group, in a FIFO queue."""
+    """The message group in a FIFO queue, stored as the record's key; else None."""
     headers: Headers = ()
     deduplication_id: str = ""
-    """In a FIFO queue: a message with the same id sent within five minutes is not sent again."""
+    """FIFO queues: a message with the same id as one sent within five minutes is not sent again."""
 
 
 class Sent(NamedTuple):
-    """A message that is committed."""
+    """The result of sending one message, which is committed."""
 
     partition: int
     offset: int
@@ -32,36 +32,37 @@ class Sent(NamedTuple):
 
 
 class Delivered(NamedTuple):
-    """A message in flight, as delivered to a receiver."""
+    """An in-flight message, as delivered to a receiver."""
 
     partition: int
     offset: int
     holder: str
     message_id: str
     count: int  # type: ignore[assignment]  # hides tuple.count, which is not used
-    """Deliveries, this one included."""
+    """Number of deliveries of the message, including this delivery."""
     first_received_ms: int
     timestamp_ms: int
     key: bytes | None
     value: bytes
     headers: Headers
     is_repeat: bool = False
-    """Whether this repeats an earlier response (AWS: ReceiveRequestAttemptId): then the delivery is never undone."""
+    """Whether this repeats an earlier response (AWS: ReceiveRequestAttemptId); a repeated delivery is never
+    undone."""
 
 
 class MessageAck(NamedTuple):
-    """The acknowledgement of one message in flight."""
+    """The acknowledgement of one in-flight message."""
 
     partition: int
     offset: int
     holder: str
     ack_type: AckType
     delay_ms: int = 0
-    """For RELEASE and RENEW: how long from now."""
+    """For RELEASE and RENEW: time from now, in milliseconds, until the message is available."""
 
 
 class QueueUnavailable(PenstockError):
-    """The partition's leader is unreachable or changing; try again. The request may have taken effect."""
+    """The partition's leader is unreachable or changing; retry. The failed request may have taken effect."""
 
     code = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
@@ -73,12 +74,12 @@ class MoveTaskRunning(PenstockError):
 
 
 class NoSuchMoveTask(PenstockError):
-    """No such move task is running."""
+    """No move task with this handle is running."""
 
     code = ErrorCode.RESOURCE_NOT_FOUND
 
 
 class NoRedriveSource(PenstockError):
-    """The queue is not the dead-letter queue of any other, so its messages have no source to return to."""
+    """The queue is not the dead-letter queue of any queue, so its messages have no source to return to."""
 
     code = ErrorCode.INVALID_REQUEST

@@ -1,7 +1,7 @@
 """Runs SQS message move tasks: redrives the messages of a dead-letter queue to their sources or another queue.
 
-A task is stored in the metadata store, so every broker sees it. Each leader of a partition of the queue moves that
-partition's messages, so a task survives failover; the leader of partition 0 detects when the task is complete.
+A task is in the metadata store, so every broker sees it. Each partition of the source queue is moved by its leader,
+so a task survives failover; the leader of partition 0 detects when the task is complete.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 BATCH_MAX: Final = 10
 COPYING_MAX: Final = 100
-"""Messages of a partition that may wait to be copied to the destination."""
+"""Number of a partition's messages waiting to be copied, above which a move task takes no further messages."""
 POLL_S: Final = 0.25
 RETRY_S: Final = 1.0
 VISIBILITY_MS: Final = 60_000
@@ -68,7 +68,7 @@ class MoveTasks:
         self._runners: dict[tuple[str, QueuePartition], asyncio.Task[None]] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._busy: set[QueuePartition] = set()
-        """Partitions on which a task may hold messages that it is about to move."""
+        """Partitions on which a task may hold in-flight messages that it is about to move."""
         partitions.on_ready.append(lambda partition: self.apply(metadata.image))
 
     # -- requests
@@ -100,7 +100,7 @@ class MoveTasks:
         return task
 
     async def list(self, source: Queue) -> "list[MoveTask]":
-        """Returns the last ten tasks with their progress, newest first."""
+        """Returns the last ten tasks of a source queue with their progress, newest first."""
         tasks = moves_of(self._metadata.image, source)
         return [await self._with_progress(source, task) for task in tasks]
 
@@ -110,7 +110,7 @@ class MoveTasks:
         return _with_moved(task, await self._count(source))
 
     async def cancel(self, handle: str) -> MoveTask:
-        """Cancels a task; messages already being copied still arrive. Raises NoSuchMoveTask."""
+        """Cancels a task; messages that are already being copied still arrive. Raises NoSuchMoveTask."""
         image = self._metadata.image
         found = next((task for tasks in image.queue_moves.values() for task in tasks if task.handle == handle), None)
         source = find_queue(image, found.source) if found is not None else None
@@ -121,7 +121,7 @@ class MoveTasks:
         return current
 
     async def _end(self, source: Queue, task: MoveTask) -> None:
-        """Stores the final status of a task, unless it has ended already."""
+        """Stores the final status of a task, unless the task has already ended."""
 
         def plan(image: ClusterImage) -> list[Op]:
             running = [each for each in moves_of(image, source) if each.status is MoveStatus.RUNNING]
@@ -134,7 +134,7 @@ class MoveTasks:
     # -- running
 
     def apply(self, image: ClusterImage) -> None:
-        """Starts and stops the local work so that it matches the running tasks and the partitions led here."""
+        """Starts or stops work for tasks, according to the running tasks and the partitions led by this broker."""
         wanted: dict[tuple[str, QueuePartition], tuple[Queue, MoveTask]] = {}
         watched: dict[str, tuple[Queue, MoveTask]] = {}
         for name in image.queue_moves:
@@ -218,7 +218,7 @@ class MoveTasks:
             await self._end(queue, replace(current, status=MoveStatus.FAILED, failure=failure))
 
     def _destination(self, task: MoveTask, message: Delivered) -> Destination | str:
-        """Returns the destination of a message, or the failure reason if it cannot be determined."""
+        """Returns the destination of a message; if there is none, the reason for the failure as text."""
         image, name = self._metadata.image, task.destination
         if not name:
             origin = next((text for header, text in message.headers if header == SOURCE_ARN and text), None)
@@ -238,14 +238,14 @@ class MoveTasks:
         return Destination(target.topic_id, message.offset % count)
 
     def adjust_counts(self, partition: QueuePartition, counts: Counts) -> Counts:
-        """Returns the counts with messages that a move task holds counted as moving instead of in flight."""
+        """Returns the counts with messages that a move task holds counted as moving, not as in flight."""
         if partition not in self._busy:
             return counts
         held = min(BATCH_MAX, counts.in_flight)
         return counts._replace(in_flight=counts.in_flight - held, moving=counts.moving + held)
 
     async def _watch(self, queue: Queue, task: MoveTask) -> None:
-        """Completes the task when the queue is empty in two checks: a message may be between states in one."""
+        """Completes the task once two checks in a row find the queue empty: one check may miss a message."""
         times_empty = 0
         while times_empty < 2:
             await asyncio.sleep(POLL_S)
@@ -266,24 +266,24 @@ class MoveTasks:
 
 
 def _cancel_unwanted(running: dict[K, asyncio.Task[None]], wanted: Container[K]) -> None:
-    """Cancels the tasks that are not wanted, and removes those that have ended."""
+    """Cancels tasks whose key is not in `wanted`, and removes tasks that have ended."""
     for key in [known for known, task in running.items() if known not in wanted or task.done()]:
         running.pop(key).cancel()
 
 
 async def _await_outcome(outcome: Outcome[Any]) -> Any:
-    """Returns the outcome, waiting if necessary. Raises its error."""
+    """Returns the value of the outcome, waiting if necessary. Raises its error."""
     found = outcome.result()
     return await found if isinstance(found, asyncio.Future) else found
 
 
 def _with_moved(task: MoveTask, left: Counts) -> MoveTask:
-    """Returns the task with its progress. Messages sent meanwhile lower the number for a while."""
+    """Returns the task with its progress. Messages sent during the task lower `moved` until they are moved, too."""
     return replace(task, moved=max(task.moved, task.to_move - left.available - left.delayed - left.moving))
 
 
 async def _retry_until_done(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Retries the work after errors: while this broker leads, no other broker runs it."""
+    """Retries the work after errors, because no other broker does it while this broker is the leader."""
     while True:
         try:
             await work()

@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.2
 REFUSED_MS: Final = 5000
-"""How long a message is hidden after its destination has refused it."""
+"""How long, in milliseconds, a message stays hidden after its destination has refused the copy."""
 TIMEOUT_MS: Final = 8000
 _SUCCESS: Final = frozenset((ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 _UNKNOWN_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -61,11 +61,11 @@ _PERMANENT_ERRORS: Final = frozenset(
         *_UNKNOWN_TOPIC,
     )
 )
-"""Errors after which a retry with the same sequence number cannot succeed."""
+"""Error codes after which a retry with the same sequence number cannot succeed."""
 
 
 class MessageMover:
-    """Performs the effects of all queue state machines on this broker."""
+    """Carries out the effects of all queue state machines on this broker: copies messages, reserves producer ids."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class MessageMover:
             self.spawn(_MessageMove(self, tp, runtime, effect).run())
 
     async def _reserve(self, runtime: StateRuntime) -> None:
-        """Reserves a producer id for a partition that moves messages."""
+        """Reserves a producer id for a partition that moves messages to other partitions."""
         try:
             producer_id = await self._producer_ids.take()
         except PenstockError as error:  # the state machine requests it again
@@ -112,7 +112,7 @@ class MessageMover:
 
 
 class _MessageMove:
-    """The copying of one message."""
+    """The copying of one message to another partition."""
 
     def __init__(self, owner: MessageMover, tp: TopicIdPartition, runtime: StateRuntime, effect: CopyMessage) -> None:
         self._owner = owner
@@ -122,7 +122,7 @@ class _MessageMove:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the state machine that requested it is still active here; if not, the next leader starts again."""
+        """Whether the state machine that requested the move still runs here; if not, the next leader repeats it."""
         return self._owner.runtimes.find(self._tp) is self._runtime
 
     async def run(self) -> None:
@@ -151,7 +151,7 @@ class _MessageMove:
             await asyncio.sleep(RETRY_S)
 
     async def _read(self) -> tuple[Message, Iterator[Header]] | None:
-        """Returns the message and its headers; None if it was removed, so that there is nothing to move."""
+        """Returns the message and its headers; None if it was removed from the log: nothing is to be moved."""
         owner = self._owner
         partition = owner.partitions.by_id.get(self._tp.topic_id, {}).get(self._tp.partition)
         if partition is None:
@@ -169,7 +169,7 @@ class _MessageMove:
                 await asyncio.get_running_loop().run_in_executor(owner.threads, cold.warm)
 
     async def _append(self, message: Message, headers: Iterator[Header]) -> ErrorCode:
-        """Appends the copy at its destination; returns the error code."""
+        """Appends the copy to the destination partition; returns the error code."""
         owner, (topic_id, number) = self._owner, self._effect.destination
         topic = owner.image().topics.get(topic_id)
         if topic is None or number not in topic.partitions:
@@ -223,7 +223,7 @@ class _MessageMove:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _UNKNOWN_TOPIC else code
 
     def _headers(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
-        """Yields the message's own headers, one at a time, then the headers that say where it came from."""
+        """Yields the message's own headers one by one, then the headers that tell where the message came from."""
         tp, effect, image = self._tp, self._effect, self._owner.image()
         queue = image.queues.get(effect.group)
         if queue is None:
@@ -266,4 +266,4 @@ def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
 
 
 def _ignore(reply: object) -> None:
-    """The state machine requests it again if needed."""
+    """Ignores the reply: the state machine repeats its request if necessary."""

@@ -11,7 +11,7 @@ _NOTHING = object()
 
 
 class Outcome(Generic[T]):
-    """A callback to be called once, with the value or with a PenstockError."""
+    """A one-time callback that stores a value or a PenstockError for `result`."""
 
     __slots__ = ("_future", "_on_gone", "_value")
 
@@ -32,13 +32,13 @@ class Outcome(Generic[T]):
 
     @property
     def is_gone(self) -> bool:
-        """Whether the waiting task was cancelled."""
+        """Whether the task that waits for the result was cancelled."""
         return self._future is not None and self._future.cancelled()
 
     def result(self, on_gone: Callable[[], None] | None = None) -> "T | Awaitable[T]":
-        """Returns the value, or a future if it is not available yet. Raises its PenstockError.
+        """Returns the value, or a future if it is not available yet. Raises the PenstockError if that is the result.
 
-        `on_gone`: called if the waiting task is cancelled.
+        `on_gone`: called if the task that waits for the future is cancelled.
         """
         value = self._value
         if value is not _NOTHING:

@@ -1,7 +1,7 @@
 """Delivers messages of one partition led by this broker, for both SQS queues and Kafka share groups.
 
-The state machine decides which receiver gets which message; this object reads messages ahead for it, returns acquired
-messages once that is committed, and holds long-polling receivers until messages are available.
+The state machine decides which receiver gets which message. This object reads messages ahead for the state machine,
+returns acquired messages once that is committed, and holds long-polling receivers until messages are available.
 """
 
 import asyncio
@@ -25,10 +25,9 @@ from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
 
 READ_AHEAD_MIN: Final = 100
-"""Messages read ahead per round after the first round found none to deliver: not due, or in blocked message groups.
-"""
+"""Minimum number of messages read ahead from the second round on: those of the first could not be delivered."""
 ROUNDS_MAX: Final = 10
-"""Rounds in a row before other work on the event loop gets a turn."""
+"""Number of acquire rounds in a row before other tasks of the event loop may run."""
 RECHECK_MS: Final = 50
 UNSEEN: Final = -1
 
@@ -39,7 +38,7 @@ TakeErrors = Callable[[Sequence[PenstockError | None] | PenstockError], None]
 
 
 class ReceiveRequest(NamedTuple):
-    """A request for messages of a group, valid for any partition."""
+    """A request for messages of a queue or share group, which any of its partitions can serve."""
 
     group: str
     holder: str
@@ -47,18 +46,18 @@ class ReceiveRequest(NamedTuple):
     visibility_ms: int
     settings: DeliverySettings = DEFAULTS
     delay_ms: int = 0
-    """Delay of messages without a delay header."""
+    """Delay, in milliseconds, of messages without a delay header."""
     max_bytes: int = BYTES_MAX
     whole_ranges: bool = False
     repeat: bool = False
     is_stable: bool = True
-    """Whether messages of open transactions are held back until these end (KIP-98)."""
+    """Whether messages of open transactions are held back until the transactions end (KIP-98)."""
     is_plain: bool = False
-    """Whether delay headers are ignored: then batches need not be decoded."""
+    """Whether delay headers are ignored, so that batches need not be decoded."""
 
 
 class Waiter:
-    """A long-polling receiver, possibly at several partitions; the first one with messages serves it."""
+    """A long-polling receiver, possibly at several partitions; the first partition with messages serves it."""
 
     __slots__ = ("is_busy", "is_open", "missed", "receive_request", "take")
 
@@ -67,21 +66,21 @@ class Waiter:
         self.take = take
         self.is_open = True
         self.is_busy = False
-        """Whether a partition is acquiring messages for it: no other partition should try meanwhile."""
+        """Whether a partition is acquiring messages for this receiver; until it is done, other partitions skip it."""
         self.missed: list[Callable[[], None]] = []
-        """Callbacks of partitions that found it busy; they check again if it got nothing."""
+        """Callbacks of partitions that skipped this receiver as busy; called if the receiver got no messages."""
 
     def ask(self, partition: "QueuePartition", then: Callable[[Any], None]) -> None:
         """Requests messages from a partition."""
         partition.receive(self.receive_request, then)
 
     def undo(self, partition: "QueuePartition", found: Any) -> None:
-        """Releases messages that arrived too late."""
+        """Undoes the delivery of messages that arrived after the receiver was served or gone."""
         partition.undo(self.receive_request.group, found)
 
 
 class _Group:
-    """A group on this partition: its read-ahead window and its waiters."""
+    """A share group on this partition: its read-ahead window and its long-polling receivers."""
 
     __slots__ = ("is_checking", "is_used", "next_due_ms", "parked", "seen", "stop_timer", "ticket", "window")
 
@@ -89,18 +88,18 @@ class _Group:
         self.window = window
         self.parked: dict[Waiter, None] = {}
         self.ticket: int | None = None
-        """Of the watch for new messages, while a receiver waits."""
+        """Identifies the watch for new messages; set while a receiver waits."""
         self.stop_timer: Callable[[], None] | None = None
         self.is_checking = False
         self.seen = UNSEEN
-        """The readable end of the log when the last check began."""
+        """The end of the readable log, as an offset, when the last check began."""
         self.next_due_ms: int | None = None
-        """When the first fresh message that is not due yet will be due."""
+        """Earliest due time of the fresh messages that are not due yet; None if there are none."""
         self.is_used = True
 
 
 class QueuePartition:
-    """Created when the partition's state machine has loaded its log; closed when another broker becomes leader."""
+    """Delivers messages while this broker leads the partition and the partition's delivery state is loaded."""
 
     def __init__(
         self, *, partition: Partition, runtime: StateRuntime, clock: Clock, timer: Timer, threads: Executor
@@ -135,7 +134,7 @@ class QueuePartition:
     # -- acquiring
 
     def acquire(self, receive_request: ReceiveRequest, then: TakeRanges) -> None:
-        """Acquires messages; replies with their ranges once that is committed, with none if none are available."""
+        """Acquires messages; calls `then` with their ranges once committed, or with () if none are available."""
         self._try_acquire(receive_request, then, 0)
 
     def _try_acquire(self, receive_request: ReceiveRequest, then: TakeRanges, rounds: int) -> None:
@@ -212,7 +211,7 @@ class QueuePartition:
             self._try_acquire(receive_request, then, rounds + 1)
 
     def _warm(self, cold: ColdRead, then: Callable[[], None], on_error: Callable[[PenstockError], None]) -> None:
-        """Reads cold data on a thread, then calls `then`."""
+        """Reads data that is not in the page cache on a thread, then calls `then`."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
         def done(warmed: "asyncio.Future[None]") -> None:
@@ -229,7 +228,7 @@ class QueuePartition:
     # -- messages
 
     def receive(self, receive_request: ReceiveRequest, then: TakeMessages) -> None:
-        """As `acquire`, but replies with the messages."""
+        """Acquires messages like `acquire`, but calls `then` with the messages themselves."""
         self.acquire(receive_request, lambda ranges: self._on_ranges(receive_request, then, ranges))
 
     def _on_ranges(self, receive_request: ReceiveRequest, then: TakeMessages, ranges: Ranges | PenstockError) -> None:
@@ -261,7 +260,7 @@ class QueuePartition:
         then(found)
 
     def delivered(self, message: Message, holder: str, acquired: Acquired) -> Delivered:
-        """Returns a message of this partition as receivers see it."""
+        """Returns a message of this partition in the form that receivers get."""
         offset, timestamp_ms, key, value, headers = message
         known = next((text for name, text in headers if name == MESSAGE_ID and text), None) if headers else None
         return Delivered(
@@ -283,12 +282,12 @@ class QueuePartition:
     # -- acknowledging
 
     def acknowledge(self, command: Acknowledge, then: TakeErrors) -> None:
-        """Acknowledges messages; replies with one error or None for each once that is committed."""
+        """Acknowledges messages; once committed, calls `then` with an error or None for each message."""
         self.runtime.submit(command, then)
         self.check_waiters(command.group)
 
     def undo(self, group: str, delivered: Sequence[Delivered]) -> None:
-        """Undoes deliveries that did not reach a receiver: they are not counted."""
+        """Undoes deliveries that did not reach a receiver: they do not count as deliveries."""
         undone = [each for each in delivered if not each.is_repeat]
         items = tuple(Acknowledgement(each.offset, each.offset, each.holder, AckType.UNDO) for each in undone)
         if items and not self.is_closed:
@@ -297,7 +296,7 @@ class QueuePartition:
     # -- waiting
 
     def park(self, waiter: Waiter) -> None:
-        """Adds a waiter, which gets the first messages available for it."""
+        """Adds a long-polling receiver, which gets the first messages available to it."""
         group = self._group(waiter.receive_request)
         group.parked[waiter] = None
         if group.ticket is None and not group.is_checking:
@@ -311,7 +310,7 @@ class QueuePartition:
                 self._stop_waiting(group)
 
     def check_waiters(self, name: str) -> None:
-        """Checks for messages for the waiters of a group, because some may be available again."""
+        """Checks for messages for the waiting receivers of a share group, because messages may be available again."""
         for is_stable in (True, False):
             group = self._groups.get((name, is_stable))
             if group is not None and group.parked:
@@ -321,13 +320,13 @@ class QueuePartition:
                     self._schedule_check(group)
 
     def _schedule_check(self, group: _Group) -> None:
-        """Schedules a check on the next turn of the event loop, so that one check covers all events of this turn."""
+        """Schedules a check in the next iteration of the event loop, so that one check covers many events."""
         self._stop_waiting(group)
         group.is_checking = True
         self._timer(0, lambda: self._serve_next_waiter(group))
 
     def _serve_next_waiter(self, group: _Group) -> None:
-        """Acquires messages for the waiter that has waited longest."""
+        """Acquires messages for the receiver that has waited longest."""
         if self.is_closed:
             return
         waiter = next((known for known in group.parked if known.is_open and not known.is_busy), None)
@@ -363,7 +362,7 @@ class QueuePartition:
             self._wait_for_messages(group, waiter.receive_request.group)
 
     def _wait_for_messages(self, group: _Group, name: str) -> None:
-        """Waits until new messages arrive or one is due."""
+        """Schedules the next check for when new messages arrive or a delayed message is due."""
         group.ticket = self.partition.watch(lambda: self._on_new_messages(group))
         delivery = self.machine.group(name)
         times = (group.next_due_ms, delivery.ready_at_ms if delivery is not None else None)
@@ -389,7 +388,7 @@ class QueuePartition:
     # -- closing
 
     def evict_unused(self) -> None:
-        """Drops cached batches, and the windows of groups unused since the last call."""
+        """Drops cached batches, and the windows of share groups that were not used since the last call."""
         self._lookup.clear_cache()
         for key, group in list(self._groups.items()):
             if not group.is_used and not group.parked and not group.is_checking:
@@ -397,7 +396,7 @@ class QueuePartition:
             group.is_used = False
 
     def close(self) -> None:
-        """Drops all waiters, because another broker leads; they wait there instead."""
+        """Drops all waiting receivers: another broker leads the partition, and they wait there from now on."""
         self.is_closed = True
         for group in self._groups.values():
             self._stop_waiting(group)

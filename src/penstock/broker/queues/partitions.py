@@ -22,11 +22,11 @@ from penstock.replication.runtime import StateRuntime
 logger = logging.getLogger(__name__)
 
 WATCH_S: Final = 1.0
-"""How often the wall clock is checked for steps."""
+"""Interval, in seconds, at which the wall clock is checked for steps."""
 
 
 class QueuePartitions:
-    """One QueuePartition for each partition led by this broker whose delivery state is loaded."""
+    """Has one QueuePartition for each partition led by this broker whose delivery state is loaded."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class QueuePartitions:
         self._clock_steps = ClockSteps(clock, timer)
         self._stop_watch: Callable[[], None] | None = None
         self.on_ready: list[Callable[[QueuePartition], None]] = []
-        """Called when a partition is ready on this broker."""
+        """Callbacks for when a partition is ready on this broker."""
         self.perform: Callable[[TopicIdPartition, Any], None] = _ignore_effect
-        """Performs the effects of a state machine: see queues/commands.py."""
+        """Carries out the effects of a queue state machine: see queues/commands.py."""
         self.runtimes: Final = CompanionRuntimes(
             make=lambda partition: QueueMachine(),
             partitions=partitions,
@@ -61,12 +61,12 @@ class QueuePartitions:
         )
 
     def find(self, topic_id: bytes, number: int) -> QueuePartition | None:
-        """Returns a partition that is led here and ready, or None."""
+        """Returns the QueuePartition if this broker leads the partition and it is ready, else None."""
         found = self.by_tp.get(TopicIdPartition(topic_id, number))
         return found if found is not None and found.partition.is_online else None
 
     def of_topic(self, topic_id: bytes) -> list[QueuePartition]:
-        """Returns the partitions of a topic that are led here and ready, by partition number."""
+        """Returns the partitions of a topic that this broker leads and that are ready, by partition index."""
         found = self._by_topic.get(topic_id, ())
         return [partition for partition in found if partition.partition.is_online]
 
@@ -74,14 +74,14 @@ class QueuePartitions:
         yield from list(self.by_tp.values())
 
     def apply(self, image: ClusterImage) -> None:
-        """Call after the partitions have applied the metadata image."""
+        """Applies a new metadata image. Call after the partitions have applied it."""
         self.runtimes.apply(image)
 
     def _on_ready(self, tp: TopicIdPartition, runtime: StateRuntime) -> None:
         """Opens a partition whose delivery state is loaded, once all of its messages are committed.
 
-        Messages delivered before are committed, but a new leader does not know that yet (KIP-207): it cannot read
-        such a message, and would mistake it for one that retention has removed.
+        A new leader does not know its high watermark at first (KIP-207): it could not read a message that was
+        delivered before, and would mistake it for a message that retention has removed.
         """
         partition = self._partition_of(tp, runtime)
         if partition is not None:
@@ -89,7 +89,7 @@ class QueuePartitions:
             partition.when_committed(end, lambda: self._open(tp, runtime, end))
 
     def _partition_of(self, tp: TopicIdPartition, runtime: StateRuntime) -> Partition | None:
-        """Returns the partition of a runtime; None if it is not led here any more, or is offline."""
+        """Returns the partition of a state machine runtime; None if this broker does not lead it or it is offline."""
         partition = self._partitions.by_id.get(tp.topic_id, {}).get(tp.partition)
         if partition is None or partition.companion is not runtime.partition or not partition.is_online:
             return None
@@ -117,10 +117,10 @@ class QueuePartitions:
 
     @staticmethod
     def _reset_lost_groups(found: QueuePartition) -> None:
-        """Resets groups beyond the log end offset: an unclean election has lost messages, and new ones get their
-        offsets.
+        """Resets share groups whose end offset is above the log end offset: an unclean election has lost messages,
+        and new messages get their offsets.
 
-        All messages that are not finished are then delivered again.
+        All unfinished messages are then delivered again.
         """
         end = found.partition.log.end_offset
         for name in found.machine.groups:

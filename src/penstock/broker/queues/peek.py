@@ -24,25 +24,25 @@ from penstock.queues.records import DeliveryRange
 from penstock.wire.messages.queue_peek import DELAYED, IN_FLIGHT, VISIBLE
 
 SCAN_CHUNK: Final = 100
-"""Messages, or delivery ranges, that are scanned before other work on the event loop gets a turn."""
+"""Number of messages, or delivery ranges, scanned before other tasks of the event loop may run."""
 SCAN_MAX: Final = 10_000
-"""Messages scanned per partition, even if fewer are found to show."""
+"""Maximum number of messages scanned per partition, even if fewer than requested were found."""
 
 T = TypeVar("T")
 
 
 class PeekRequest(NamedTuple):
-    """A request to peek at a queue."""
+    """A request to show messages of a queue without receiving them."""
 
     group: str
     """The queue's name."""
     max_messages: int
     max_bytes: int
-    """Of messages with their headers; the first one is shown even if it is larger."""
+    """Maximum total size of the messages with headers; the first message is shown even if it is larger."""
     shows_in_flight: bool = False
     shows_delayed: bool = False
     delay_ms: int = 0
-    """Delay of messages without a delay header."""
+    """Delay, in milliseconds, of messages without a delay header."""
     is_fifo: bool = False
 
     @classmethod
@@ -61,7 +61,7 @@ class PeekedMessage(NamedTuple):
     state: int
     """VISIBLE, IN_FLIGHT or DELAYED."""
     message: Delivered
-    """As it would be delivered, with no holder; its count is the number of deliveries so far."""
+    """The message as it would be delivered, without a holder; its count is the number of deliveries so far."""
 
 
 class PeekResult(NamedTuple):
@@ -74,7 +74,7 @@ class PeekResult(NamedTuple):
         return PeekResult(self.messages + other.messages, self.has_more or other.has_more)
 
     def rest_of(self, wanted: PeekRequest) -> PeekRequest | None:
-        """Returns the request for the rest; None if these already reach its limits."""
+        """Returns the request for further messages; None if this result already reaches the limits of `wanted`."""
         size = sum(size_of(each.message) for each in self.messages)
         left = wanted._replace(
             max_messages=wanted.max_messages - len(self.messages), max_bytes=wanted.max_bytes - size
@@ -84,7 +84,7 @@ class PeekResult(NamedTuple):
 
 TakePeekResult = Callable[[PeekResult | PenstockError], None]
 AskToPeek = Callable[[int, Queue, PeekRequest, TakePeekResult], None]
-"""Asks a broker, by its id, for messages of the partitions it leads."""
+"""Type of functions that ask a broker, by its id, to peek at the partitions it leads."""
 
 
 class QueuePeeks:
@@ -98,7 +98,7 @@ class QueuePeeks:
         threads: Executor,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """`others`: returns the other brokers that lead partitions of a queue."""
+        """`others`: returns the ids of the other brokers that lead partitions of a queue."""
         self._queue_partitions = queue_partitions
         self._others = others
         self._ask = ask
@@ -119,7 +119,7 @@ class QueuePeeks:
         return found
 
     def peek_here(self, queue: Queue, wanted: PeekRequest, then: TakePeekResult) -> None:
-        """Replies with messages of the partitions led by this broker."""
+        """Calls `then` with messages of the partitions led by this broker."""
 
         async def work() -> None:
             try:
@@ -144,7 +144,7 @@ def size_of(message: Delivered) -> int:
 
 
 class _Position(NamedTuple):
-    """The position and state of one message to show."""
+    """The offset and state of one message to show."""
 
     offset: int
     state: int
@@ -182,7 +182,7 @@ class Peeker:
         return PeekResult(found, has_more=len(positions) >= limit or self._scanned >= SCAN_MAX)
 
     async def _read(self, read: Callable[[], T]) -> T:
-        """Returns what `read` returns; loads cold data from disk on a thread as often as needed."""
+        """Returns the result of `read`; each time it raises ColdRead, loads the data on a thread and retries."""
         while True:
             try:
                 return read()
@@ -199,7 +199,7 @@ class Peeker:
     # -- messages in the delivery state
 
     async def _find_known(self, limit: int) -> list[_Position]:
-        """Returns messages below the end of the delivery state, which are in flight, delayed, or available again."""
+        """Returns messages below the share group's end offset, which are in flight, delayed, or available again."""
         found: list[_Position] = []
         offset = self._start
         while (delivery := self._delivery()) is not None:
@@ -258,6 +258,6 @@ def _state(delivery: DeliveryState, delivery_range: DeliveryRange) -> int:
 
 
 def _is_blocked(delivery: DeliveryState | None, group: str) -> bool:
-    """Whether a message group is blocked by its messages in flight."""
+    """Whether a message group is blocked by its in-flight messages."""
     chain = None if delivery is None else delivery.chains.get(group)
     return chain is not None and chain.held > 0

@@ -1,7 +1,7 @@
 """PurgeQueue on one partition, and which deduplication ids a purge makes the partition forget.
 
-The state machine knows a purge as soon as it is decided. A message with an id from before the purge is accepted only
-once the purge is committed: if the purge were lost with this leader, both messages would remain.
+The state machine applies a purge as soon as it is decided. But a purged deduplication id is accepted again only once
+the purge is committed: if the purge were lost with this leader, both messages would remain.
 """
 
 from collections.abc import Callable
@@ -25,9 +25,9 @@ class Purges:
         self._committed = machine.purges()
 
     def purge(self, name: str, *, forgets_ids: bool, then: Callable[[Any], None]) -> None:
-        """Purges a queue up to the last stable offset; `then` gets the reply once it is committed.
+        """Purges a queue up to the last stable offset; calls `then` with the reply once the purge is committed.
 
-        `forgets_ids`: whether messages sent later may reuse the deduplication ids of those that are purged.
+        `forgets_ids`: whether later messages may reuse the deduplication ids of the purged messages.
         """
         end = self._partition.last_stable_offset
 

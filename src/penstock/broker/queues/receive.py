@@ -21,13 +21,13 @@ from penstock.foundation.errors import PenstockError
 from penstock.wire.messages.queue_control import STOP_WAITING, QueueControlRequest
 
 TICKET_BITS: Final = 62
-"""Tickets start at a random number: other brokers may still know tickets from before a restart of this one."""
+"""Size of the random first ticket, in bits: other brokers may still use tickets from before this broker's restart."""
 RETRY_S: Final = 0.5
-"""How long to wait before asking an unreachable broker again."""
+"""Pause, in seconds, before an unreachable broker is asked again."""
 
 
 class Receivers:
-    """All receive requests of this broker's clients, and the waiters of other brokers' clients."""
+    """All receive requests of this broker's clients, and the long-polling receivers of other brokers' clients."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Receivers:
         clock: Clock,
         timer: Timer,
     ) -> None:
-        """`undo`: undoes deliveries to a client that is gone."""
+        """`undo`: undoes deliveries to a client that has disconnected."""
         self.image = image
         self.queue_partitions: Final = queue_partitions
         self.peer_brokers: Final = peer_brokers
@@ -56,13 +56,13 @@ class Receivers:
     def receive(
         self, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: Outcome[list[Delivered]]
     ) -> "PendingReceive":
-        """Receives messages for a client of this broker; replies with none if none arrive within `wait_ms`."""
+        """Receives messages for a client of this broker; the result is empty if none arrive within `wait_ms`."""
         pending = PendingReceive(self, next(self._tickets), queue, receive_request, wait_ms, then)
         pending.start()
         return pending
 
     def rotate_partitions(self, queue: Queue) -> list[QueuePartition]:
-        """Returns the partitions led by this broker, starting with a different one each time."""
+        """Returns the queue's partitions led by this broker, starting with a different partition each time."""
         found = self.queue_partitions.of_topic(queue.topic_id)
         if len(found) > 1:
             first = next(self._turns) % len(found)
@@ -70,7 +70,7 @@ class Receivers:
         return found
 
     def others(self, queue: Queue) -> list[int]:
-        """Returns the brokers that lead the queue's other partitions."""
+        """Returns the ids of the other brokers that lead partitions of the queue."""
         image = self.image()
         topic = image.topics.get(queue.topic_id)
         if topic is None:
@@ -108,7 +108,7 @@ class Receivers:
                 partition.park(remote_waiter.waiter)
 
     def delivered(self, ticket: int, messages: Sequence[Delivered]) -> bool:
-        """Delivers messages from another broker to a waiting receiver; returns whether they were taken."""
+        """Gives messages from another broker to a waiting receiver; returns whether the receiver took them."""
         pending = self._waiting.get(ticket)
         if pending is None or any(each.holder != pending.holder for each in messages):
             return False  # they are for another receiver, maybe of another queue
@@ -119,7 +119,7 @@ class Receivers:
     def receive_for_peer(
         self, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: TakeMessages
     ) -> None:
-        """Replies with messages of partitions led here to another broker; sends later ones while its client waits."""
+        """Calls `then` with messages for another broker; sends later messages there while its client waits."""
 
         def on_tried(found: list[Delivered] | PenstockError) -> None:
             if not found and wait_ms > 0:
@@ -131,7 +131,7 @@ class Receivers:
         PartitionSweep(self.rotate_partitions(queue), receive_request, on_tried).try_next()
 
     def remove_waiter(self, node: int, ticket: int) -> None:
-        """Removes the waiter of another broker's client."""
+        """Removes the long-polling receiver of another broker's client."""
         remote_waiter = self._remote_waiters.pop((node, ticket), None)
         if remote_waiter is not None:
             remote_waiter.close()
@@ -141,7 +141,7 @@ class Receivers:
 
 
 class PartitionSweep:
-    """Receives from partitions one after another until there are enough messages."""
+    """Receives from one partition after another until there are enough messages."""
 
     def __init__(
         self, partitions: Iterable[QueuePartition], receive_request: ReceiveRequest, then: TakeMessages
@@ -197,15 +197,15 @@ class PendingReceive:
         self._wait_ms = wait_ms
         self._then: Outcome[list[Delivered]] | None = then
         self.waiter: Waiter | None = None
-        """Set while it waits."""
+        """The long-polling receiver; set while the request waits."""
         self._waiting_at: dict[int, int] = {}
-        """Brokers at which it waits, and their registration epochs at that time."""
+        """Ids of the brokers at which the request waits, with their broker epochs when it was registered."""
         self._nodes_left: list[int] = []
         self._stop_timer: Callable[[], None] | None = None
 
     @property
     def holder(self) -> str:
-        """The holder name under which it acquires messages."""
+        """The holder name under which this request acquires messages."""
         return self._receive_request.holder
 
     def start(self) -> None:
@@ -231,7 +231,7 @@ class PendingReceive:
     # -- without waiting
 
     def _ask_next(self) -> None:
-        """Asks the other leaders one after another, without waiting at them."""
+        """Asks the other leaders for messages, one after another, without long polling."""
         if self._then is None:
             return
         if not self._nodes_left:
@@ -257,7 +257,7 @@ class PendingReceive:
         self.refresh()
 
     def refresh(self) -> None:
-        """Waits at all brokers that lead the queue's partitions now."""
+        """Long-polls at all brokers that lead partitions of the queue now."""
         if self._then is None or self.waiter is None:
             return
         if self.queue.topic_id not in self._receivers.image().topics:
@@ -291,14 +291,14 @@ class PendingReceive:
     # -- finishing
 
     def take(self, messages: list[Delivered]) -> bool:
-        """Answers the client with these messages; returns False if it is gone."""
+        """Answers the client with these messages; returns False if the client is gone or was already answered."""
         if self._then is None or self._then.is_gone:
             return False
         self._finish(messages)
         return True
 
     def finish_empty(self) -> None:
-        """Answers with no messages."""
+        """Answers the client with no messages."""
         self._finish([])
 
     def _finish(self, reply: list[Delivered] | PenstockError) -> None:
@@ -330,7 +330,7 @@ class PendingReceive:
 
 
 class _RemoteWaiter:
-    """A client of another broker that waits at the partitions led here."""
+    """A client of another broker that waits for messages of the partitions led by this broker."""
 
     def __init__(
         self,

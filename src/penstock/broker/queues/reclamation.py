@@ -1,9 +1,9 @@
 """Reclaims disk space of queues: trims the log below the first unfinished message and applies retention.
 
 A queue's own log starts at its first unfinished message. Later segments are dropped once all of their messages are
-finished, so that one stuck message does not retain the others; every replica does that on its own. A topic with an
-attached queue keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which a new leader
-reads the deduplication ids (deduplication.py).
+finished, so that one stuck message does not retain all later messages; every replica does that on its own. A topic
+with an attached queue keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which a new
+leader reads the deduplication ids (deduplication.py).
 """
 
 import asyncio
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 1.0
 EVICT_TICKS: Final = 30
 ROLL_BYTES: Final = 1 << 20
-"""A log whose messages are all finished is rolled if its active segment is larger than this."""
+"""Size of the active segment, in bytes, above which a log is rolled once all of its messages are finished."""
 SUMMARY_BYTES: Final = 16 << 20
-"""Delivery state kept in memory is not compacted; it is summarized when its log has grown larger than this."""
+"""Size, in bytes, above which a companion log in memory is replaced by a summary; it is not compacted."""
 
 
 class Reclaimer:
-    """One task for all partitions with delivery state that this broker has a replica of."""
+    """Reclaims disk space of all partitions with delivery state that this broker has a replica of."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Reclaimer:
         self._ticks = 0
         self._queues: object = None
         self._names: dict[bytes, list[str]] = {}
-        """The queues of each topic, as of the last tick."""
+        """Names of the queues by topic id, as of the last tick."""
         self._fifo: set[bytes] = set()
-        """The topics of FIFO queues."""
+        """Ids of the topics of FIFO queues."""
         self._deduplication_ms = deduplication_ms
 
     async def run(self) -> None:
@@ -114,7 +114,7 @@ class Reclaimer:
             found.runtime.append_snapshot(machine.summary())
 
     def _trim(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
-        """Moves the log start offset past finished and expired messages, as DeleteRecords does; followers follow."""
+        """Moves the log start offset past finished and expired messages, as DeleteRecords does; followers copy it."""
         log, mark = partition.log, partition.high_watermark
         start = machine.start if self._all_queues_started(topic, machine) else None
         finished_to = min(mark, start, self._needed_from(topic, log)) if start is not None else log.start_offset
@@ -128,7 +128,7 @@ class Reclaimer:
             log.trim(target)
 
     def _expired_to(self, log: Log, limit: int) -> int:
-        """Returns the offset below which all messages are older than the retention: exact, not by whole segments."""
+        """Returns the offset below which all messages have expired: exact, not rounded to segments."""
         retention_ms = log.settings.retention_ms
         first_ms = log.segments[0].first_timestamp_ms
         oldest_retained_ms = conservative_now_ms(self._clock) - retention_ms
@@ -138,7 +138,7 @@ class Reclaimer:
         return found[1] if found is not None else limit
 
     def _needed_from(self, topic: Topic, log: Log) -> int:
-        """Returns the base offset of the first segment that has messages of the deduplication interval."""
+        """Returns the base offset of the first segment with messages of the deduplication interval."""
         if topic.topic_id not in self._fifo:
             return log.end_offset
         oldest_ms = conservative_now_ms(self._clock) - self._deduplication_ms
@@ -168,13 +168,13 @@ class Reclaimer:
             log.drop_segments(finished, self._clock.now_ms(), then)
 
     def _all_queues_started(self, topic: Topic, machine: QueueMachine) -> bool:
-        """Whether every queue on a topic has delivery state here: without it, no message is finished."""
+        """Whether every queue of a topic has delivery state here; a queue without it has no finished messages."""
         names = self._names.get(topic.topic_id)
         return bool(names) and all(machine.group(name) is not None for name in names or ())
 
 
 def _is_finished(machine: QueueMachine, first: int, end: int) -> bool:
-    """Whether no group has an unfinished message from `first` up to `end`."""
+    """Whether no share group has an unfinished message from the offset `first` up to `end`."""
     for name in machine.groups:
         delivery = machine.group(name)
         if delivery is not None and (delivery.end < end or next(delivery.between(first, end - 1), None) is not None):

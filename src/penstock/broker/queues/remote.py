@@ -58,7 +58,7 @@ RETRIABLE_ERRORS: Final = (
     NotEnoughReplicas,
     StorageError,
 )
-"""Nothing was done: retry, possibly at another broker."""
+"""Errors after which nothing was done: the request can be retried, possibly at another broker."""
 _ERRORS: Final[dict[str, type[PenstockError]]] = {
     kind.__name__: kind
     for kind in (
@@ -80,16 +80,16 @@ _ERRORS: Final[dict[str, type[PenstockError]]] = {
 
 
 HELD_MS_MAX: Final = 10**12
-"""Longest visibility timeout or delay accepted between brokers: a bound far above the limits of SQS."""
+"""Maximum visibility timeout or delay, in milliseconds, accepted from other brokers: far above the limits of SQS."""
 _ACK_TYPES: Final = {
     ack_type.value: ack_type
     for ack_type in (AckType.DONE, AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.UNDO)
 }
-"""Acknowledgement types that brokers may send each other. The leader applies its queue's rules: see router.py."""
+"""Acknowledgement types that brokers may send each other; the leader maps them by queue type: see router.py."""
 
 
 def error_name(error: PenstockError) -> str:
-    """Returns the name of an error between brokers: that of its nearest class that other brokers know."""
+    """Returns the name under which an error is sent to other brokers: its nearest base class known to them."""
     for kind in type(error).__mro__:
         if kind.__name__ in _ERRORS:
             return kind.__name__
@@ -103,7 +103,7 @@ def error_from_name(name: str, message: str) -> PenstockError | None:
 
 
 class PeerBrokers:
-    """Sends queue requests to other brokers. If the reply is an error, the request may have taken effect."""
+    """Sends queue requests to other brokers. If a request fails, it may still have taken effect."""
 
     def __init__(self, node_id: int, ask: AskPeer) -> None:
         self.node_id: Final = node_id
@@ -135,7 +135,7 @@ class PeerBrokers:
     def receive(
         self, node: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, ticket: int, then: TakeMessages
     ) -> None:
-        """Replies with the messages available now; for `wait_ms`, later ones arrive here under the ticket."""
+        """Calls `then` with the messages available now; during `wait_ms`, later messages arrive under `ticket`."""
         request = QueueReceiveRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
@@ -156,7 +156,7 @@ class PeerBrokers:
     def deliver(
         self, node: int, ticket: int, messages: Sequence[Delivered], then: Callable[[bool | PenstockError], None]
     ) -> None:
-        """Delivers messages to a client waiting at another broker; replies whether they were taken."""
+        """Delivers messages to a client waiting at another broker; calls `then` with whether it took them."""
 
         def take(answer: QueueDeliverResponse | PenstockError) -> None:
             if not isinstance(answer, PenstockError):
@@ -195,7 +195,7 @@ class PeerBrokers:
         request: QueueControlRequest,
         then: Callable[[dict[int, Counts] | PenstockError], None],
     ) -> None:
-        """Runs a control action on the partitions that a broker leads; replies with their counts."""
+        """Sends a control request to a broker; calls `then` with the message counts of each partition it leads."""
 
         def read(response: QueueControlResponse) -> dict[int, Counts] | PenstockError:
             return error_from_name(response.error, response.error_message) or {
@@ -206,7 +206,7 @@ class PeerBrokers:
         self._ask(node, request, _reader(then, read))
 
     def peek(self, node: int, queue: Queue, wanted: PeekRequest, then: TakePeekResult) -> None:
-        """Replies with messages of the partitions that a broker leads, without receiving them."""
+        """Calls `then` with messages of the partitions that a broker leads, without receiving them."""
         request = QueuePeekRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
@@ -245,7 +245,7 @@ def _decode_headers(headers: Iterable[QueueHeader]) -> Headers:
 
 
 def decode_new_messages(messages: Iterable[QueueNewMessage]) -> list[NewMessage]:
-    """Copies the messages: the decoded ones point into a buffer that is reused."""
+    """Returns copies of the messages, because the decoded messages point into a buffer that is reused."""
     return [
         NewMessage(
             bytes(each.value),
@@ -296,7 +296,7 @@ def decode_messages(messages: Iterable[QueueMessage]) -> list[Delivered]:
 
 
 def decode_acks(items: Iterable[QueueAcknowledgement]) -> list[MessageAck]:
-    """Returns the acknowledgements. Raises InvalidRequest."""
+    """Returns the decoded acknowledgements. Raises InvalidRequest."""
     found = []
     for each in items:
         if each.ack_type not in _ACK_TYPES or each.offset < 0 or not 0 <= each.delay_ms <= HELD_MS_MAX:

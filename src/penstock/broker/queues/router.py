@@ -1,7 +1,7 @@
 """Routes sends and acknowledgements of a queue to the partition leaders, with retries during failover.
 
-Requests for partitions led here run locally. Others are sent to their leader, and retried until a deadline while the
-leader changes.
+Requests for partitions led by this broker run locally. Other requests are sent to the leader, and retried until a
+deadline while the leader changes.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import QueueControlRequest
 
 RETRY_TIMEOUT_S: Final = 15.0
-"""How long requests are retried while a partition has no leader."""
+"""How long, in seconds, requests are retried while a partition has no leader."""
 RETRY_PAUSE_S: Final = 0.1
 _FIFO_RULES: Final = {AckType.DONE: AckType.DELETE}
 _STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
-"""What DeleteMessage and ChangeMessageVisibility mean in a queue, as on AWS. Share groups have their own rules."""
+"""How acknowledgement types are replaced in standard queues (in FIFO queues: _FIFO_RULES), to behave as on AWS."""
 T = TypeVar("T")
 SendResults = list[Sent | PenstockError]
 AckResults = list[PenstockError | None]
@@ -68,7 +68,7 @@ class QueueRouter:
         self._threads = threads
         self._turns = itertools.count()
         self._duplicates: dict[TopicIdPartition, tuple[int, DeduplicationIndex]] = {}
-        """Of FIFO queues' partitions, with the leader epochs in which they were loaded."""
+        """Deduplication indexes of FIFO queues' partitions, each with the leader epoch in which it was created."""
 
     # -- leaders
 
@@ -79,7 +79,7 @@ class QueueRouter:
         return len(topic.partitions)
 
     def leader(self, queue: Queue, number: int) -> int:
-        """Returns the leader of a partition. Raises NotLeaderOrFollower while there is none."""
+        """Returns the broker id of a partition's leader. Raises NotLeaderOrFollower if there is none."""
         image = self._image()
         topic = image.topics.get(queue.topic_id)
         state = topic.partitions.get(number) if topic is not None else None
@@ -95,7 +95,7 @@ class QueueRouter:
     # -- sending
 
     def send(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults | Awaitable[SendResults]:
-        """Sends messages; returns the results in their order."""
+        """Sends messages; returns the results in the order of the messages."""
         if not messages:
             return []
         if queue.settings.is_fifo:
@@ -117,7 +117,7 @@ class QueueRouter:
         return self._send_anywhere(queue, messages)
 
     async def _send_anywhere(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults:
-        """Sends the messages to any one partition whose leader accepts them."""
+        """Sends the messages to any partition whose leader accepts them."""
 
         async def attempt() -> list[Sent]:
             count = self.count(queue)
@@ -153,7 +153,7 @@ class QueueRouter:
         return self._send_parts(queue, messages, numbers)
 
     async def _send_parts(self, queue: Queue, messages: Sequence[NewMessage], numbers: Sequence[int]) -> SendResults:
-        """Sends to several partitions at once. A retry is safe: the leader recognizes duplicates."""
+        """Sends to several partitions concurrently. A retry is safe, because the leader detects duplicates."""
         parts: dict[int, list[int]] = {}
         for at, number in enumerate(numbers):
             parts.setdefault(number, []).append(at)
@@ -184,7 +184,7 @@ class QueueRouter:
         return leader
 
     def send_here(self, queue: Queue, number: int, messages: Sequence[NewMessage], then: TakeSent) -> None:
-        """Sends to a partition led by this broker."""
+        """Sends messages to a partition led by this broker."""
         partition = self._led_here(queue, number)
         if partition is None or not partition.is_online:
             then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is led by another broker now"))
@@ -221,14 +221,14 @@ class QueueRouter:
         return fresh
 
     def apply(self) -> None:
-        """Drops the deduplication ids of partitions that are led elsewhere now."""
+        """Drops the deduplication indexes of partitions that this broker no longer leads."""
         for tp in [known for known in self._duplicates if partition_is_gone(self._partitions, known)]:
             self._duplicates.pop(tp)[1].close()
 
     # -- acknowledging
 
     def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults | Awaitable[AckResults]:
-        """Acknowledges messages; returns one error or None for each, in their order."""
+        """Acknowledges messages; returns an error or None for each, in the order of the messages."""
         if not items:
             return []
         number = items[0].partition
@@ -310,7 +310,7 @@ class QueueRouter:
         return reply
 
     def acknowledge_here(self, queue: Queue, items: Sequence[MessageAck], then: TakeErrors) -> None:
-        """Acknowledges messages on partitions led by this broker; does nothing if one of them is not."""
+        """Acknowledges messages on partitions led by this broker; if it does not lead all of them, only an error."""
         parts: dict[int, list[int]] = {}
         for at, item in enumerate(items):
             parts.setdefault(item.partition, []).append(at)
@@ -337,7 +337,7 @@ class QueueRouter:
     # -- all partitions
 
     async def control_all(self, queue: Queue, request: QueueControlRequest, do_here: DoHere) -> dict[int, Counts]:
-        """Runs a control action on every partition, at its leader; returns their counts. Raises QueueUnavailable."""
+        """Runs a control action on all partitions; returns their counts by index. Raises QueueUnavailable."""
         done: dict[int, Counts] = {}
 
         async def attempt() -> dict[int, Counts]:
@@ -378,7 +378,7 @@ async def _await_outcome(outcome: Outcome[T]) -> T:
 
 
 async def _retry(attempt: Callable[[], Awaitable[T]], *, may_repeat: bool = False) -> T | PenstockError:
-    """Retries until success or deadline; returns the last error. `may_repeat`: also if one may have succeeded."""
+    """Retries until success or timeout, then returns the last error. `may_repeat`: also if it may have succeeded."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + RETRY_TIMEOUT_S
     while True:

@@ -1,6 +1,6 @@
 """The queue service of a broker: what the SQS front end and other brokers call.
 
-A method may return its result at once or an awaitable: where this broker leads, no task is needed.
+A method may return its result or an awaitable of it: for partitions led by this broker, no task is needed.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
 
 ATTEMPT_CHARS: Final = 16
-"""Length of the digest that represents a ReceiveRequestAttemptId in a holder's name."""
+"""Number of characters of the digest that represents a ReceiveRequestAttemptId in a holder's name."""
 WAIT_FOR_QUEUE_S: Final = 5.0
 _SETTINGS_CACHE_MAX: Final = 10_000
 
@@ -54,7 +54,7 @@ Take = Callable[[Any], None]
 
 
 class QueueService:
-    """All queues of the cluster, as reached through this broker."""
+    """Access to all queues of the cluster through this broker."""
 
     def __init__(
         self,
@@ -124,7 +124,7 @@ class QueueService:
         return self._metadata.image
 
     def apply(self, image: ClusterImage) -> None:
-        """Call after the partitions have applied the metadata image."""
+        """Applies a new metadata image. Call after the partitions have applied it."""
         self.queue_partitions.apply(image)
         self.router.apply()
         self.receivers.refresh()
@@ -148,14 +148,14 @@ class QueueService:
         return find_queue(self.image, name)
 
     async def wait_for_queue(self, name: str) -> None:
-        """Waits for a queue that is in the store but not in this broker's metadata image yet."""
+        """Waits for a queue that is in the metadata store but not in this broker's metadata image yet."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAIT_FOR_QUEUE_S):
                 if await self._metadata.is_stored(keys.queue(name)):
                     await self._metadata.until(lambda image: find_queue(image, name) is not None)
 
     def find_for_peer(self, name: str, topic_id: bytes) -> Queue:
-        """Returns a queue named by another broker. Raises NoSuchQueue, also if another queue has its name now."""
+        """Returns the queue that another broker named. Raises NoSuchQueue, also if another queue has the name now."""
         found = queue_of(self.image, name)
         if found.topic_id != topic_id:
             raise NoSuchQueue(f"queue {name!r} was deleted and created again")
@@ -173,11 +173,11 @@ class QueueService:
         owner: str,
         topic: str | None = None,
     ) -> Queue:
-        """Creates a queue, on its own topic or attached to one. Raises QueueExists, NameTaken, Kafka's errors."""
+        """Creates a queue, on its own topic or attached to a topic. Raises QueueExists, NameTaken, Kafka's errors."""
         return await self._administration.create(name, settings, tags, owner, topic)
 
     async def alter(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> Queue:
-        """Changes the settings of a queue. Raises NoSuchQueue, and what `change` raises."""
+        """Changes the settings of a queue. Raises NoSuchQueue, and any error that `change` raises."""
         return await self._administration.alter(name, lambda queue: replace(queue, settings=change(queue.settings)))
 
     async def tag(self, name: str, add: Mapping[str, str], remove: Sequence[str]) -> Queue:
@@ -214,7 +214,7 @@ class QueueService:
     def send(
         self, queue: Queue, messages: Sequence[NewMessage]
     ) -> "list[Sent | PenstockError] | Awaitable[list[Sent | PenstockError]]":
-        """Sends messages; returns one result for each, in their order, once they are committed."""
+        """Sends messages; returns one result for each message, in their order, once the messages are committed."""
         return self.router.send(queue, messages)
 
     def receive(
@@ -222,7 +222,7 @@ class QueueService:
     ) -> "list[Delivered] | Awaitable[list[Delivered]]":
         """Receives messages; waits up to `wait_ms` if there are none. Raises OverLimit if too many are in flight.
 
-        If the caller cancels the awaitable, deliveries to it are undone.
+        If the caller cancels the awaitable, the deliveries are undone.
         """
         receive_request = self.receive_request(
             queue, self._holder(queue, attempt_id), max_messages, visibility_ms, bool(attempt_id)
@@ -232,7 +232,7 @@ class QueueService:
         return outcome.result(receiving.cancel)
 
     def make_undo(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
-        """Returns a function that undoes these deliveries, so that they are not counted; None if there are none.
+        """Returns a function that undoes these deliveries, so that they are not counted; None without messages.
 
         The function does not keep the messages themselves in memory.
         """
@@ -244,7 +244,7 @@ class QueueService:
         return (lambda: self._spawn(self.router.undo(queue, items))) if items else None
 
     def undo(self, queue: Queue, messages: Sequence[Delivered]) -> None:
-        """Undoes deliveries to a client that is gone: the messages are visible at once."""
+        """Undoes deliveries to a client that has disconnected: the messages are visible at once."""
         undo = self.make_undo(queue, messages)
         if undo is not None:
             undo()
@@ -271,11 +271,11 @@ class QueueService:
     def acknowledge(
         self, queue: Queue, items: Sequence[MessageAck]
     ) -> "list[PenstockError | None] | Awaitable[list[PenstockError | None]]":
-        """Acknowledges messages; returns None or an error (NotHeld and its subclasses) for each, in their order."""
+        """Acknowledges messages; returns None or an error (NotHeld or a subclass) for each, in their order."""
         return self.router.acknowledge(queue, items)
 
     def delivery_settings(self, queue: Queue) -> DeliverySettings:
-        """Returns how a queue's messages are delivered, from its current settings and dead-letter queue."""
+        """Returns the delivery settings of a queue, from its current settings and dead-letter queue."""
         image = self.image
         known = self._settings.get(queue.name)
         if known is not None and known[0] is image and known[1] is queue:
@@ -315,7 +315,7 @@ class QueueService:
             raise QueueUnavailable(str(error)) from error
 
     def control_here(self, queue: Queue, action: int, partition: QueuePartition, then: Take) -> None:
-        """Runs a control action on a partition led by this broker, then replies with its counts."""
+        """Runs a control action on a partition led by this broker, then calls `then` with its counts."""
         if action == COUNT:
             self._count_here(queue, partition, then)
             return
@@ -344,13 +344,13 @@ class QueueService:
     # -- move tasks
 
     async def start_move(self, source: Queue, destination: Queue | None, per_second: int) -> MoveTask:
-        """Starts a task that moves a dead-letter queue's messages. Raises MoveTaskRunning, NoRedriveSource."""
+        """Starts a task that moves messages of a dead-letter queue. Raises MoveTaskRunning, NoRedriveSource."""
         return await self._move_tasks.start(source, destination, per_second)
 
     async def moves(self, source: Queue) -> list[MoveTask]:
-        """Returns the last ten move tasks, newest first."""
+        """Returns the last ten move tasks of a source queue, newest first."""
         return await self._move_tasks.list(source)
 
     async def cancel_move(self, handle: str) -> MoveTask:
-        """Cancels a move task; returns its progress. Raises NoSuchMoveTask."""
+        """Cancels a move task; returns the task with its progress. Raises NoSuchMoveTask."""
         return await self._move_tasks.cancel(handle)

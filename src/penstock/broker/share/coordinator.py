@@ -9,7 +9,7 @@ from penstock.groups.errors import InvalidGroupId
 
 
 async def ask_coordinator(broker: Broker, group_id: str, command: Any) -> Any:
-    """Returns the reply to a command about a group. Raises the coordinator's error, or NotCoordinator."""
+    """Submits a command about a share group; returns the reply. Raises the coordinator's error, or NotCoordinator."""
     if not group_id:
         raise InvalidGroupId("the share group id is empty; give the id of the group")
     replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""Reads, sets and deletes the delivery state of share groups at the leaders of partitions, for coordinators."""
+"""Reads, sets and deletes delivery state of share groups at partition leaders, for group coordinators."""
 
 import asyncio
 import logging
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S: Final = 0.1
 RETRY_FOR_S: Final = 10.0
-"""How long leaders that are not ready are asked again."""
+"""How long, in seconds, a request to leaders that are not ready is retried."""
 RETRIABLE: Final = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -50,12 +50,12 @@ RETRIABLE: Final = frozenset(
     )
 )
 Wanted = Mapping[TopicIdPartition, int]
-"""Partitions, and the start offset to set, if any."""
+"""The start offset to set for each partition; -1 if none is to be set."""
 States = dict[TopicIdPartition, ShareStatePartition]
 
 
 class ShareGroupStates:
-    """Performs the delivery-state effects of group coordinators at the partition leaders."""
+    """Carries out changes of delivery state that group coordinators request, at the partition leaders."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -63,7 +63,7 @@ class ShareGroupStates:
         self._dropping: set[str] = set()
 
     def perform(self, effect: Any) -> None:
-        """Performs one effect. If it fails, the coordinator requests it again."""
+        """Starts one requested change. If the change fails, the coordinator requests it again."""
         spawn = self._broker.metadata.spawn
         if isinstance(effect, AddCompanionLogs):
             new = effect.topic_ids - self._adding
@@ -99,7 +99,7 @@ class ShareGroupStates:
             broker.groups.submit(group_id, dropped, _ignore)
 
     def _without_queue_topic(self, group_id: str, topic_ids: Iterable[bytes]) -> list[bytes]:
-        """Excludes the topic of the queue with the group's name: its delivery state belongs to the queue."""
+        """Returns the topics except that of the queue named like the group, which owns its delivery state."""
         queue = self._broker.image.queues.get(group_id)
         return [topic_id for topic_id in topic_ids if queue is None or queue.topic_id != topic_id]
 
@@ -109,7 +109,7 @@ def _is_gone(state: ShareStatePartition) -> bool:
 
 
 def partitions_of(broker: Broker, topic_ids: Iterable[bytes]) -> list[TopicIdPartition]:
-    """Returns all partitions of those topics that exist."""
+    """Returns all partitions of the given topics; skips topics that do not exist."""
     topics = (broker.image.topics.get(topic_id) for topic_id in topic_ids)
     return [
         TopicIdPartition(topic.topic_id, number)
@@ -120,8 +120,8 @@ def partitions_of(broker: Broker, topic_ids: Iterable[bytes]) -> list[TopicIdPar
 
 
 async def ask_leaders(broker: Broker, action: int, group_id: str, wanted: Wanted) -> States:
-    """Asks the leaders of partitions, with retries while they are not ready; returns the state or error of each
-    partition."""
+    """Sends an action to the leaders of partitions, with retries for RETRY_FOR_S while leaders are not ready;
+    returns the state or error of each partition."""
     states: States = {}
     left = dict(wanted)
     deadline = asyncio.get_running_loop().time() + RETRY_FOR_S
@@ -199,7 +199,7 @@ async def _ask_one(broker: Broker, node: int, action: int, group_id: str, wanted
 def answer_as_leader(
     broker: Broker, request: ShareStateRequest, answer: Callable[[ShareStateResponse], None]
 ) -> None:
-    """Answers a coordinator's request about partitions led by this broker, when the changes are committed."""
+    """Carries out a coordinator's request on partitions led by this broker; answers when changes are committed."""
     tps = {
         TopicIdPartition(topic.topic_id, entry.partition): entry.offset
         for topic in request.topics

@@ -1,4 +1,4 @@
-"""Delivery terms of a share group for a topic: from a queue's settings or the group's settings. Pure."""
+"""Delivery settings of a share group for a topic: from a queue's settings or the group's settings. Pure."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -15,19 +15,19 @@ CACHED_MAX: Final = 10_000
 
 
 class DeliveryTerms(NamedTuple):
-    """How messages of one topic are delivered to one share group."""
+    """The settings for delivery of one topic's messages to one share group."""
 
     lock_ms: int
-    """The acquisition lock duration: how long a message stays with the member that has acquired it."""
+    """Acquisition lock duration, in ms: how long a message stays with the member that has acquired it."""
     delay_ms: int
     settings: DeliverySettings
     is_stable: bool
-    """Whether messages of open transactions wait for commit or abort."""
+    """Whether messages of open transactions are held back until commit or abort (read_committed)."""
     may_renew: bool
     offset_reset: str
-    """Where a new group starts: see `share.auto.offset.reset`."""
+    """Where a new share group starts to read: a value of `share.auto.offset.reset`."""
     is_plain: bool = True
-    """Whether delays in message headers are ignored: only queues support delays."""
+    """Whether delays in message headers are ignored; true unless the group is a queue."""
 
 
 def terms_of(
@@ -37,8 +37,8 @@ def terms_of(
     configs: Configs,
     settings_of: Callable[[Queue], DeliverySettings],
 ) -> DeliveryTerms:
-    """Returns the delivery terms. `settings_of`: returns a queue's delivery settings. Raises InvalidRequest for a
-    FIFO queue."""
+    """Returns a share group's delivery settings for a topic. `settings_of` returns the settings of a queue. Raises
+    InvalidRequest for a FIFO queue."""
     own = share_config(group_id, image, configs)
     queue = find_queue(image, group_id)
     if queue is not None and queue.topic_id == topic.topic_id:
@@ -62,9 +62,9 @@ def terms_of(
 
 
 class DeliveryTermsTable:
-    """A cache of delivery terms by group and topic, valid for one metadata image.
+    """A cache of delivery settings by share group and topic, valid for one metadata image.
 
-    They are needed for every partition of every request, and seldom change.
+    The settings are needed for every partition of every request, and seldom change.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class DeliveryTermsTable:
         self._image_cached: ClusterImage | None = None
 
     def of(self, group_id: str, topic: Topic) -> DeliveryTerms:
-        """Returns the delivery terms of a group for a topic. Raises InvalidRequest for a FIFO queue."""
+        """Returns a share group's delivery settings for a topic. Raises InvalidRequest for a FIFO queue."""
         image, key = self._refresh(), (group_id, topic.topic_id)
         known = self._terms.get(key)
         if known is None:
@@ -90,7 +90,7 @@ class DeliveryTermsTable:
         return known
 
     def lock_ms(self, group_id: str) -> int:
-        """Returns the acquisition lock duration that is sent to members of a group."""
+        """Returns the acquisition lock duration, in ms, that is sent to members of a share group."""
         image = self._refresh()
         known = self._lock_ms.get(group_id)
         if known is None:
@@ -112,14 +112,14 @@ def share_config(group_id: str, image: ClusterImage, configs: Configs) -> ShareG
 
 
 def lock_ms_of(own: ShareGroupConfig, queue: Queue | None) -> int:
-    """Returns a queue's visibility timeout; the group's lock duration if it is 0 (no lock at all) or there is no
-    queue."""
+    """Returns the acquisition lock duration, in ms: the queue's visibility timeout; the share group's setting if
+    there is no queue or the timeout is 0."""
     visibility_ms = queue.settings.visibility_timeout_s * 1000 if queue is not None else 0
     return visibility_ms or own.record_lock_duration_ms
 
 
 def _of_queue(queue: Queue, own: ShareGroupConfig, settings: DeliverySettings) -> DeliveryTerms:
-    """Returns the terms of a queue: it is the share group of its name, and its settings apply to share consumers."""
+    """Returns the delivery settings of a queue, which share consumers read as the share group of the same name."""
     if queue.settings.is_fifo:
         raise InvalidRequest(
             f"{queue.name!r} is a FIFO queue, which share consumers cannot read; receive from it with the SQS API"

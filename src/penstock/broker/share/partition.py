@@ -40,14 +40,14 @@ _ACK_TYPES: Final = {
 READ_BYTES_MIN: Final = 16 << 10
 READ_BYTES_MAX: Final = 1 << 20
 READ_BYTES_EACH: Final = 2 << 10
-"""Estimated bytes of one message; if it is too low, the rest is read next."""
+"""Estimated size, in bytes, of one message; sizes the first read of acquired messages."""
 COUNT_MAX: Final = 2**15 - 1
 
 Then = Callable[[Any], None]
 
 
 class SharePartition(NamedTuple):
-    """A partition led by this broker, a group's delivery terms, and its delivery state (None until it is loaded)."""
+    """A partition led by this broker, with a share group's delivery settings and state (None until it is loaded)."""
 
     partition: Partition
     terms: DeliveryTerms
@@ -55,7 +55,7 @@ class SharePartition(NamedTuple):
 
     @classmethod
     def find(cls, broker: Broker, group_id: str, tp: TopicIdPartition) -> "SharePartition":
-        """Returns a partition of a share group. Raises Kafka's errors, and InvalidRequest for a FIFO queue."""
+        """Returns a share group's partition. Raises a Kafka error, or InvalidRequest for a FIFO queue."""
         topic_id, number = tp
         partition = broker.partition("", topic_id, number)
         check_may_share(broker.image.topics[topic_id])
@@ -68,8 +68,8 @@ class SharePartition(NamedTuple):
     # -- acquiring
 
     def initialize_group(self, group_id: str, now_ms: int) -> None:
-        """Sets the start offset of a new group by its `share.auto.offset.reset`. Raises ColdRead or
-        OffsetNotAvailable."""
+        """Sets the start offset of a new share group as its `share.auto.offset.reset` says; does nothing for
+        others. Raises ColdRead or OffsetNotAvailable."""
         delivery = self.delivery
         if delivery is None or delivery.machine.group(group_id) is not None:
             return
@@ -106,18 +106,18 @@ class SharePartition(NamedTuple):
         )
 
     def is_ready(self, group_id: str) -> bool:
-        """Whether the delivery state is loaded and the group has a start offset."""
+        """Whether the delivery state is loaded and the share group has a start offset."""
         return self.delivery is not None and self.delivery.machine.group(group_id) is not None
 
     def acquire(self, receive_request: ReceiveRequest, then: Callable[[Ranges | PenstockError], None]) -> None:
-        """Acquires available messages; none while the limit of messages in flight is reached."""
+        """Acquires available messages; calls `then` with their ranges, empty if too many messages are in flight."""
         if self.delivery is None or not self.is_ready(receive_request.group):
             then(())
         else:
             self.delivery.acquire(receive_request, lambda reply: then(() if isinstance(reply, OverLimit) else reply))
 
     def read(self, ranges: Ranges) -> "Read":
-        """Returns the record batches that contain these messages, each once, as stored in the log. Raises
+        """Returns the record batches that contain the messages, as stored in the log, each batch once. Raises
         ColdRead."""
         found = Read([], [])
         read_to = self.partition.log.start_offset  # older records are deleted: the member sees gaps
@@ -153,8 +153,8 @@ class SharePartition(NamedTuple):
         acknowledged: Sequence[FetchBatch | AcknowledgeBatch],
         then: Callable[[PenstockError | None], None],
     ) -> None:
-        """Applies a member's acknowledgements; calls `then` with the first error, or None, when they are
-        committed."""
+        """Applies a member's acknowledgements; when they are committed, calls `then` with the first error, or
+        None."""
         if self.delivery is None:
             then(NotLeaderOrFollower(f"{self.partition.name} is loading its delivery state; try again"))
             return
@@ -182,7 +182,7 @@ class SharePartition(NamedTuple):
         self.delivery.acknowledge(Acknowledge(group_id, items, self.terms.settings), on_acknowledged)
 
     def release_member(self, group_id: str, member_id: str, *, is_undone: bool) -> None:
-        """Releases all messages that a member has in flight. `is_undone`: the delivery is not counted."""
+        """Releases all messages that a member has acquired. `is_undone`: this delivery of them is not counted."""
         delivery = self.delivery
         if delivery is None:
             return  # its acquisition locks expire
@@ -216,14 +216,14 @@ NOTHING_READ: Final = Read([], [])
 
 
 class ShareWaiter(Waiter):
-    """A fetch that waits at the partitions of one topic for the first that has messages."""
+    """A ShareFetch that waits at all its partitions of one topic; the first that gets messages delivers them."""
 
     __slots__ = ("at",)
 
     def __init__(self, receive_request: ReceiveRequest) -> None:
         super().__init__(receive_request, _ignore)
         self.at: QueuePartition | None = None
-        """The partition that delivered messages."""
+        """The partition of the last attempt to acquire messages."""
 
     def ask(self, partition: QueuePartition, then: Then) -> None:
         def on_acquired(reply: Ranges | PenstockError) -> None:
@@ -240,7 +240,7 @@ class ShareWaiter(Waiter):
 
 
 def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Ranges) -> None:
-    """Releases messages that were not delivered, without counting a delivery."""
+    """Releases acquired messages that did not reach the member; the delivery is not counted."""
     if ranges and not partition.is_closed:
         items = tuple(Acknowledgement(one.first, one.last, member_id, AckType.UNDO) for one in ranges)
         partition.acknowledge(Acknowledge(group_id, items), _ignore)
@@ -249,7 +249,7 @@ def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Range
 def check_acknowledged(
     acknowledged: Sequence[FetchBatch | AcknowledgeBatch], *, version: int, is_renew: bool
 ) -> None:
-    """Raises InvalidRequest for acknowledgements that are out of order or have wrong types."""
+    """Raises InvalidRequest if offsets are not in increasing order or acknowledge types are invalid."""
     before = -1
     for batch in acknowledged:
         first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
@@ -270,7 +270,7 @@ def check_acknowledged(
 
 
 def runs_of(acknowledged: Iterable[FetchBatch | AcknowledgeBatch]) -> list[tuple[int, int, int]]:
-    """Returns first offset, last offset and type of runs of equal acknowledgements."""
+    """Returns (first offset, last offset, acknowledge type) of each run of equal acknowledge types."""
     found: list[tuple[int, int, int]] = []
     for batch in acknowledged:
         kinds = batch.acknowledge_types
@@ -287,9 +287,9 @@ def runs_of(acknowledged: Iterable[FetchBatch | AcknowledgeBatch]) -> list[tuple
 
 
 def acquired_records(ranges: Ranges, ends: Sequence[int], batch_size: int) -> list[AcquiredRecords]:
-    """Returns acquired ranges for the response, split at about `batch_size` records, but only at batch ends.
+    """Returns the acquired ranges for the response, split into about `batch_size` records, only at batch ends.
 
-    `ends`: the last offsets of the batches, in order.
+    `ends`: the last offset of each record batch, in order.
     """
     found = []
     for acquired in ranges:
@@ -303,7 +303,7 @@ def acquired_records(ranges: Ranges, ends: Sequence[int], batch_size: int) -> li
 
 
 def warm(broker: Broker, cold: ColdRead, then: Callable[[], None], refuse: Callable[[PenstockError], None]) -> None:
-    """Reads a cold segment into the page cache on a thread, then calls `then`, or `refuse` on an error."""
+    """Loads a cold segment into the page cache on a thread, then calls `then`, or `refuse` with the error."""
 
     async def read() -> PenstockError | None:
         try:

@@ -1,4 +1,4 @@
-"""Shared by ShareFetch and ShareAcknowledge: acknowledging, releasing, error codes and leaders (KIP-932)."""
+"""Shared by ShareFetch and ShareAcknowledge: acknowledging, releasing, error codes, leaders (KIP-932)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -17,7 +17,7 @@ from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as Ack
 from penstock.wire.messages.share_fetch import AcknowledgementBatch as FetchBatch
 
 MEMBER_ID_CHARS_MAX: Final = 36
-"""Members choose their id, a UUID (KIP-1082)."""
+"""Maximum length of a member id: members choose a UUID (KIP-1082)."""
 NO_EPOCH: Final = -1
 _MEMBER_ERRORS: Final = frozenset(
     (
@@ -30,7 +30,7 @@ _MEMBER_ERRORS: Final = frozenset(
         ErrorCode.INVALID_REQUEST,
     )
 )
-"""Partition errors that share consumers handle."""
+"""Error codes of partitions that are sent to share consumers unchanged; others are mapped (`member_error_code`)."""
 _LEADER_CHANGING: Final = frozenset(
     (
         ErrorCode.NOT_COORDINATOR,
@@ -44,7 +44,7 @@ Acknowledged = Mapping[TopicIdPartition, Sequence[FetchBatch | AcknowledgeBatch]
 
 
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
-    """Returns the session key of a member. Raises InvalidGroupId or InvalidRequest."""
+    """Returns the key of a member's share session. Raises InvalidGroupId or InvalidRequest for an invalid id."""
     if not group_id:
         raise InvalidGroupId("the share group id is empty; give the id of the group")
     if not member_id or len(member_id) > MEMBER_ID_CHARS_MAX:
@@ -61,7 +61,8 @@ def acknowledge_all(
     is_renew: bool,
     then: Callable[[dict[TopicIdPartition, PenstockError | None]], None],
 ) -> None:
-    """Acknowledges at all partitions; calls `then` with the error of each partition when all have replied."""
+    """Acknowledges messages on all partitions; calls `then` with the error (or None) of each when all have
+    replied."""
     outcome: dict[TopicIdPartition, PenstockError | None] = {}
     missing = len(acknowledged)
     if not missing:
@@ -89,7 +90,7 @@ def acknowledge_all(
 
 
 def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:
-    """Releases the messages that a member has in flight when its session ends.
+    """Releases the messages that a member has acquired when its share session ends.
 
     `is_undone`: the member closed the session, and the delivery is not counted. A member that disconnects may have
     failed because of the message: its delivery counts, so that a poison message reaches the dead-letter queue in the
@@ -108,8 +109,8 @@ def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:
 
 
 def member_error_code(error: PenstockError | None) -> ErrorCode:
-    """Maps an error to a code for members: while delivery state is being loaded, they must look up the leader
-    again."""
+    """Returns the error code for a share consumer; NOT_LEADER_OR_FOLLOWER, which makes it look up the leader
+    again, while delivery state is being loaded."""
     if error is None:
         return ErrorCode.NONE
     if error.code in _LEADER_CHANGING:
@@ -118,8 +119,8 @@ def member_error_code(error: PenstockError | None) -> ErrorCode:
 
 
 def leader_of(broker: Broker, tp: TopicIdPartition, error: PenstockError | None) -> tuple[int, int]:
-    """Returns leader and leader epoch of a partition if the member must ask another broker; else NO_LEADER,
-    NO_EPOCH."""
+    """Returns leader and leader epoch of a partition if `error` means that another broker leads it; else
+    NO_LEADER, NO_EPOCH."""
     topic_id, number = tp
     topic = broker.image.topics.get(topic_id)
     state = topic.partitions.get(number) if topic is not None else None
@@ -129,7 +130,7 @@ def leader_of(broker: Broker, tp: TopicIdPartition, error: PenstockError | None)
 
 
 def endpoints(broker: Broker, leaders: Iterable[int]) -> list[tuple[int, str, int, str | None]]:
-    """Returns node, host, port and rack of each leader."""
+    """Returns node id, host, port and rack of each leader."""
     known = broker.image.brokers
     found = [known[node] for node in sorted(set(leaders)) if node in known]
     return [(each.node_id, each.host, each.port, each.rack or None) for each in found]

@@ -1,7 +1,7 @@
 """Share sessions (KIP-932): members send only changed partitions; messages are released on disconnect. Pure.
 
-A session belongs to the connection that it was opened on: when that closes, the session ends, and messages that the
-member has acquired and not acknowledged become available again.
+A session belongs to the connection that it was opened on: when the connection closes, the session ends, and messages
+that the member has acquired and not acknowledged become available again.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class InvalidShareSessionEpoch(PenstockError):
 
 
 class ShareSessionLimitReached(PenstockError):
-    """The broker has as many share sessions as it may have."""
+    """The broker has reached its maximum number of share sessions."""
 
     code = ErrorCode.SHARE_SESSION_LIMIT_REACHED
 
@@ -40,18 +40,18 @@ class SessionKey(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ShareSession:
-    """The session of one share-group member with this broker."""
+    """The share session of one share-group member with this broker."""
 
     key: SessionKey
     peer: str
     on_disconnect: Callable[["ShareSession"], None]
-    """Called when its connection is closed: the messages that the member has acquired must be released."""
+    """Called when the session's connection closes; releases the messages that the member has acquired."""
     epoch: int = 1
-    """The epoch that the next request must have."""
+    """The session epoch expected in the member's next request."""
     partitions: dict[TopicIdPartition, None] = field(default_factory=dict)
 
     def rotated_partitions(self) -> list[TopicIdPartition]:
-        """Returns the partitions to fetch from, starting with another one each time, so that none is starved."""
+        """Returns the session's partitions, rotated with each request so that no partition is starved."""
         tps = list(self.partitions)
         first = self.epoch % len(tps) if tps else 0
         return tps[first:] + tps[:first]
@@ -75,7 +75,7 @@ class ShareSessions:
         tps: Iterable[TopicIdPartition],
         on_disconnect: Callable[[ShareSession], None],
     ) -> ShareSession:
-        """Opens a session; replaces the member's previous one. Raises ShareSessionLimitReached."""
+        """Opens a session and closes the member's previous session. Raises ShareSessionLimitReached."""
         self.close(key)
         if len(self._sessions) >= self.limit:
             raise ShareSessionLimitReached(
@@ -95,7 +95,8 @@ class ShareSessions:
         added: Iterable[TopicIdPartition] = (),
         forgotten: Iterable[TopicIdPartition] = (),
     ) -> ShareSession:
-        """Returns the session that a request continues. Raises ShareSessionNotFound or InvalidShareSessionEpoch."""
+        """Returns the session that a request continues, with `added` and `forgotten` partitions applied. Raises
+        ShareSessionNotFound or InvalidShareSessionEpoch."""
         session = self.find(key)
         if epoch != session.epoch:
             raise InvalidShareSessionEpoch(
@@ -120,7 +121,7 @@ class ShareSessions:
         return session
 
     def close(self, key: SessionKey) -> ShareSession | None:
-        """Ends a session and returns it; None if there was none."""
+        """Closes a member's session and returns it; None if the member has no session."""
         session = self._sessions.pop(key, None)
         if session is not None:
             peers = self._by_peer[session.peer]
@@ -130,20 +131,20 @@ class ShareSessions:
         return session
 
     def end(self, session: ShareSession) -> bool:
-        """Ends this session, but not one that its member has opened since. Returns whether it was still open."""
+        """Closes this session, but not a newer session of the same member. Returns whether it was still open."""
         is_there = self._sessions.get(session.key) is session
         if is_there:
             self.close(session.key)
         return is_there
 
     def drop_all(self) -> None:
-        """Drops all sessions at shutdown without releasing messages: members keep them and continue with the next
-        leader."""
+        """Drops all sessions at shutdown without releasing messages: members keep acquired messages and
+        acknowledge them at the next leader."""
         self._sessions.clear()
         self._by_peer.clear()
 
     def hang_up(self, peer: str) -> None:
-        """Ends all sessions of a closed connection."""
+        """Ends all sessions of a closed connection and calls their `on_disconnect`."""
         for key in list(self._by_peer.get(peer, ())):
             session = self.close(key)
             if session is not None:

@@ -1,1 +1,1 @@
-"""Transactions on this broker: partitions that join a transaction, markers that end it, and producer ids."""
+"""Transactions on this broker: adding partitions to transactions, writing markers, and producer ids."""

@@ -1,7 +1,7 @@
 """Adds or verifies partitions with the transaction coordinator before a transaction's first batch (KIP-890).
 
-Otherwise a batch that arrives after its transaction has ended would open a new one that is never ended, and would
-block the last stable offset for ever.
+Without this check, a batch that arrives after its transaction has ended would open a new transaction that is never
+ended, and would block the last stable offset for ever.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +25,11 @@ from penstock.wire.messages.produce import ProduceRequest
 from penstock.wire.schema import Buffer
 
 ABORTABLE_FROM: Final = 11
-"""From this version on, TRANSACTION_ABORTABLE may be sent to a producer."""
+"""First Produce version whose response may have the error code TRANSACTION_ABORTABLE."""
 RETRY_S: Final = 0.01
 TRIES_MAX: Final = 10
 JOINS_FROM: Final = 12
-"""From this version on, producing to a partition adds it to the transaction."""
+"""First Produce version in which producing to a partition adds the partition to the transaction."""
 
 
 _RETRIABLE: Final = frozenset(
@@ -42,11 +42,11 @@ _RETRIABLE: Final = frozenset(
 
 
 Key = tuple[str, bytes, int]
-"""How a request names a partition: topic name, topic id, partition."""
+"""A partition as named in a Produce request: topic name, topic id, partition index."""
 
 
 class FirstBatch(NamedTuple):
-    """A batch that would begin a transaction on its partition."""
+    """A batch that would begin a producer's transaction on its partition."""
 
     key: Key
     partition: Partition
@@ -56,7 +56,7 @@ class FirstBatch(NamedTuple):
 
     @property
     def is_guard_changed(self) -> bool:
-        """Whether a transaction of this producer has ended here since the coordinator was asked."""
+        """Whether a transaction of this producer has ended on the partition since `guard` was read."""
         return self.partition.guard(self.producer.producer_id) != self.guard
 
     def with_current_guard(self) -> "FirstBatch":
@@ -64,7 +64,7 @@ class FirstBatch(NamedTuple):
 
 
 class CannotJoin(PenstockError):
-    """The coordinator has refused one partition."""
+    """The transaction coordinator refused to add or verify a partition."""
 
     def __init__(self, code: ErrorCode, version: int) -> None:
         super().__init__(f"the transaction coordinator refused the partition with {code.name}")
@@ -78,8 +78,8 @@ class CannotJoin(PenstockError):
 def find_first_batches(
     request: ProduceRequest, broker: Broker, copies: Mapping[Key, Buffer | PenstockError] = MappingProxyType({})
 ) -> list[FirstBatch]:
-    """Returns the batches of a request that would begin a transaction on their partitions. `copies`: used in place
-    of the request's batches."""
+    """Returns the batches of a request that would begin a transaction on their partitions. `copies`: copies of
+    batches, read in place of the request's own."""
     found = []
     for topic in request.topic_data:
         table = broker.partitions.by_name.get(topic.name) or broker.partitions.by_id.get(topic.topic_id) or {}
@@ -106,8 +106,8 @@ def join(
     broker: Broker,
     then: Callable[[dict[Key, PenstockError]], None],
 ) -> None:
-    """Asks the coordinator, once for each producer; calls `then` with the partitions that must not be written, and
-    why."""
+    """Asks the transaction coordinator, once for each producer, to add or verify the partitions of
+    `first_batches`; calls `then` with the partitions that it refused, and the errors."""
     assert request.transactional_id is not None
     refused: dict[Key, PenstockError] = {}
     by_producer: dict[ProducerKey, list[FirstBatch]] = {}
@@ -153,7 +153,7 @@ def join(
 
 
 def _check(batch: FirstBatch, code: ErrorCode, version: int) -> None:
-    """Raises why a batch may not begin a transaction, given the coordinator's error code."""
+    """Raises the error for which a batch may not begin a transaction; `code` is the coordinator's error code."""
     partition, producer_id = batch.partition, batch.producer.producer_id
     if code:
         raise CannotJoin(code, version)
@@ -167,7 +167,7 @@ def _check(batch: FirstBatch, code: ErrorCode, version: int) -> None:
 
 
 def ask_to_join(command: JoinTransaction, broker: Broker, answer: Answer, tries: int = TRIES_MAX) -> None:
-    """Asks the coordinator. While the previous transaction is still being ended, retries for a short time."""
+    """Asks the transaction coordinator to add partitions; retries briefly while a previous transaction is ending."""
 
     def on_answer(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
         is_early = isinstance(value, dict) and ErrorCode.CONCURRENT_TRANSACTIONS in value.values()
@@ -184,7 +184,7 @@ def ask_to_join(command: JoinTransaction, broker: Broker, answer: Answer, tries:
 
 
 def _codes_in(response: Any, command: JoinTransaction) -> dict[TopicPartition, ErrorCode] | PenstockError:
-    """Returns the codes in another broker's response; CoordinatorNotAvailable if the broker cannot be reached."""
+    """Returns the error codes in a peer broker's response; CoordinatorNotAvailable if the peer cannot be reached."""
     if isinstance(response, PenstockError):
         return CoordinatorNotAvailable(
             f"the coordinator of {command.transactional_id!r} cannot be reached: {response}"

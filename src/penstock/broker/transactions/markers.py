@@ -1,4 +1,4 @@
-"""Writes transaction markers to all partitions of an ended transaction, with retries until every leader has them."""
+"""Writes transaction markers to all partitions of an ended transaction; retries until every leader has them."""
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
@@ -27,12 +27,11 @@ RETRY_S: Final = 0.5
 _ENDED: Final = frozenset(
     (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 )
-"""After these the partition is finished: the marker is written, or a newer epoch has ended the transaction
-already."""
+"""Error codes after which a partition needs no marker: it is written, or a newer epoch has ended the transaction."""
 
 
 class MarkerWriter:
-    """Performs the WriteMarkers effects of transaction coordinators."""
+    """Writes the transaction markers that transaction coordinators request (WriteMarkers)."""
 
     def __init__(
         self,
@@ -56,8 +55,8 @@ class MarkerWriter:
         _MarkerWrite(effect, self).write_missing()
 
     def is_coordinator_here(self, effect: WriteMarkers) -> bool:
-        """Whether the coordinator that requested it is still on this broker: otherwise the next coordinator starts
-        again."""
+        """Whether this broker is still the transaction's coordinator; if not, the new coordinator writes the
+        markers."""
         assert self.transactions is not None
         return self.transactions.is_here(effect.transactional_id)
 
@@ -67,21 +66,21 @@ class MarkerWriter:
 
 
 class _MarkerWrite:
-    """The markers of one transaction."""
+    """The writing of one transaction's markers to all its partitions."""
 
     def __init__(self, effect: WriteMarkers, owner: MarkerWriter) -> None:
         self._effect = effect
         self._owner = owner
         self._missing = set(effect.partitions)
-        """Partitions without the marker for which no write is in progress."""
+        """Partitions that still need the marker and for which no write is in progress."""
         self._in_progress = 0
         self._is_retry_scheduled = False
         self._is_done = False
         self._reported: dict[TopicPartition, int] = {}
-        """The last error logged for each partition: retries that fail in the same way are not logged again."""
+        """The last error code logged for each partition: a retry that fails with the same code is not logged."""
 
     def write_missing(self) -> None:
-        """Writes the missing markers, here and on other brokers. Failed ones are retried later."""
+        """Writes the missing markers to partitions on this and other brokers; schedules a retry of failed writes."""
         if not self._owner.is_coordinator_here(self._effect):
             return
         self._is_retry_scheduled = True  # results that arrive at once must not schedule a retry
@@ -136,7 +135,7 @@ class _MarkerWrite:
         self._finish_or_retry()
 
     def _on_result(self, tp: TopicPartition, code: ErrorCode | int) -> None:
-        """Handles the result for one partition."""
+        """Handles the error code of a marker write to one partition."""
         if code and self._reported.get(tp) != code:
             self._reported[tp] = code
             logger.warning("marker_not_written partition=%s code=%s hint='is retried'", tp, ErrorCode(code).name)
@@ -182,4 +181,4 @@ def _by_topic(tps: Iterable[TopicPartition]) -> list[WritableTxnMarkerTopic]:
 
 
 def _ignore(value: object) -> None:
-    """A coordinator on another broker requests the markers again."""
+    """Ignores the coordinator's reply: if the coordinator has moved, the new coordinator writes the markers again."""

@@ -1,11 +1,11 @@
-"""Keeps produce requests of one transactional id in order while the first waits for the coordinator."""
+"""Keeps Produce requests of a transactional id in order while one waits for the transaction coordinator."""
 
 from collections import deque
 from collections.abc import Callable
 
 
 class _Queue:
-    """The requests of one transactional id."""
+    """The waiting Produce requests of one transactional id."""
 
     __slots__ = ("is_free", "is_running", "waiting")
 
@@ -16,7 +16,7 @@ class _Queue:
 
 
 class ProduceOrder:
-    """Runs the produce requests of each transactional id one at a time, in the order of arrival."""
+    """Runs the Produce requests of each transactional id one at a time, in order of arrival."""
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
@@ -25,7 +25,7 @@ class ProduceOrder:
         return transactional_id in self._queues
 
     def enqueue(self, transactional_id: str, start: Callable[[], None]) -> None:
-        """Calls `start` when all earlier requests are finished; the started request must call `finish` once."""
+        """Calls `start` when all earlier requests of this id have finished; the request must call `finish` once."""
         queue = self._queues.setdefault(transactional_id, _Queue())
         queue.waiting.append(start)
         self._run_waiting(transactional_id, queue)
@@ -36,7 +36,7 @@ class ProduceOrder:
         self._run_waiting(transactional_id, queue)
 
     def _run_waiting(self, transactional_id: str, queue: _Queue) -> None:
-        """Starts waiting requests. A loop, not recursion: many may finish as soon as they are started."""
+        """Starts waiting requests in a loop, not recursively: many may finish as soon as they are started."""
         if queue.is_running:
             return
         queue.is_running = True

@@ -1,4 +1,4 @@
-"""Producer ids, reserved from the store in blocks so that no id is ever assigned twice."""
+"""Assigns producer ids, reserved from the metadata store in blocks so that no id is ever assigned twice."""
 
 import asyncio
 from typing import Final
@@ -16,8 +16,7 @@ class ProducerIds:
         self._lock = asyncio.Lock()
 
     async def take(self) -> int:
-        """Returns an id that was never assigned before. A restart leaves a gap. Waits for the store when a block
-        is used up."""
+        """Returns a new producer id; reserves another block in the metadata store when the current one is used up."""
         async with self._lock:
             if self._next == self._end:
                 self._next = await self._metadata.reserve(keys.PRODUCER_IDS, BLOCK)

@@ -44,15 +44,15 @@ def is_view(topic: CreatableTopic) -> bool:
 
 
 def check_no_ad_hoc(name: str) -> None:
-    """Raises InvalidTopic for a topic name that is reserved for temporary views."""
+    """Raises InvalidTopic if a topic name is reserved for temporary views."""
     if AD_HOC.fullmatch(name):
         raise InvalidTopic(f"topic name {name!r} is not allowed: its suffix is reserved for temporary views")
 
 
 async def create_view(topic: CreatableTopic, validate_only: bool, broker: "Broker") -> CreatableTopicResult:
-    """Creates a view. It has the partitions of its topic; a different number is refused.
+    """Creates a view. It has as many partitions as its topic; a request for another number is rejected.
 
-    Raises BadExpression, and what Kafka would answer.
+    Raises BadExpression, and Kafka's errors of CreateTopics.
     """
     view = _parse_view(topic, broker)
     await broker.views.check(view.where)
@@ -114,7 +114,7 @@ def _parse_view(topic: CreatableTopic, broker: "Broker") -> View:
 
 
 def view_values(view: View, broker: "Broker") -> list[tuple[Setting, list[Value]]]:
-    """Returns a view's settings, and those of its topic, which apply to both."""
+    """Returns the settings of a view, followed by those of its topic, which apply to the view, too."""
     own = view.configs()
     source = broker.image.topics[view.topic_id]
     shown: list[tuple[Setting, list[Value]]] = [

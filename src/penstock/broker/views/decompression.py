@@ -1,7 +1,7 @@
 """Decompresses batches for views on several threads, into memory that is reused.
 
-Fresh memory costs as much as the decompression into it, and the memory that a broker uses should not grow with the
-number of views that are read: see `Arenas`.
+To allocate memory costs as much as to decompress into it, and a broker's memory should not grow with the number of
+views that are read: so all readers share a fixed number of buffers, `Arenas`.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from penstock.records.compression import Codec, decompress_zstd_into
 from penstock.records.layout import HEADER_BYTES, Buffer
 
 ARENAS: Final = 2
-"""Threads that decompress at the same time, for all readers together: the other threads sync files."""
+"""Number of threads that decompress at the same time, for all readers together; file syncs use the other threads."""
 ARENA_BYTES: Final = 4 << 20
 
 DECODE_RECORDS_MIN: Final = 20_000
-"""Compressed batches with at least this many records are also decoded on the thread."""
+"""Number of records from which on a compressed batch is also decoded on the thread that decompresses it."""
 
 Body = Buffer | Columns | PenstockError
 
 
 class FoundBatch(NamedTuple):
-    """A batch within the bytes read."""
+    """A batch, at position `at` of the bytes read from the log."""
 
     at: int
     header: BatchHeader
@@ -43,7 +43,7 @@ class FoundBatch(NamedTuple):
 
 
 class Arena:
-    """Memory for the bodies of several batches, one after another."""
+    """A reusable buffer for the decompressed bodies of several batches, one after another."""
 
     def __init__(self) -> None:
         self._memory = memoryview(b"")
@@ -53,10 +53,10 @@ class Arena:
         self._used = 0
 
     def open(self, batch: memoryview, header: BatchHeader, body_max: int) -> Buffer | None:
-        """Returns the body of a batch; None if the arena is full. A body that cannot be placed in it gets its own
-        memory.
+        """Returns the decompressed body of a batch; None if the arena has no room. A body too large for an empty
+        arena, or with a codec other than zstd, gets its own memory.
 
-        Raises MessageTooLarge if it has more than `body_max` bytes.
+        Raises MessageTooLarge if the body has more than `body_max` bytes.
         """
         if self._used >= ARENA_BYTES:
             return None
@@ -76,7 +76,7 @@ class Arena:
 
 
 class Decompression:
-    """Decompresses the first of some batches, as many as fit, by their positions in the sequence."""
+    """Decompresses batches in order until the arenas are full; later batches are left for another Decompression."""
 
     def __init__(self, data: memoryview, found: Sequence[FoundBatch], body_max: int) -> None:
         self._data = data
@@ -86,7 +86,7 @@ class Decompression:
         self._bodies: dict[int, Body] = {}
 
     def work(self, arena: Arena) -> None:
-        """Runs on a thread, possibly on several with an arena each. Produces at least one body."""
+        """Decompresses at least one batch. Runs on a thread, or on several threads with one arena each."""
         for position, each in self._left:
             body: Body | None = b""
             if each.must_open:
@@ -108,7 +108,7 @@ class Decompression:
                 return
 
     def bodies(self) -> Iterator[Body]:
-        """Yields the bodies in the order of the batches, up to the first that did not fit."""
+        """Yields the decompressed bodies in batch order; stops at the first batch that did not fit into an arena."""
         for position in range(len(self._bodies)):
             if position not in self._bodies:
                 return
@@ -116,7 +116,7 @@ class Decompression:
 
 
 class Arenas:
-    """The arenas shared by the readers of all views. A reader waits if none is free."""
+    """The arenas shared by the readers of all views. A reader waits while no arena is free."""
 
     def __init__(self, threads: Executor) -> None:
         self._threads = threads
@@ -127,7 +127,7 @@ class Arenas:
     async def decompressed(
         self, data: memoryview, found: Sequence[FoundBatch], body_max: int
     ) -> AsyncIterator[Decompression]:
-        """Decompresses the first of some batches, at least one. Their bodies are valid until the block ends."""
+        """Decompresses the first batches, at least one. The bodies are valid until the `async with` block ends."""
         decompression = Decompression(data, found, body_max)
         compressed = sum(each.is_compressed for each in found)
         if not compressed:
@@ -150,7 +150,7 @@ class Arenas:
                     work.add_done_callback(partial(self._release, arena))
 
     async def _take(self, wanted: int) -> list[Arena]:
-        """Returns at least one arena, and at most `wanted` of those that are free."""
+        """Returns at least one arena, and at most `wanted` free arenas. Waits while none is free."""
         await self._count.acquire()
         taken = [self._free.pop()]
         while len(taken) < wanted and not self._count.locked():

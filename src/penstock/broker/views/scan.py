@@ -1,4 +1,4 @@
-"""Scans one partition through a view's filter for one Fetch, piece by piece, each record once."""
+"""Scans one partition through a view's filter for one Fetch, CHUNK_BYTES at a time, each record once."""
 
 import asyncio
 from concurrent.futures import Executor
@@ -16,14 +16,14 @@ from penstock.replication.partition import Partition
 from penstock.views.predicate import Predicate
 
 CHUNK_BYTES: Final = 2 << 20
-"""Bytes read from the log at a time."""
+"""Maximum number of bytes read from the log at a time."""
 WARM_ATTEMPTS: Final = 3
 
 
 class Scan:
-    """The position of a Fetch in one partition of a view, and its matches so far.
+    """The position of a Fetch in one partition of a view, and the matching records so far.
 
-    Compressed batches are decompressed on threads; their records are matched on the event loop in time slices.
+    Compressed batches are decompressed on threads; records are matched on the event loop in time slices.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Scan:
         counts: ViewCounts,
     ) -> None:
         self.topic_id = topic_id
-        """Of the topic that the view filters."""
+        """Id of the topic that the view filters."""
         self.scanned_bytes = 0
         self.is_at_end = False
         """Whether the last read reached the end of the log."""
@@ -58,13 +58,13 @@ class Scan:
 
     @property
     def records(self) -> bytes:
-        """The records to send: the matches, and a marker for the offsets skipped after the last match."""
+        """The records to send: the matching records, and a marker for the offsets skipped after the last match."""
         return self._selection.answer().records
 
     async def scan_next(self, partition: Partition, limit_bytes: int) -> None:
-        """Scans the next piece of the log; stops early when `limit_bytes` have matched.
+        """Scans the next CHUNK_BYTES of the log; stops early when `limit_bytes` have matched.
 
-        Raises read errors, and CorruptMessage for a damaged batch if nothing was found before it.
+        Raises read errors, and CorruptMessage for a damaged batch if no record matched before that batch.
         """
         data = await self._read(partition)
         self.is_at_end = not data
@@ -91,7 +91,7 @@ class Scan:
         return not header.is_control and self._predicate.may_match(number, header.max_timestamp)
 
     async def _read(self, partition: Partition) -> memoryview:
-        """Returns a copy of the batches at the current position: the log may be truncated while other tasks run."""
+        """Returns the batches at the current position, copied because the log may be truncated during the scan."""
         loop = asyncio.get_running_loop()
         for _ in range(WARM_ATTEMPTS):
             try:
@@ -139,7 +139,7 @@ class Scan:
             await self._slices.next()
 
     def _columns(self, batch: memoryview, header: BatchHeader, body: Body) -> Columns | None:
-        """Returns the columns; None if the producer sent an undecodable batch, which is not checked before.
+        """Returns the columns of a batch; None if it was undecodable when produced, which Produce does not check.
 
         Raises CorruptMessage if the batch was damaged later: re-encoding it would make it look valid.
         """
@@ -154,7 +154,7 @@ class Scan:
             return None
 
     def _first_row(self, columns: Columns) -> int:
-        """Returns the first row that the reader requested, which may be in the middle of a batch."""
+        """Returns the first row at or after the requested offset, which may be in the middle of a batch."""
         if not columns.count or columns.offsets[0] >= self._from_offset:
             return 0
         return sum(offset < self._from_offset for offset in columns.offsets)

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 CHECK_S: Final = 1.0
 TOUCHES: Final = 4
-"""How many times per idle period a view that is read is marked as used."""
+"""How many times per idle period a view that is being read is marked as used in the metadata store."""
 
 
 @dataclass(slots=True)
@@ -32,24 +32,24 @@ class ViewCounts:
     scanned: int = 0
     matched: int = 0
     unknown: int = 0
-    """Records for which the expression is unknown: no such header, not JSON, not a number."""
+    """Number of records for which the expression is UNKNOWN: no such header, not JSON, or not a number."""
 
 
 @dataclass(slots=True)
 class _Usage:
-    """The usage of a view that can become idle, as seen by this broker, in steady clock time."""
+    """This broker's record of when a view with an idle period was used. Times are those of the steady clock."""
 
     touched: int
     since_ms: int
-    """When this state was first seen."""
+    """When this broker first saw the current value of `touched`."""
     read_ms: int = 0
-    """When it was last read here."""
+    """When the view was last read on this broker; 0: never."""
     marked_ms: int = 0
-    """When it was last marked as used in the store."""
+    """When the view was last marked as used in the metadata store."""
 
 
 class ViewService:
-    """The views of this broker. It costs nothing while there are none."""
+    """The views of this broker: compiled predicates, counters, and removal of idle views."""
 
     def __init__(self, *, metadata: Metadata, clock: Clock, threads: Executor, slices: TimeSlices) -> None:
         self._metadata = metadata
@@ -58,11 +58,11 @@ class ViewService:
         self._predicates: dict[str, Predicate] = {}
         self._usages: dict[bytes, _Usage] = {}
         self.tasks: Final[set[asyncio.Task[Any]]] = set()
-        """Fetches in progress."""
+        """Tasks of the Fetches in progress that read views."""
         self.slices: Final = slices
         self.arenas: Final = Arenas(threads)
         self.counts: Final[dict[str, ViewCounts]] = {}
-        """By view name."""
+        """Counters by view name."""
 
     # -- predicates
 
@@ -77,14 +77,14 @@ class ViewService:
         return found
 
     async def check(self, where: str) -> Predicate:
-        """Compiles an expression, on a thread because loading the parser takes long. Raises BadExpression."""
+        """Compiles an expression on a thread, because loading the parser takes long. Raises BadExpression."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, compile_expression, where)
 
     # -- usage
 
     def note_read(self, view: View) -> None:
-        """Records that a view is being read."""
+        """Records that a view is being read, so that it is not dropped as idle."""
         if view.idle_ms:
             self._usage_of(view).read_ms = self._clock.steady_ms()
 
@@ -108,7 +108,7 @@ class ViewService:
     # -- dropping views
 
     async def run(self) -> None:
-        """Drops views whose topics are deleted, and views that are idle."""
+        """Drops views whose topics are deleted and views that are idle, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_S)
             if self._metadata.image.views or self._usages:
@@ -133,8 +133,8 @@ class ViewService:
     async def _check_idle(self, view: View) -> None:
         """Marks a view as used, or drops it if no broker has read it for its idle period.
 
-        Only time that has passed on this broker counts, never a wall clock: a broker that has just started waits a
-        full period.
+        Time is measured by this broker's steady clock, not by wall clocks: a broker that has just started waits a
+        full idle period.
         """
         usage, now_ms = self._usage_of(view), self._clock.steady_ms()
         if usage.read_ms > usage.marked_ms and now_ms - usage.marked_ms >= view.idle_ms // TOUCHES:
@@ -146,5 +146,5 @@ class ViewService:
 
 
 def _plan_drop_idle(image: ClusterImage, seen: View) -> list[Op]:
-    """Plans the removal, unless the view was marked as used meanwhile."""
+    """Returns the store operations that drop a view; none if the view was changed or marked as used since `seen`."""
     return plan_drop(image, seen.view_id) if image.views.get(seen.view_id) == seen else []

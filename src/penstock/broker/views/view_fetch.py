@@ -1,8 +1,8 @@
-"""Answers a Fetch that reads views, and maybe topics beside them, within its time and scan limits.
+"""Answers a Fetch that reads views, and maybe also topics, within its time and scan limits.
 
-When little matches, it ends with the Fetch's wait time or after a maximum of scanned bytes, and the response moves
-the reader past the scanned records; the next Fetch continues from there. While it waits for new records, it keeps its
-matches and scans nothing twice.
+When few records match, the scan ends after the Fetch's wait time or SCAN_BYTES_MAX, and the response moves the reader
+past the scanned records; the next Fetch continues from there. While the Fetch waits for new records, it keeps the
+matches so far and scans nothing twice.
 """
 
 import asyncio
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SCAN_BYTES_MAX: Final = 256 << 20
-"""Bytes of the topic's log scanned for one Fetch."""
+"""Maximum number of bytes of the topic's log scanned for one Fetch."""
 GATHER_S: Final = 0.05
-"""How long to look for more matches when there is enough to answer."""
+"""How long, in seconds, to look for more matches when there are enough to answer."""
 SCAN_S_MIN: Final = 0.02
-"""Time allowed for a Fetch that does not wait."""
+"""Scan time, in seconds, of a Fetch with no wait time."""
 
 
 def has_views(plan: FetchPlan, broker: "Broker") -> bool:
@@ -37,7 +37,7 @@ def has_views(plan: FetchPlan, broker: "Broker") -> bool:
 
 
 def answer_views(attempt: "FetchAttempt", call: Call) -> None:
-    """Answers a Fetch that reads views, when it has enough records or its time is up."""
+    """Answers a Fetch that reads views, once it has enough records or its wait time is over."""
     task = asyncio.get_running_loop().create_task(_ViewFetch(attempt).run())
     attempt.broker.views.tasks.add(task)
     call.on_disconnect = lambda: _cancel(task)
@@ -60,7 +60,7 @@ def _cancel(task: asyncio.Task[FetchResponse]) -> None:
 
 
 class _ViewFetch:
-    """One request."""
+    """One Fetch request that reads views."""
 
     def __init__(self, attempt: "FetchAttempt") -> None:
         self._attempt = attempt
@@ -70,7 +70,7 @@ class _ViewFetch:
         self._kept_bytes = 0
         self._scanned_bytes = 0
         self._failed: set[Key] = set()
-        """Partitions that cannot be scanned; reading them returns the error."""
+        """Partitions whose scan failed and is not continued."""
 
     async def run(self) -> FetchResponse:
         attempt, now_s = self._attempt, self._broker.clock.monotonic_s
@@ -98,7 +98,7 @@ class _ViewFetch:
                     self._broker.views.note_read(view)
 
     async def _begin(self) -> None:
-        """Finds the views and compiles their expressions."""
+        """Looks up the views and compiles their expressions."""
         service = self._broker.views
         for key, wanted in self._attempt.plan.wanted:
             found = self._broker.view(key[0], key[1])
@@ -121,18 +121,18 @@ class _ViewFetch:
 
     @property
     def _is_over(self) -> bool:
-        """Whether waiting is pointless: there is more to scan, but not within this request."""
+        """Whether waiting is pointless: a scan failed, or existing records are left for the next Fetch to scan."""
         return bool(self._failed) or not all(scan.is_at_end for scan in self._scans.values())
 
     def _bytes_left(self, scan: Scan, wanted: FetchPartition) -> int:
-        """Returns how many more bytes may match in a partition. The first match is returned at any size."""
+        """Returns how many more bytes may match in a partition. The first match is returned whatever its size."""
         bytes_left: int = min(
             wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - self._kept_bytes
         )
         return bytes_left if self._kept_bytes else max(bytes_left, 1)
 
     async def _scan(self, gather_until_s: float, until_s: float) -> None:
-        """Scans all partitions in turn, at least once, until there is enough, no more, or no time."""
+        """Scans all partitions in turn, at least once, until there are enough matches, no more records or no time."""
         attempt, now_s = self._attempt, self._broker.clock.monotonic_s
         active = [(key, wanted) for key, wanted in attempt.plan.wanted if key in self._scans]
         while active:
@@ -158,7 +158,7 @@ class _ViewFetch:
                 return
 
     def _fail(self, key: Key, error: PenstockError) -> None:
-        """Responds with the matches found before the error; with the error only if there are none."""
+        """Ends the scan of a partition: its response has the matches before the error, or the error if none."""
         self._failed.add(key)
         if not self._scans[key].records:
             self._attempt.failures[key] = error
@@ -183,7 +183,7 @@ class _ViewFetch:
             self._attempt.read(blocking)
 
     def _watch(self, grown: asyncio.Event) -> Callable[[], None]:
-        """Sets `grown` on growth from now on, including during the scan; returns a function that stops it."""
+        """Sets `grown` when a log grows from now on, also during the scan. Returns a function that stops watching."""
         tickets = []
         for key, _ in self._attempt.plan.wanted:
             try:

@@ -64,7 +64,7 @@ def drain(
 
 
 async def _cordon(found: Survey, node_id: int, value: str | None) -> None:
-    """Excludes a broker from new replicas (`*`) or includes it again (None). No-op for "" or a missing broker."""
+    """Sets cordoned.log.dirs: `*` stops new replicas on the broker, None allows them. "" or no such broker: no-op."""
     if value != "" and node_id in found.image.brokers:
         await found.admin.alter_configs(
             [ConfigChange(kind=Resource.BROKER, name=str(node_id), values={CORDONED: value})]

@@ -29,14 +29,14 @@ from penstock.replication.replay import Replay
 
 POLL_S: Final = 0.2
 CONFIRM_S: Final = 30.0
-"""How long brokers may take to apply a metadata change."""
+"""Timeout, in seconds, for all brokers to apply a metadata change."""
 
 Report = Callable[[str, str, dict[str, object]], None]
-"""Receives a topic, the finished step, and its numbers."""
+"""Callback after each repair step: receives the topic, the finished step, and its counts by name."""
 
 
 class Repair:
-    """The repair of one internal topic. `wait_s`: how long to wait for open transactions."""
+    """Repairs one internal topic. `wait_s`: maximum wait, in seconds, for open transactions to end."""
 
     def __init__(self, client: KafkaClient, found: Diagnosis, report: Report, wait_s: float) -> None:
         self._client = client
@@ -50,7 +50,7 @@ class Repair:
         self._report(self._name, done, numbers)
 
     async def repair_settings(self) -> None:
-        """Repairs wrong settings; done first because it stops further data loss at once."""
+        """Repairs wrong topic settings. Runs first, because wrong settings may cause further data loss."""
         faults = self._found.repairable
         if not faults:
             return
@@ -60,7 +60,7 @@ class Repair:
         self._report_step("settings repaired", settings=[fault.setting for fault in faults])
 
     async def repair_partitions(self) -> None:
-        """Adds missing partitions and moves every key to the partition it hashes to."""
+        """Adds missing partitions and moves every key to the partition that the key hashes to."""
         if not self._found.must_move:
             return
         async with self._paused():
@@ -75,7 +75,7 @@ class Repair:
 
     @contextlib.asynccontextmanager
     async def _paused(self) -> AsyncIterator[None]:
-        """Pauses the coordinators around the block. After an error they resume only if no partition was added."""
+        """Pauses the coordinators around the block. After an error, resumes them only if no partition was added."""
         await self._pause(True)
         self._report_step("coordinators paused")
         try:
@@ -89,7 +89,7 @@ class Repair:
         self._report_step("coordinators resumed")
 
     async def _resume_after_error(self) -> None:
-        """Resumes the coordinators after an error, unless partitions were added, which lack their state yet."""
+        """Resumes the coordinators after an error, unless partitions were added: new partitions lack their state."""
         is_resumed = False
         with contextlib.suppress(PenstockError):
             topic = (await self._client.refresh([self._name])).topics[self._name]
@@ -104,7 +104,7 @@ class Repair:
             )
 
     async def _pause(self, is_paused: bool) -> None:
-        """Pauses or resumes this topic's coordinators; returns when every broker has applied it."""
+        """Pauses or resumes this topic's coordinators; returns when every broker has applied the change."""
         topics = await self._paused_topics()
         names = set.intersection(*topics.values()) | {self._name}
         wanted = names if is_paused else names - {self._name}
@@ -118,7 +118,7 @@ class Repair:
         await self._until(is_known, CONFIRM_S, f"not all brokers {'paused' if is_paused else 'resumed'}")
 
     async def _paused_topics(self) -> dict[str, set[str]]:
-        """Returns the paused topics that each broker reports; raises if a broker does not answer."""
+        """Returns the topics with paused coordinators, by broker; raises if a broker does not answer."""
         brokers = [str(node) for node in (await self._admin.describe()).brokers]
         reported = await self._admin.configs(Resource.BROKER, brokers, [PAUSED])
         silent = [node for node in brokers if PAUSED not in reported.get(node, {})]
@@ -132,7 +132,7 @@ class Repair:
         return {node: paused_in(values[PAUSED]) for node, values in reported.items()}
 
     async def _await_transactions(self) -> None:
-        """Waits for open transactions: their offset commits take effect on the partition they were written to."""
+        """Waits until no transaction is open: pending offset commits stay on the partition they were written to."""
         names = (await Admin(self._client).topic(self._name)).tps
 
         async def are_over() -> bool:
@@ -214,7 +214,7 @@ class Repair:
 
 
 def _ignore(count: int) -> None:
-    """Unreadable records are not state: brokers skip them, too."""
+    """Callback for the count of unreadable records. Does nothing: brokers skip such records, too."""
 
 
 def _is_led(topic: TopicInfo, count: int) -> bool:

@@ -17,7 +17,7 @@ MIN_ISR = "transaction.state.log.min.isr"
 
 
 class Step(NamedTuple):
-    """One repair step: the problem and its remedy."""
+    """One repair step: the problem, and how it is repaired."""
 
     kind: str
     problem: str
@@ -32,13 +32,13 @@ class Diagnosis:
     partitions: int
     partitions_wanted: int
     replicas: int
-    """The fewest replicas of any partition."""
+    """The smallest number of replicas that any partition has."""
     replicas_wanted: int
     faults: tuple[Fault, ...]
     is_paused: bool
-    """Whether an earlier repair was interrupted."""
+    """Whether the topic's coordinators are paused, because an earlier repair was interrupted."""
     own: Mapping[str, str]
-    """Settings to add along with a repair, which the topic lacks."""
+    """Topic settings that the topic lacks; set together with a repair of wrong settings."""
 
     @property
     def repairable(self) -> list[Fault]:
@@ -46,7 +46,7 @@ class Diagnosis:
 
     @property
     def must_move(self) -> bool:
-        """Whether state must be moved between partitions."""
+        """Whether keys must be moved between partitions: partitions are missing, or a repair was interrupted."""
         return self.is_paused or self.partitions < self.partitions_wanted
 
     def steps(self) -> Iterator[Step]:
@@ -67,7 +67,7 @@ class Diagnosis:
 
 
 async def diagnose(client: KafkaClient) -> list[Diagnosis]:
-    """Returns a diagnosis of each existing internal topic. Raises if the controller is too old."""
+    """Returns a diagnosis of each existing internal topic. Raises if the controller's version is too old."""
     admin = ClusterAdmin(client)
     brokers = (await admin.describe()).brokers
     wanted = [PAUSED, MIN_ISR]
@@ -112,5 +112,5 @@ async def _own_configs(client: KafkaClient, name: str) -> dict[str, str]:
 
 
 def paused_in(text: str | None) -> set[str]:
-    """Parses the setting that lists paused topics."""
+    """Returns the topic names in the broker setting that lists topics with paused coordinators."""
     return {name for part in (text or "").split(",") if (name := part.strip())}

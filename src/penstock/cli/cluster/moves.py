@@ -23,15 +23,15 @@ from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 
 POLL_S: Final = 0.5
 SETTLE_TRIES: Final = 20
-"""A broker's metadata may lag behind the controller for a moment."""
+"""Attempts to verify the new replicas: a broker's metadata may lag behind the controller's."""
 NAMED_MAX: Final = 5
-"""Partitions that an error message lists."""
+"""Maximum number of partitions that an error message lists."""
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanOptions:
-    """How to execute a plan, and how to print it."""
+    """Options of how a reassignment plan is executed and printed."""
 
     execute: bool
     wait: bool
@@ -39,13 +39,13 @@ class PlanOptions:
     as_json: bool
 
     def echo(self, text: str) -> None:
-        """Prints a line for people; nothing with --json."""
+        """Prints a line of text, unless --json is given."""
         if not self.as_json:
             click.echo(text)
 
 
 def move_options(command: Command) -> Command:
-    """Adds --execute, --no-wait and --throttle."""
+    """Decorator that adds the options --execute, --no-wait and --throttle to a command."""
     for option in (
         click.option(
             "--throttle",
@@ -65,7 +65,7 @@ def name_of(move: Move) -> TopicPartition:
 
 
 def as_kafka_json(moves: Iterable[Move]) -> dict[str, object]:
-    """Returns the plan in the format of kafka-reassign-partitions, which `reassign --file` reads, too."""
+    """Returns the plan in the JSON format of kafka-reassign-partitions, which `reassign --file` also reads."""
     return {
         "version": 1,
         "partitions": [
@@ -97,7 +97,7 @@ async def show(found: Survey, moves: Sequence[Move], options: PlanOptions) -> No
 
 
 async def run_plan(client: KafkaClient, found: Survey, moves: Sequence[Move], options: PlanOptions) -> bool:
-    """Shows a plan and executes it if requested. Returns True if it is complete."""
+    """Shows a reassignment plan and executes it if requested. Returns True if all its moves are complete."""
     if options.as_json or moves:
         await show(found, moves, options)
     if not moves:
@@ -155,7 +155,7 @@ async def _follow(found: Survey, moves: Sequence[Move], options: PlanOptions) ->
 
 
 def _copied_fraction(move: Reassignment, sizes: dict[int, dict[TopicPartition, int]]) -> float:
-    """Returns the fraction of one move that is copied, by bytes on the new replicas."""
+    """Returns the fraction of a partition's bytes that its new replicas have copied."""
     old = [node for node in move.replicas if node not in move.adding]
     whole = max((sizes.get(node, {}).get(move.tp, 0) for node in old), default=0)
     if not whole or not move.adding:
@@ -166,7 +166,7 @@ def _copied_fraction(move: Reassignment, sizes: dict[int, dict[TopicPartition, i
 
 @contextmanager
 def _progress(total: int, options: PlanOptions) -> Iterator[Callable[[int, float], None]]:
-    """Yields `tell(done, share)`: a progress bar on a terminal, lines elsewhere. `share` counts unfinished moves."""
+    """Yields a function that shows progress: `done` moves are finished, `share` sums the fractions of the others."""
     if options.as_json:
         yield lambda done, share: None
         return
@@ -191,7 +191,7 @@ def _progress(total: int, options: PlanOptions) -> Iterator[Callable[[int, float
 
 
 async def _verify(client: KafkaClient, moves: Sequence[Move], options: PlanOptions) -> None:
-    """Raises if a partition's replicas are not as planned: another client may have changed them."""
+    """Raises if a partition's replicas differ from the plan: another client may have changed them."""
     wanted = {name_of(move): move.after for move in moves}
     for _ in range(SETTLE_TRIES):
         topics = {topic.name: topic for topic in await Admin(client).topics()}
@@ -232,7 +232,7 @@ async def _throttle(found: Survey, moves: Sequence[Move], rate: int) -> None:
 
 
 async def unthrottle(client: KafkaClient, admin: ClusterAdmin, topics: Iterable[str] | None = None) -> int:
-    """Removes the throttle settings of these topics, or of all; returns how many topics had some."""
+    """Removes the throttle settings of `topics` (None: all topics); returns how many topics were throttled."""
     there = [topic.name for topic in await Admin(client).topics()]
     named = there if topics is None else sorted(set(topics).intersection(there))
     found = await admin.configs(Resource.TOPIC, named, [LEADER_THROTTLED, FOLLOWER_THROTTLED])

@@ -13,13 +13,13 @@ _PAUSE_S: Final = 0.05
 
 
 class BrokersNotConnected(PenstockError):
-    """The brokers run, but have not discovered each other."""
+    """The brokers are running, but have not discovered each other in time."""
 
 
 async def wait_until_connected(addresses: Collection[str], node_ids: Collection[int]) -> None:
     """Returns when every broker knows all `node_ids` and a controller. Raises BrokersNotConnected after CONNECTED_S.
 
-    A broker that is ready is registered, but the others learn of it a little later. Until the controller has, it
+    A ready broker is registered, but other brokers learn of it later. Until the controller knows all brokers, it
     refuses topics with as many replicas as there are brokers. `addresses`: where each broker listens.
     """
     await asyncio.gather(*(_wait_for_broker(address, set(node_ids)) for address in addresses))

@@ -22,7 +22,7 @@ Wanted = dict[TopicPartition, tuple[int, ...]]
 
 
 def _parse_partitions(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> Wanted:
-    """Parses repeated `orders-0=1,2,3`; raises click.BadParameter."""
+    """Parses repeated options such as `orders-0=1,2,3`; raises click.BadParameter."""
     wanted: Wanted = {}
     for text in values:
         name, equals, nodes = text.rpartition("=")
@@ -35,7 +35,7 @@ def _parse_partitions(ctx: click.Context, option: click.Parameter, values: Seque
 
 
 def read_plan(text: str) -> Wanted:
-    """Parses a plan in the JSON format of kafka-reassign-partitions; raises ValueError."""
+    """Parses a reassignment plan in the JSON format of kafka-reassign-partitions; raises ValueError."""
     try:
         plan: Any = json.loads(text)
     except json.JSONDecodeError as error:
@@ -152,7 +152,7 @@ def _select_topics(found: Survey, names: Sequence[str], internal: bool) -> list[
 def plan_explicit(found: Survey, wanted: Mapping[TopicPartition, tuple[int, ...]]) -> list[Move]:
     """Returns moves to the given replicas; raises if a broker or partition does not exist.
 
-    A reassignment in progress with the same target is included: so it can be waited for again or throttled anew.
+    Includes reassignments in progress that already have the given target, so that they can be awaited or throttled.
     """
     moves = []
     for name, replicas in wanted.items():

@@ -68,7 +68,7 @@ async def _rebalance_leaders(found: Survey, options: PlanOptions) -> None:
 
 
 async def _elect(found: Survey, names: list[TopicPartition]) -> None:
-    """Elects preferred leaders. A partition that its preferred leader already leads is not an error."""
+    """Elects preferred leaders. It is no error if the preferred replica of a partition is already its leader."""
     results = await found.admin.elect_leaders(names) if names else {}
     failures: dict[TopicPartition, ServerError] = {
         name: error

@@ -21,23 +21,23 @@ from penstock.foundation.view_names import VIEW_OF
 
 HOST_ID: Final = "broker.host.id"
 ANSWER_S: Final = 5.0
-"""A broker that does not answer within this time is reported as unreachable."""
+"""Timeout, in seconds, after which a broker that has not answered is reported as unreachable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """A snapshot of a cluster."""
+    """A snapshot of a cluster: its metadata image, its controller, and its unreachable brokers."""
 
     admin: ClusterAdmin
     cluster_id: str
     controller: int
     image: ClusterImage
     unreachable: Mapping[int, str] = field(default_factory=dict)
-    """Registered brokers that do not answer, and why: a dead broker stays registered until its session expires."""
+    """Registered brokers that do not answer, and why. A dead broker stays registered until its session expires."""
 
     @property
     def node_ids(self) -> list[int]:
-        """The registered brokers, and missing ones that still have replicas."""
+        """Ids of the registered brokers, and of unregistered brokers that still have replicas."""
         holders = {node for _, state in self.image.find_partitions() for node in state.replicas}
         return sorted(self.image.brokers.keys() | holders)
 
@@ -82,7 +82,7 @@ class Survey:
         return examine(self.image, {topic: int(values.get(MIN_ISR) or 1) for topic, values in found.items()})
 
     def progress(self, placed: PartitionEntry, sizes: Mapping[int, Mapping[TopicPartition, int]]) -> float | None:
-        """Returns the fraction of a partition's bytes that its new replicas have; None if unknown."""
+        """Returns the fraction of a partition's bytes that its new replicas have; None if the sizes are unknown."""
         tp, state = placed
         name = self.name(tp)
         whole = sizes.get(state.leader, {}).get(name)
@@ -95,20 +95,20 @@ class Survey:
 
 
 async def _without_views(admin: ClusterAdmin, topics: list[TopicInfo]) -> list[TopicInfo]:
-    """Removes views: they share their topic's replicas."""
+    """Returns the topics without views: a view shares the replicas of its topic."""
     found = await admin.configs(Resource.TOPIC, [topic.name for topic in topics], [VIEW_OF])
     return [topic for topic in topics if not found.get(topic.name, {}).get(VIEW_OF)]
 
 
 async def survey(client: KafkaClient) -> Survey:
-    """Fetches everything. Waits for a controller that does not answer until another one takes over."""
+    """Returns a snapshot of the cluster. If the controller does not answer, waits until another broker takes over."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
     return await _survey(client, cluster, await admin.reassignments(), {})
 
 
 async def survey_now(client: KafkaClient) -> Survey:
-    """Fetches everything and finds unreachable brokers. Waits at most 5 s for each."""
+    """Returns a snapshot of the cluster with its unreachable brokers. Waits at most 5 s for each broker."""
     admin = ClusterAdmin(client)
     cluster = await admin.describe()
     unreachable = await _find_unreachable(cluster.brokers.values())
@@ -148,7 +148,7 @@ async def _survey(
 
 
 async def _find_unreachable(brokers: Iterable[BrokerInfo]) -> dict[int, str]:
-    """Connects to every broker at once; returns those that do not answer, and why."""
+    """Connects to all brokers concurrently; returns the brokers that do not answer, with the reason."""
 
     async def ask(broker: BrokerInfo) -> str | None:
         try:

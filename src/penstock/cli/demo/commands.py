@@ -51,7 +51,7 @@ class Tour:
             self._broker = None
 
     def run(self, *arguments: str, lines: Sequence[str] = (), show: int = 12) -> str:
-        """Runs a command; prints it and the first lines of its output. Returns the whole output."""
+        """Runs a `penstock` command; prints it and the first lines of its output. Returns the whole output."""
         click.secho(f"  $ penstock {' '.join(map(_quoted, arguments))}", fg="cyan")
         done = subprocess.run(
             [_COMMAND, *arguments],
@@ -80,7 +80,7 @@ class Tour:
 
 
 def _quoted(argument: str) -> str:
-    """Quotes an argument as a user would type it: in double quotes if it contains single ones."""
+    """Returns an argument quoted for the shell, in double quotes if it contains single quotes."""
     if "'" in argument and not set(argument) & set('"\\`!'):
         return '"' + argument.replace("$", r"\$") + '"'
     return shlex.quote(argument)

@@ -78,21 +78,21 @@ class Shop:
                     time.sleep(max(0.0, began_s + number / A_SECOND - time.monotonic()))
 
     def close(self) -> None:
-        """Returns when every order is acknowledged; raises ClickException if publishing failed."""
+        """Waits until every order is acknowledged; raises ClickException if publishing failed."""
         self._thread.join()
         if self._process.wait() != 0:
             raise click.ClickException("the orders could not be published; see above")
 
 
 class Pipelines:
-    """Runs pipelines in one Spark session: starting Spark for each takes longer than the pipelines."""
+    """Runs pipelines in one Spark session: starting Spark takes longer than running a pipeline."""
 
     def __init__(self, spark: "SparkSession", bootstrap: str) -> None:
         self._spark = spark
         self._bootstrap = bootstrap
 
     def run(self, target: str, *options: str, until: int | None = None, quietly: bool = False) -> "Report":
-        """Runs a pipeline to its end, or until it has read `until` rows. Raises ClickException if it failed."""
+        """Runs a pipeline to its end, or until it has read `until` rows. Raises ClickException if it fails."""
         from penstock.spark.pipelines.catalogue import check_clusters, load
         from penstock.spark.pipelines.pipeline import Run
         from penstock.spark.pipelines.runner import run_prepared

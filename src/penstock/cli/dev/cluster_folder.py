@@ -1,4 +1,4 @@
-"""The cluster that `penstock dev` runs from a folder: saved plan, free ports, broker and store processes."""
+"""The cluster that `penstock dev` runs from a folder: saved options, free ports, broker and store processes."""
 
 import contextlib
 import fcntl
@@ -19,7 +19,7 @@ from penstock.node import Address
 
 BROKERS_DEFAULT: Final = 3
 REPLICAS_MAX: Final = 3
-"""The default replication factor is the number of brokers, up to this."""
+"""Maximum of the default replication factor, which is otherwise the number of brokers."""
 _PORTS_TRIED: Final = 1000
 
 
@@ -29,16 +29,16 @@ class ClusterMismatch(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """Store, broker count and replication factor of a cluster in a folder; saved in dev.json for the next run."""
+    """Store type, broker count and replication factor of a cluster; saved in its folder's dev.json for later runs."""
 
     coordination: str
     brokers: int
     replication_factor: int | None = None
-    """The requested factor; None for the default."""
+    """The requested replication factor; None for the default."""
 
     @classmethod
     def of(cls, folder: Path, coordination: str | None, brokers: int | None, factor: int | None) -> "Plan":
-        """Merges the requested options with the folder's saved plan.
+        """Merges the requested options with the options saved in the folder.
 
         Raises ClusterMismatch if they conflict, and ServerMissing if neither etcd nor ZooKeeper is installed.
         """
@@ -71,7 +71,7 @@ class Plan:
 
     @property
     def settings(self) -> dict[str, str]:
-        """Broker settings for the replication factor: with three replicas, acks=all survives the loss of one."""
+        """Returns broker settings for the replication factor: of three replicas, acks=all tolerates one failure."""
         replicas = str(self.replicas)
         return {
             "default.replication.factor": replicas,
@@ -99,16 +99,16 @@ def _read_plan(file: Path) -> Plan | None:
 
 
 def write_json(file: Path, value: Any) -> None:
-    """Replaces the file atomically: readers see the old or the new content, never a part."""
+    """Replaces the file atomically: readers see the old or the new content, never a mixture."""
     fresh = file.with_suffix(".new")
     fresh.write_text(json.dumps(value) + "\n")
     os.replace(fresh, file)
 
 
 class FreePorts:
-    """Allocates free ports, each once, even if several clusters start at the same moment.
+    """Allocates free ports, each only once, even if several clusters start at the same moment.
 
-    A port is reserved by a locked file of this user for the life of this process.
+    A port is reserved by a lock on a file, which this process holds until it ends.
     """
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class FreePorts:
         self._folder = private_folder("ports")
 
     def free(self, wanted: Address) -> Address:
-        """Returns the address with the first free port from its port on; port 0: any. Raises ClusterMismatch."""
+        """Returns the address with the first free port from its port on (0: any). Raises ClusterMismatch if none."""
         for port in range(wanted.port, min(wanted.port + _PORTS_TRIED, 65536)):
             found = None if port in self._allocated else self._try(wanted.host, port)
             if found is not None and (not wanted.port or self._reserve(found)):
@@ -134,8 +134,8 @@ class FreePorts:
         return None
 
     def _reserve(self, port: int) -> bool:
-        """Locks the port's file; False if another process holds it. The file stays open, and is small enough to
-        leave."""
+        """Locks the port's file; returns False if another process holds the lock. The file is not deleted
+        afterwards."""
         fd = os.open(self._folder / str(port), os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -146,7 +146,7 @@ class FreePorts:
 
 
 def connect_address(address: Address) -> Address:
-    """Returns the address to connect to: a broker that listens on all interfaces is reached at 127.0.0.1."""
+    """Returns the address for clients to connect to: 127.0.0.1 for a broker that listens on all interfaces."""
     return replace(address, host="127.0.0.1") if address.host in ("0.0.0.0", "::") else address
 
 
@@ -159,12 +159,12 @@ class DevBroker:
 
 
 class DevCluster:
-    """The processes of a development cluster, not started yet."""
+    """The processes of a development cluster; the constructor does not start them."""
 
     def __init__(
         self, folder: Path, plan: Plan, listen: Address, http: Address, settings: Mapping[str, str], log_level: str
     ) -> None:
-        """`settings`: broker settings that override those of the plan."""
+        """`settings`: broker settings that override the plan's settings."""
         self.folder = folder
         self._plan = plan
         ports, logs = FreePorts(), folder / "logs"

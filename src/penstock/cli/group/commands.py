@@ -108,7 +108,7 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
 
 
 _Row = tuple[TopicPartition, int | None, int | None, GroupMember | None]
-"""Topic-partition, committed offset, log end offset, and the member it is assigned to."""
+"""Topic-partition, committed offset, log end offset, and the member that the partition is assigned to."""
 
 
 async def _rows(
@@ -129,7 +129,7 @@ async def _rows(
 
 
 async def _known(client: KafkaClient, names: list[TopicPartition]) -> list[TopicPartition]:
-    """Returns the partitions whose topics exist: committed offsets outlive a deleted topic for a while."""
+    """Returns the partitions whose topics exist: committed offsets are kept for a while after a topic is deleted."""
     view = await client.refresh(None)
     return [name for name in names if name.topic in view.topics]
 

@@ -97,7 +97,7 @@ def reset(
 
 
 async def _check_no_members(groups: Groups, name: str) -> None:
-    """Raises if the group has members. A group that does not exist yet may be given offsets."""
+    """Raises if the group has members. A group that does not exist passes: offsets may be committed for it."""
     try:
         detail = await groups.describe(name)
     except ServerError as error:

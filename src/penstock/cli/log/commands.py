@@ -21,10 +21,10 @@ from penstock.log.disk import OsDisk
 from penstock.records.build import Record, read_records
 
 PROGRESS_BYTES: Final = 64 << 20
-"""Smaller logs are read too fast for a progress bar."""
+"""Log size, in bytes, from which a progress bar is shown."""
 PROGRESS_STEP_BYTES: Final = 4 << 20
 SHOWN_BYTES_MAX: Final = 256 << 20
-"""The largest batch whose records are shown."""
+"""Size, in bytes, of the largest batch whose records are shown."""
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 _FOLDER: Final = re.compile(r"(\d+)\.")
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -73,7 +73,7 @@ def inspect(path: Path, batches: bool, records: bool, as_json: bool) -> None:
 
 
 def _find(path: Path) -> dict[Path, list[Path]]:
-    """Returns the log folders below `path`, each with its segments in order."""
+    """Returns the log folders below `path`, each with its segment files in offset order."""
     if path.is_file():
         return {path.absolute().parent: [path]} if _SEGMENT.match(path.name) else {}
     found = {}
@@ -117,7 +117,7 @@ class _Inspection:
         self._expected: int | None = None
 
     def run(self, is_whole: bool) -> None:
-        """`is_whole`: all segments are read, so that missing ones are reported."""
+        """Checks and prints the segments. `is_whole`: all segments are read, so missing segments are reported."""
         checkpoint = _checkpoint(self._folder)
         coverage = Coverage(checkpoint=checkpoint, trusted_to=checkpoint.trusted_to(_boot_id()) if checkpoint else 0)
         self._printer.partition(self._name, self._folder, coverage)
@@ -193,14 +193,14 @@ def _checkpoint(folder: Path) -> Checkpoint | None:
 
 
 class _ReadOnlyDisk(OsDisk):
-    """A disk that does not create its root folder."""
+    """A disk that does not create its root folder, unlike OsDisk."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)
 
 
 def _boot_id() -> str:
-    """Returns the kernel's boot id: a checkpoint's unsynced marks count only within one boot (log/checkpoint.py)."""
+    """Returns the kernel's boot id: an unsynced checkpoint is valid only within one boot (log/checkpoint.py)."""
     try:
         return _BOOT_ID.read_text().strip()
     except OSError:

@@ -14,7 +14,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 LISTED_MAX: Final = 1000
-"""Damage entries that the text output lists; the rest is counted."""
+"""Maximum number of damage entries in the text output; further entries are only counted."""
 _BATCH_LINE: Final = "{:<20}  {:>21}  {:>10}  {:>9}  {:>7}  {:<6}  {:>5}  {:>17}  {:<24}  {}"
 
 
@@ -35,7 +35,7 @@ class Printer(Protocol):
 
 
 class JsonPrinter:
-    """Prints one JSON object per finding at once; `kind` tells its type."""
+    """Prints each finding immediately as one JSON object; its `kind` tells the type."""
 
     def __init__(self, batches: bool) -> None:
         self.damages = 0
@@ -117,7 +117,7 @@ class JsonPrinter:
         )
 
     def end(self) -> None:
-        """Does nothing: everything is already printed."""
+        """Does nothing: every finding is already printed."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -129,7 +129,7 @@ class _Partition:
 
 
 class TextPrinter:
-    """Prints batches and records at once; segment tables and damage at the end."""
+    """Prints batches and records immediately; segment tables and damage at the end."""
 
     def __init__(self, batches: bool) -> None:
         self.damages = 0

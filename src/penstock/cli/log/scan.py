@@ -1,7 +1,7 @@
 """Read-only scan of segment files: batch headers, CRCs, offset gaps and damage.
 
-Safe beside a running broker; holds one window in memory. Unlike the broker's recovery code it opens files read-only
-and continues past damage as far as it can.
+Safe beside a running broker; holds one 1 MiB window of a file in memory. Unlike the broker's recovery code, the scan
+opens files read-only and continues past damage as far as it can.
 """
 
 import os
@@ -21,20 +21,20 @@ from penstock.records.layout import HEADER_BYTES, MAGIC
 
 WINDOW_BYTES: Final = 1 << 20
 UNFINISHED_WAIT_S: Final = 0.1
-"""A truncated batch at the end may be a write in progress: it is read once more after this time."""
+"""Seconds to wait before a damaged batch at the end of a file is read once more: a broker may still be writing it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damage:
     file: Path
     position: int
-    """The byte position where it begins."""
+    """Byte position in the file where the damage begins."""
     offset: int
     """The first affected offset."""
     expected: str
     found: str
     unread_bytes: int = 0
-    """Bytes after it that could not be checked."""
+    """Number of bytes after the damage that could not be checked."""
 
 
 class Batch(NamedTuple):
@@ -43,7 +43,7 @@ class Batch(NamedTuple):
 
 
 class SegmentReader:
-    """A segment file, read in windows."""
+    """A segment file, read in windows of WINDOW_BYTES."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,7 +61,7 @@ class SegmentReader:
         self._window = b""
 
     def read(self, at: int, count: int) -> memoryview:
-        """Returns up to `count` bytes, at most one window; fewer at the end of the file."""
+        """Returns up to `count` bytes from position `at`, at most one window; fewer at the end of the file."""
         count = min(count, WINDOW_BYTES)
         if at < self._window_at or at + count > self._window_at + len(self._window):
             self._window = os.pread(self._fd, WINDOW_BYTES, at)
@@ -111,7 +111,7 @@ class SegmentSummary:
 
 
 def scan_segment(reader: SegmentReader, summary: SegmentSummary, gaps_below: int) -> Iterator[Batch | Damage]:
-    """Yields every valid batch and every damage. Offset gaps below `gaps_below` are normal: compaction made them."""
+    """Yields each valid batch and each damage. Offset gaps below offset `gaps_below` are normal (compaction)."""
     position = 0
     retried_at = -1
     after_damage = False
@@ -136,7 +136,7 @@ def scan_segment(reader: SegmentReader, summary: SegmentSummary, gaps_below: int
 
 
 class _BatchCheck(NamedTuple):
-    """The check of one batch: its header if valid, the damage if any, and the bytes to skip."""
+    """The result of checking one batch: its header if valid, the damage if any, and the number of bytes to skip."""
 
     header: BatchHeader | None
     damage: Damage | None
@@ -197,7 +197,7 @@ class Coverage:
         return self.checkpoint.clean_to if self.checkpoint else 0
 
     def missing(self, folder: Path, starts_at: int | None, ends_at: int) -> Damage | None:
-        """Returns the guaranteed offsets that no segment holds, as damage; None if all are present."""
+        """Returns the damage if no segment holds some of the guaranteed offsets; None if all are present."""
         if self.checkpoint is None:
             return None
         start = self.checkpoint.start_offset

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 BATCHES_SHOWN: Final = 12
 IDLE: Final = 0
-"""A trigger with this many rows is not shown."""
+"""Row count of a trigger that is not shown, because no data arrived."""
 
 
 class ProgressDisplay(Protocol):
-    """A display of a pipeline's batches, steps and final report."""
+    """Shows a pipeline's batches, steps and final report."""
 
     def __enter__(self) -> Any: ...
     def __exit__(self, *args: Any) -> Any: ...

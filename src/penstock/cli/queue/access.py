@@ -38,12 +38,12 @@ DELAY: Final = SecondsRange(0, 900)
 VISIBILITY: Final = SecondsRange(0, 43_200)
 QUEUE_WAIT: Final = SecondsRange(0, 20)
 WAIT: Final = SecondsRange(0, 86_400)
-"""The limit of one command, which polls as often as needed."""
+"""The allowed --wait of `receive`: longer than one ReceiveMessage may wait, because the command polls repeatedly."""
 RETENTION: Final = SecondsRange(60, 3_155_760_000)
 
 
 def duration_option(name: str, limits: SecondsRange, help: str) -> Callable[[Command], Command]:
-    """Returns an option for a duration such as `30s` or `5m`, rounded up to whole seconds."""
+    """Returns a decorator that adds an option for a duration such as `30s` or `5m`, rounded up to whole seconds."""
 
     def parse(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
         if value is None:
@@ -61,7 +61,7 @@ def duration_option(name: str, limits: SecondsRange, help: str) -> Callable[[Com
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """The queue endpoint and the access keys that sign requests."""
+    """The SQS endpoint, and the access keys that sign requests."""
 
     bootstrap: str
     endpoint: Endpoint | None
@@ -72,7 +72,7 @@ class Access:
 
 
 def access_options(command: Command) -> Command:
-    """Adds the endpoint and key options; the command receives them as `access`."""
+    """Decorator that adds the endpoint and key options; the command receives them as `access`."""
 
     @functools.wraps(command)
     def with_access(
@@ -105,7 +105,7 @@ def access_options(command: Command) -> Command:
 
 
 def run_sqs(access: Access, work: Callable[[SqsClient], Awaitable[T]], queue: str = "") -> T:
-    """Runs `work` with an SQS client; turns a refusal into an error that tells what to do next."""
+    """Runs `work` with an SQS client; returns its result. Raises SQS errors as click errors that say what to do."""
 
     async def inside() -> T:
         sqs = SqsClient(access.find, keys=access.keys)

@@ -78,7 +78,7 @@ def describe(name: str, access: Access, as_json: bool) -> None:
 
 
 async def _sources(sqs: SqsClient, name: str) -> list[str]:
-    """Returns the queues whose dead-letter queue this is."""
+    """Returns the queues that use this queue as their dead-letter queue."""
     found: list[str] = []
     params: dict[str, Any] = {"QueueUrl": name}
     while True:
@@ -90,7 +90,7 @@ async def _sources(sqs: SqsClient, name: str) -> list[str]:
 
 
 def oldest_s(name: str, metrics: list[bytes]) -> float | None:
-    """Returns the age of the oldest unfinished message on any broker; None if no broker reports it.
+    """Returns the age, in seconds, of the oldest unfinished message on any broker; None if no broker reports it.
 
     >>> oldest_s("jobs", [b'penstock_queue_oldest_seconds{queue="jobs"} 2.5'])
     2.5

@@ -98,7 +98,7 @@ def _sent_so_far(count: int) -> str:
 
 
 async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool) -> AsyncIterator[list[str]]:
-    """Yields batches of at most one request. A slow input line is sent without waiting for more."""
+    """Yields lists of message bodies that fit into one request each. If input is slow, yields what has arrived."""
     batch: list[str] = []
     size = 0
     source = read_messages(bodies, files, lines=lines, key=None, separator=None)
@@ -198,7 +198,7 @@ async def _receive_batches(
 
 
 async def _delete(sqs: SqsClient, name: str, receipts: list[str]) -> None:
-    """Deletes up to ten messages; raises SqsRefused for the first that fails."""
+    """Deletes up to ten messages; raises SqsError for the first message that cannot be deleted."""
     entries = [{"Id": str(number), "ReceiptHandle": receipt} for number, receipt in enumerate(receipts)]
     response = await sqs.call("DeleteMessageBatch", {"QueueUrl": name, "Entries": entries})
     for each in response.get("Failed", ()):

@@ -97,7 +97,7 @@ async def _latest_task(sqs: SqsClient, name: str) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _progress(is_wanted: bool) -> Iterator[Callable[[int, int], None]]:
-    """Shows a progress bar on standard error, if it is a terminal."""
+    """Yields a function that updates a progress bar on standard error; a no-op if that is not a terminal."""
     if not is_wanted or not sys.stderr.isatty():
         yield lambda moved, total: None
         return

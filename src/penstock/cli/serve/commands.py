@@ -28,7 +28,7 @@ from penstock.node import Node, NodeSettings
 logger = logging.getLogger(__name__)
 
 FREE_BYTES_MIN: Final = 1 << 20
-"""With less free disk space than this, a failure to start is reported as a full disk."""
+"""Free disk space, in bytes, below which a failure to start is reported as a full disk."""
 
 
 class CannotStart(PenstockError):
@@ -174,7 +174,7 @@ async def run(settings: NodeSettings) -> None:
 
 
 async def _start_unless_signalled(node: Node, stop: asyncio.Event, data_dir: Path) -> bool:
-    """Starts the node; returns False if a signal arrived first. Waits for a store that does not answer."""
+    """Starts the node; returns False if a signal arrived first. Waits if the metadata store does not answer."""
     starting, signalled = asyncio.create_task(node.start()), asyncio.create_task(stop.wait())
     await asyncio.wait((starting, signalled), return_when=asyncio.FIRST_COMPLETED)
     signalled.cancel()
@@ -211,7 +211,7 @@ def _explain_start_failure(error: Exception, data_dir: Path) -> Exception:
 
 
 def _raise_file_limit() -> None:
-    """Raises the limit of open files: every connection and every segment needs a descriptor."""
+    """Raises the process's limit of open files: every connection and every segment needs a file descriptor."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):

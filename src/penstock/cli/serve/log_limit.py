@@ -1,4 +1,4 @@
-"""Rate limit of log lines: at most 100 lines per log statement in 10 s, then the number of lines left out."""
+"""Rate limit of log lines: at most 100 lines per log statement in 10 s, then the count of suppressed lines."""
 
 import logging
 from collections.abc import Callable
@@ -9,7 +9,7 @@ WINDOW_S: Final = 10.0
 
 
 class _StatementCount:
-    """The count of one log statement's lines in the current window."""
+    """The number of lines that one log statement has written in the current 10 s window."""
 
     __slots__ = ("left_out", "lines", "until_s")
 
@@ -20,7 +20,7 @@ class _StatementCount:
 
 
 class LogRateLimit(logging.Filter):
-    """A logging filter that limits each log statement; its memory is bounded by the number of statements."""
+    """A logging filter that limits the lines of each log statement; its memory grows only with the statements."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         super().__init__()

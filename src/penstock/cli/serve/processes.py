@@ -52,7 +52,7 @@ def settings_per_broker(settings: NodeSettings, count: int) -> list[NodeSettings
 
 
 def _shift_port(address: Address, number: int) -> Address:
-    """Returns the address with its port raised by `number`; port 0 (any free port) stays 0."""
+    """Returns the address with `number` added to its port; port 0 (any free port) stays 0."""
     port = address.port + number if address.port else 0
     if port > 65535:
         raise ValueError(f"counting up from {address} exceeds port 65535; give a lower port")
@@ -73,7 +73,7 @@ def _check_ports(found: list[NodeSettings]) -> None:
 
 
 def check_folder(data_dir: Path) -> None:
-    """Raises ValueError if the folder belongs to a single broker, whose data the processes would not find."""
+    """Raises ValueError if a single-process broker wrote this data folder: several processes use another layout."""
     if (data_dir / "identity").exists():
         raise ValueError(
             f"{data_dir} is the data folder of a single broker; with --processes each broker has a subfolder named "
@@ -82,7 +82,7 @@ def check_folder(data_dir: Path) -> None:
 
 
 def serve_command(node: NodeSettings, config: Path | None, settings: Mapping[str, str], log_level: str) -> list[str]:
-    """Returns the command line of one node. `settings`: those that do not come from the config file."""
+    """Returns the command line that starts one broker. `settings`: settings that are not in the config file."""
     command = [PENSTOCK, "serve", "--processes", "1", "--node-id", str(node.node_id)]
     command += ["--data-dir", str(node.data_dir), "--store", node.store]
     command += ["--listen", str(node.listen), "--http", str(node.http), "--log-level", log_level]
@@ -100,7 +100,7 @@ def serve_command(node: NodeSettings, config: Path | None, settings: Mapping[str
 async def run_processes(
     settings: NodeSettings, count: int, config: Path | None, options: Mapping[str, str], log_level: str
 ) -> None:
-    """Runs all brokers until signalled. Restarts one that exits; raises ChildFailed if one cannot start at first."""
+    """Runs all brokers until signalled; restarts a broker that exits. Raises ChildFailed if the first start fails."""
     # All brokers of this machine are one failure domain, even if its host name changes before a restart.
     given = {HOST_ID: settings.settings.get(HOST_ID) or socket.gethostname()} | dict(options)
     found = settings_per_broker(settings, count)
@@ -137,7 +137,7 @@ def _report(line: str) -> None:
 
 
 async def _wait_until_connected(children: Sequence[Child], node_ids: Collection[int]) -> None:
-    """Waits until the brokers know each other. After a timeout logs a warning and returns: they serve anyway."""
+    """Waits until the brokers know each other. If they do not in time, logs a warning and returns."""
     kafka, _ = _addresses(children)
     try:
         await wait_until_connected([str(connect_address(Address.parse(address))) for address in kafka], node_ids)

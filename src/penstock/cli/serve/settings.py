@@ -17,10 +17,10 @@ STRICT: Final = "strict_config"
 
 
 class Key(NamedTuple):
-    """A key of penstock.toml, or the option of the same name."""
+    """How a key of penstock.toml, or the option of the same name, is parsed."""
 
     read: Callable[[Any], Any]
-    """Returns the parsed value; raises ValueError if it is not valid."""
+    """Parses a value; raises ValueError if the value is not valid."""
     expected: str
 
 
@@ -132,15 +132,15 @@ def _read_broker(table: Any, file: Path) -> dict[str, str]:
 
 
 def _shown(value: Any) -> str:
-    """Formats a value for an error message, about as TOML writes it."""
+    """Formats a value for an error message, approximately as TOML writes it."""
     return json.dumps(value, default=str, ensure_ascii=False)
 
 
 def read_settings(values: dict[str, Any], broker: dict[str, str]) -> tuple[NodeSettings, list[str]]:
-    """Returns the node's settings and warnings about ignored ones. `broker` (from --set) overrides the file.
+    """Returns the node's settings, and warnings about ignored settings. `broker` (from --set) overrides the file.
 
-    Unknown settings in the file are refused if strict_config is set; unknown ones in `broker` always. Raises
-    InvalidConfig and ValueError.
+    Refuses unknown settings in `broker`, and in the file if strict_config is set. Raises InvalidConfig and
+    ValueError.
     """
     in_file: dict[str, str] = values.get(BROKER, {})
     found = {name: value for name, value in values.items() if name not in (BROKER, STRICT, "processes")}
@@ -174,7 +174,7 @@ def _number(text: str) -> int | str:
 
 
 def _listener(name: str, text: str, controllers: str) -> Address:
-    """Returns the client listener's address. `controllers`: listener names to skip.
+    """Returns the address of the client listener. `controllers`: names of controller listeners, which are skipped.
 
     >>> str(_listener("listeners", "PLAINTEXT://:9092,CONTROLLER://:9093", "CONTROLLER"))
     '0.0.0.0:9092'

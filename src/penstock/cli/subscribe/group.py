@@ -12,7 +12,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.records.build import Record
 
 IDLE_S: Final = 2.0
-"""Without --follow, the command ends when no message has arrived for this long."""
+"""Seconds without a message after which the command ends, unless --follow is given."""
 
 
 def subscribe_in_group(
@@ -26,7 +26,7 @@ def subscribe_in_group(
     show: Formatter,
     write: Callable[[bytes], None],
 ) -> None:
-    """Consumes until idle, `count_max` is reached, or interrupted; then commits and leaves the group."""
+    """Consumes until idle, `count_max` messages are shown, or interrupted; then commits and leaves the group."""
     with (
         connect(bootstrap, client_id="penstock-cli") as mq,
         mq.subscribe(

@@ -286,5 +286,5 @@ def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, b
 
 
 def _dropped(before: int, found: LogRange) -> int:
-    """Returns how many messages at most lie before an offset."""
+    """Returns the maximum number of messages below the offset `before`."""
     return max(0, (found.end if before == TO_THE_END else min(before, found.end)) - found.start)

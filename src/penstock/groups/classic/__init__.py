@@ -1,1 +1,1 @@
-"""Classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup, with the assignment computed by a member."""
+"""Classic groups: JoinGroup, SyncGroup, Heartbeat and LeaveGroup; the group leader computes the assignment."""

@@ -1,6 +1,6 @@
 """Encodes and decodes the embedded consumer protocol: the subscription and assignment of classic members.
 
-A classic group treats them as opaque bytes. A consumer group decodes them for its classic members (KIP-848).
+A classic group treats both as opaque bytes. A consumer group decodes them for its classic members (KIP-848).
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssig
 from penstock.wire.state import kind_of
 
 VERSION_MAX: Final = 3
-"""The latest version that is written; later versions begin with the same fields and are decoded as this one."""
+"""The latest protocol version that is written; later versions begin with the same fields and are read as this one."""
 _AFTER_VERSION: Final = 2
 
 
@@ -25,14 +25,14 @@ def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
-    """Decodes an assignment; empty bytes (a member has never synced) are no partitions. Raises MalformedRequest."""
+    """Decodes an assignment; empty bytes (a member that never synced) mean no partitions. Raises MalformedRequest."""
     if not assignment:
         return ConsumerProtocolAssignment(assigned_partitions=(), user_data=None)
     return decode(ConsumerProtocolAssignment, _version_of(assignment), assignment, _AFTER_VERSION)
 
 
 def write_assignment(tps: Iterable[TopicIdPartition], image: ClusterImage, metadata: bytes) -> bytes:
-    """Encodes an assignment in the version of the member's metadata. Partitions of deleted topics are left out."""
+    """Encodes an assignment in the protocol version of `metadata`. Omits partitions of deleted topics."""
     version = _version_of(metadata)
     topics = [
         AssignedTopic(topic=image.shown[topic_id].name, partitions=numbers)
@@ -44,7 +44,7 @@ def write_assignment(tps: Iterable[TopicIdPartition], image: ClusterImage, metad
 
 
 def partitions_in(topics: Iterable[AssignedTopic], image: ClusterImage) -> frozenset[TopicIdPartition]:
-    """Returns the partitions with their topic ids; those that do not exist are left out."""
+    """Converts topic names and partitions to partitions with topic ids; omits partitions that do not exist."""
     return frozenset(
         TopicIdPartition(topic.topic_id, number)
         for entry in topics

@@ -2,10 +2,10 @@
 
     Empty -> PreparingRebalance -> CompletingRebalance -> Stable -> PreparingRebalance -> ...
 
-Joining is a barrier: it ends when all members have rejoined or the rebalance timeout has passed. Then the leader gets
-the list of members, and all wait for the assignment that it sends (SyncGroup). Only a complete assignment is
-persisted, and only a persisted one is sent to members. If the coordinator fails during a rebalance, the last stable
-generation is current again.
+The join phase is a barrier: it ends when all members have rejoined or the rebalance timeout has passed. Then the
+leader gets the list of members, and all members wait for the assignment that the leader sends (SyncGroup). Only a
+complete assignment is persisted, and only a persisted assignment is sent to members. If the coordinator fails during
+a rebalance, the next coordinator continues with the last stable generation.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ from penstock.wire.messages.sync_group import SyncGroupRequestAssignment, SyncGr
 from penstock.wire.state import state_record
 
 RETRY_MS: Final = 1000
-"""The pause before a record that could not be persisted is written again."""
+"""Delay in milliseconds before a record that could not be persisted is written again."""
 
 
 class ClassicGroup(Membership):
@@ -39,18 +39,18 @@ class ClassicGroup(Membership):
     ) -> None:
         super().__init__(group_id=group_id, settings=settings, timers=timers)
         self.stored_generation = 0
-        """The last persisted generation: the one that the members' assignments belong to."""
+        """The last persisted generation, which the members' persisted assignments belong to."""
         self.changed_ms = -1
-        """When the group entered its last persisted state; -1 if unknown."""
+        """Time at which the group entered its last persisted state; -1 if unknown."""
         self.is_stored = False
-        """Whether the log has a record of the group; else it exists because of offsets or members about to join."""
+        """Whether the log has a record of the group; a group without a record has only offsets or new members."""
         self.uncommitted_members: dict[str, Member] = {}
-        """Members that a record which is not persisted yet adds."""
+        """Members, by member id, that are added by a record that is not persisted yet."""
         self._subscribed: tuple[frozenset[str] | None] | None = None
         """The cached result of `subscribed_topics`."""
         self._is_initial = False
         self._initial_end_ms = 0
-        """Whether an empty group waits for its first members, and until when at the latest (KIP-134)."""
+        """Latest end of the initial rebalance delay (KIP-134); `_is_initial`: whether that delay is running."""
 
     # -- queries
 
@@ -60,7 +60,7 @@ class ClassicGroup(Membership):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether only committed offsets could keep the group in existence."""
+        """Whether the group has no members, no pending member ids and no record; it may have committed offsets."""
         return self.is_empty and not self.is_stored and not self.pending
 
     @property
@@ -69,7 +69,7 @@ class ClassicGroup(Membership):
 
     @property
     def subscribed_topics(self) -> frozenset[str] | None:
-        """The topics that members of this generation read; None if unknown."""
+        """The topics that the members of this generation subscribe to; None if not all can be decoded."""
         if not self.is_of_consumers:
             return None
         if self._subscribed is None:
@@ -81,7 +81,7 @@ class ClassicGroup(Membership):
         return self.is_of_consumers if topics is None else topic in topics
 
     def retention_from_ms(self, committed_ms: int) -> int | None:
-        """Returns when the retention of an offset committed at `committed_ms` starts; None if it does not run now."""
+        """Returns when the retention of an offset committed at `committed_ms` starts; None: it cannot expire now."""
         if self.protocol_type is None:
             return committed_ms  # a standalone consumer, of which it is not known when it stops
         if self.is_empty:
@@ -110,7 +110,7 @@ class ClassicGroup(Membership):
     # -- rebalance
 
     def rebalance(self, out: Outbox, now_ms: int) -> None:
-        """Starts a rebalance after members have joined, left or changed, or continues the current one."""
+        """Starts a rebalance; if one is in its join phase already, completes that phase once all have joined."""
         if self.state is State.PREPARING:
             self.complete_if_joined(out, now_ms)
         else:
@@ -136,7 +136,7 @@ class ClassicGroup(Membership):
             self.complete_if_joined(out, now_ms)
 
     def _restart_timer_of(self, member_id: str, now_ms: int) -> None:
-        """Restarts the session timeout of a member that was just answered; it was stopped meanwhile."""
+        """Restarts the session timeout of a member after its waiting JoinGroup or SyncGroup was answered."""
         member = self.roster.get(member_id)
         if member is not None:
             self.restart_session_timer(member, now_ms)
@@ -147,9 +147,9 @@ class ClassicGroup(Membership):
             self._complete_join(out, now_ms)
 
     def _complete_join(self, out: Outbox, now_ms: int) -> None:
-        """Starts the next generation with all members that have joined, and with static members that have not.
+        """Starts the next generation with all members that have rejoined, and static members even if they have not.
 
-        A static member that does not rejoin is removed after its session timeout, or when its SyncGroup is overdue.
+        A static member that does not rejoin is removed when its session timeout or the sync timeout has passed.
         """
         for member in list(self.roster):
             if member.member_id not in self.joins and member.instance_id is None:
@@ -226,7 +226,7 @@ class ClassicGroup(Membership):
         )
 
     def mark_synced(self, member: Member, now_ms: int) -> None:
-        """Notes that a member of a stable group has got its assignment."""
+        """Records that a member of a stable group has received its assignment."""
         self.restart_session_timer(member, now_ms)
         self.unsynced.discard(member.member_id)
         if not self.unsynced:
@@ -270,7 +270,7 @@ class ClassicGroup(Membership):
             self._complete_join(out, now_ms)
 
     def _on_sync_timeout(self, out: Outbox, now_ms: int) -> None:
-        """Removes members that have joined but not synced, so that their partitions are assigned to others."""
+        """Removes members that have not sent SyncGroup in time, so that their partitions are assigned to others."""
         if self.state is State.COMPLETING:
             lost = [member_id for member_id in self.roster.ids if member_id not in self.syncs]
         else:
@@ -300,7 +300,7 @@ class ClassicGroup(Membership):
         leader: str | None = None,
         assignments: Mapping[str, bytes] = MappingProxyType({}),
     ) -> StateRecord:
-        """Returns the group's record with the assignment of each member."""
+        """Returns the group's record: the current state, except for what the arguments replace."""
         members = self.roster if roster is None else roster
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -316,7 +316,7 @@ class ClassicGroup(Membership):
         return (state_record(GROUP_METADATA, GroupKey(group=self.group_id), None),) if self.is_stored else ()
 
     def apply_record(self, kind: int, key: GroupKey, value: GroupMetadataValue | None) -> None:
-        """Applies the group's record: the group is then stable or empty. Known members keep their other protocols."""
+        """Applies the group's record; the state becomes Stable or Empty. Members keep protocols not in the record."""
         if value is None:
             self.cancel_timers()
             return

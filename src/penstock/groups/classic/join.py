@@ -1,4 +1,4 @@
-"""JoinGroup for classic groups: admission, member ids, static members, and whether the group rebalances."""
+"""JoinGroup for classic groups: accepts or refuses members, assigns member ids, and starts rebalances."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,11 +13,11 @@ from penstock.groups.outbox import Outbox
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 NewMemberId = Callable[[str], str]
-"""Makes a unique member id from a name."""
+"""Function that returns a unique member id that starts with the given name."""
 
 
 def join(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, new_member_id: NewMemberId, now_ms: int) -> None:
-    """Adds a member or lets it rejoin; replies now, or when the join phase ends."""
+    """Handles JoinGroup: adds a new member or lets a member rejoin; replies at once, or when the join phase ends."""
     request: JoinGroupRequest = ask.body
     protocols = protocols_of(request.protocols)
     if not _accepts_member(group, request):
@@ -51,7 +51,7 @@ def join(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, new_member_
 
 
 def _accepts_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Whether group.max.size allows the member. During a rebalance only members that have rejoined count."""
+    """Whether group.max.size allows the member to join. During a rebalance only members that have rejoined count."""
     size_max = group.settings.size_max
     if group.is_empty:
         return True
@@ -63,7 +63,7 @@ def _accepts_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 
 
 def _refuse_full_group(group: ClassicGroup, out: Outbox, ticket: Ticket, member_id: str, now_ms: int) -> None:
-    """Replies GroupMaxSizeReached. A member of a group that has become too large is removed by this."""
+    """Replies GroupMaxSizeReached; if the sender is a member already, removes it and rebalances the group."""
     size_max = group.settings.size_max
     out.refuse(ticket, GroupMaxSizeReached(f"group {group.group_id!r} has {size_max} members, which is its limit"))
     if member_id in group.pending:
@@ -89,7 +89,7 @@ def _check_protocols(group: ClassicGroup, protocol_type: str, protocols: Protoco
 
 
 def rebalance_timeout_ms(ask: Ask) -> int:
-    """Returns how long a member may take to rejoin. In JoinGroup v0 the session timeout is used for both."""
+    """Returns the rebalance timeout in a JoinGroup. JoinGroup v0 has none: its session timeout is used."""
     timeout_ms: int = ask.body.session_timeout_ms if ask.version == 0 else ask.body.rebalance_timeout_ms
     return timeout_ms
 
@@ -109,7 +109,7 @@ def _add(group: ClassicGroup, ticket: Ticket, ask: Ask, member_id: str, protocol
 
 
 def member_id_required(member_id: str, version: int) -> JoinGroupResponse:
-    """Returns the response that assigns a member id to a new member, which has to join with it (KIP-394)."""
+    """Returns the MEMBER_ID_REQUIRED response; a new member has to join with the id in the response (KIP-394)."""
     return JoinGroupResponse(
         error_code=ErrorCode.MEMBER_ID_REQUIRED,
         protocol_name=None if version >= 7 else "",
@@ -120,7 +120,7 @@ def member_id_required(member_id: str, version: int) -> JoinGroupResponse:
 
 
 def _rejoin(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, protocols: Protocols, now_ms: int) -> None:
-    """Handles a JoinGroup of a known member: in a rebalance, after it has changed, or because a response was lost."""
+    """Handles JoinGroup of an existing member, which has changed, takes part in a rebalance, or missed a response."""
     request: JoinGroupRequest = ask.body
     group.check_member(request.member_id, request.group_instance_id)
     member = group.roster.get(request.member_id)
@@ -136,7 +136,7 @@ def _rejoin(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, protocol
 
 
 def _updated(member: Member, ask: Ask, protocols: Protocols) -> Member:
-    """Returns the member with the fields of its JoinGroup."""
+    """Returns the member updated with the fields of its JoinGroup."""
     return replace(
         member,
         client_id=ask.client_id,
@@ -157,7 +157,7 @@ def _rejoin_static_member(
     protocols: Protocols,
     now_ms: int,
 ) -> None:
-    """Gives a static member that has restarted a new member id; it keeps its assignment (KIP-345)."""
+    """Assigns a new member id to a static member that has restarted and keeps its assignment (KIP-345)."""
     old = group.roster.get(old_id)
     assert old is not None
     member = replace(_updated(old, ask, protocols), member_id=member_id)

@@ -8,11 +8,11 @@ from penstock.groups.records import MemberMetadata
 from penstock.wire.messages.join_group import JoinGroupRequestProtocol
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""Names and opaque metadata of the protocols that a member supports, the preferred one first."""
+"""Name and opaque metadata of each protocol that a member supports, in order of preference."""
 
 
 def protocols_of(offered: Iterable[JoinGroupRequestProtocol]) -> Protocols:
-    """Returns the protocols of a JoinGroup request; a duplicate name counts once."""
+    """Returns the protocols of a JoinGroup request; of duplicate names only one is returned."""
     first: dict[str, bytes] = {}
     for protocol in offered:
         first.setdefault(protocol.name, protocol.metadata)
@@ -23,19 +23,19 @@ def protocols_of(offered: Iterable[JoinGroupRequestProtocol]) -> Protocols:
 class Member:
     member_id: str
     instance_id: str | None
-    """The group.instance.id of a static member (KIP-345)."""
+    """The group.instance.id of a static member (KIP-345); None for a dynamic member."""
     client_id: str
     client_host: str
     rebalance_timeout_ms: int
     session_timeout_ms: int
     protocols: Protocols
     assignment: bytes = b""
-    """The last persisted assignment."""
+    """The last persisted assignment, as opaque bytes."""
     is_new: bool = False
-    """Whether its first JoinGroup is still waiting; until it is answered there is no session timeout."""
+    """Whether the member's first JoinGroup has not been answered yet; until then no session timeout applies."""
 
     def metadata(self, protocol: str | None) -> bytes:
-        """Returns the member's metadata for a protocol; empty if it does not support it."""
+        """Returns the member's metadata for a protocol; empty if the member does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def to_record(self, protocol: str | None, assignment: bytes) -> MemberMetadata:
@@ -109,7 +109,7 @@ class Roster:
         return member
 
     def replace(self, old_id: str, member: Member) -> None:
-        """Replaces a static member by the same one with another member id."""
+        """Replaces a static member with `member`, which has the same group.instance.id and another member id."""
         self.remove(old_id)
         self.put(member)
 
@@ -121,17 +121,17 @@ class Roster:
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance waits: the longest rebalance timeout of all members."""
+        """The longest rebalance timeout of all members, which is how long a rebalance waits for them."""
         return max((member.rebalance_timeout_ms for member in self), default=0)
 
     def supports_any(self, names: Iterable[str]) -> bool:
-        """Whether all members support one of these protocols."""
+        """Whether at least one of these protocols is supported by all members."""
         return any(self._supporters[name] == len(self) for name in names)
 
     def choose_protocol(self) -> str:
-        """Returns the protocol that most members prefer among those that all members support.
+        """Returns the protocol that most members prefer among the protocols that all members support.
 
-        There always is one: a member that supports none of them cannot join.
+        There always is such a protocol: a member that does not support any of the shared protocols cannot join.
         """
         shared = {name for name, count in self._supporters.items() if count == len(self)}
         votes = Counter(next(name for name, _ in member.protocols if name in shared) for member in self)

@@ -16,11 +16,11 @@ from penstock.groups.settings import GroupSettings
 SESSION: Final = "session"
 JOIN: Final = "join"
 SYNC: Final = "sync"
-"""The kinds of timers: session timeout of a member; end of the join phase; end of the sync phase."""
+"""Kinds of timers: SESSION for a member's session timeout, JOIN and SYNC for the end of the join and sync phase."""
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""How long a first JoinGroup waits; a client that has disconnected meanwhile comes back as another new member."""
+"""Timeout of a member whose first JoinGroup waits, in milliseconds; its client may have rejoined with another id."""
 PENDING_MAX: Final = 10_000
-"""The most member ids that were assigned but not used to join; beyond it the oldest ones are dropped."""
+"""Maximum number of member ids that were assigned but not used to join; above it the oldest ids are dropped."""
 
 
 class State(StrEnum):
@@ -29,14 +29,14 @@ class State(StrEnum):
     COMPLETING = "CompletingRebalance"
     STABLE = "Stable"
     DEAD = "Dead"
-    """The reported state of a group that does not exist."""
+    """State reported for a group that does not exist."""
 
 
 ALLOWED: Final = {
     State.PREPARING: (State.EMPTY, State.STABLE, State.COMPLETING),
     State.COMPLETING: (State.PREPARING,),
 }
-"""The states that a decision may enter, and from which; the other states are entered by a record only."""
+"""For PREPARING and COMPLETING, the states they may follow; all other states are set by applying a record."""
 
 
 class Membership:
@@ -50,18 +50,18 @@ class Membership:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        """The protocol of this generation; its metadata is the one that counts."""
+        """The protocol chosen for the current generation; None if there is none yet."""
         self.leader: str | None = None
         self.roster = Roster()
         self.pending: dict[str, None] = {}
-        """Member ids that were assigned and not yet used to join (KIP-394), the oldest first."""
+        """Member ids that were assigned and not yet used to join (KIP-394), oldest first."""
         self.joins: dict[str, Ticket] = {}
         self.syncs: dict[str, Ticket] = {}
-        """Waiting JoinGroup and SyncGroup requests by member id."""
+        """`joins`, `syncs`: JoinGroup and SyncGroup requests that wait for a response, by member id."""
         self.unsynced: set[str] = set()
         """Members of a stable group that have not fetched their assignment yet."""
         self.has_new_member = False
-        """Whether a member has joined since the initial rebalance was last delayed (KIP-134)."""
+        """Whether a member has joined since the initial rebalance delay was last extended (KIP-134)."""
 
     @property
     def settings(self) -> GroupSettings:
@@ -76,7 +76,7 @@ class Membership:
         return len(self.joins) == len(self.roster) and not self.pending
 
     def check_member(self, member_id: str, instance_id: str | None) -> None:
-        """Raises UnknownMemberId or FencedInstanceId unless this is a current member."""
+        """Raises UnknownMemberId or FencedInstanceId unless both ids belong to the same current member."""
         if instance_id is not None:
             current_id = self.roster.by_instance.get(instance_id)
             if current_id is None:
@@ -95,7 +95,7 @@ class Membership:
     # -- joining
 
     def add_pending_member(self, member_id: str, session_timeout_ms: int, now_ms: int) -> None:
-        """Reserves a member id for a client that has to join with it (KIP-394)."""
+        """Reserves a member id that was assigned to a client, until the client joins with the id (KIP-394)."""
         if len(self.pending) >= PENDING_MAX:
             # Its client gets UnknownMemberId and asks for another id.
             self.remove_pending_member(next(iter(self.pending)))
@@ -103,12 +103,12 @@ class Membership:
         self.set_timer(SESSION, now_ms + session_timeout_ms, member_id)
 
     def remove_pending_member(self, member_id: str) -> None:
-        """Invalidates a member id that was not used to join."""
+        """Removes a reserved member id that was not used to join."""
         del self.pending[member_id]
         self.cancel_timer(SESSION, member_id)
 
     def add(self, member: Member, protocol_type: str, ticket: Ticket, now_ms: int) -> None:
-        """Adds a new member whose JoinGroup waits."""
+        """Adds a new member; its JoinGroup (`ticket`) is answered when the join phase ends."""
         if not self.roster:
             self.protocol_type = protocol_type
         self.pending.pop(member.member_id, None)
@@ -119,7 +119,7 @@ class Membership:
         self.set_timer(SESSION, now_ms + NEW_MEMBER_TIMEOUT_MS, member.member_id)
 
     def replace_static_member(self, out: Outbox, old_id: str, member: Member, now_ms: int) -> None:
-        """Replaces a static member's id; the client with the old id is fenced (KIP-345)."""
+        """Replaces the member id of a static member; the client with the old id is fenced (KIP-345)."""
         self._fail_waiting(out, old_id, FencedInstanceId(f"group.instance.id {member.instance_id!r} is taken over"))
         self.roster.replace(old_id, member)
         self.restart_session_timer(member, now_ms)
@@ -129,7 +129,7 @@ class Membership:
     # -- waiting requests
 
     def await_join(self, out: Outbox, member: Member, ticket: Ticket) -> None:
-        """Updates a member that rejoins; its JoinGroup waits."""
+        """Updates a member that rejoins; its JoinGroup (`ticket`) is answered when the join phase ends."""
         self.roster.put(member)
         self._refuse_previous_request(out, self.joins, member.member_id)
         self.joins[member.member_id] = ticket
@@ -139,15 +139,15 @@ class Membership:
         self.syncs[member_id] = ticket
 
     def _refuse_previous_request(self, out: Outbox, waiting: dict[str, Ticket], member_id: str) -> None:
-        """Answers the previous waiting request of a member that has sent another one."""
+        """Answers, with an error, the waiting request of a member that has sent a second one."""
         older = waiting.pop(member_id, None)
         if older is not None:
             out.refuse(older, RebalanceInProgress(f"member {member_id!r} has sent a newer request"))
 
     def on_disconnect(self, ticket: Ticket, now_ms: int) -> None:
-        """Drops the waiting request of a disconnected client and restarts its session timeout; it may rejoin.
+        """Drops the waiting request of a disconnected client and restarts its session timeout; the client may rejoin.
 
-        Otherwise the next generation would include it, and its partitions would idle until its session expires.
+        Otherwise the next generation would assign partitions to the client, which idle until its session expires.
         """
         for waiting in (self.joins, self.syncs):
             for member_id in [each for each, waiting_ticket in waiting.items() if waiting_ticket == ticket]:
@@ -163,7 +163,7 @@ class Membership:
     # -- leaving
 
     def refuse_waiting_requests(self, out: Outbox, now_ms: int) -> None:
-        """Answers all waiting requests with RebalanceInProgress because the group changes its protocol (KIP-848)."""
+        """Answers all waiting requests with RebalanceInProgress: the group becomes a consumer group (KIP-848)."""
         error = RebalanceInProgress(f"group {self.group_id!r} is changing its protocol; join again")
         for waiting in (self.joins, self.syncs):
             for member_id, ticket in waiting.items():
@@ -199,7 +199,7 @@ class Membership:
         self._timers.cancel((self.group_id, kind, member_id))
 
     def cancel_timers(self) -> None:
-        """Cancels all timers of a group that is removed."""
+        """Cancels all timers of the group, which is being removed."""
         for member_id in (*self.roster.ids, *self.pending):
             self.cancel_timer(SESSION, member_id)
         self.cancel_timer(JOIN)

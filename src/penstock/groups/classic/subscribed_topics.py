@@ -9,19 +9,19 @@ from penstock.wire.schema import Array, String, record
 from penstock.wire.state import kind_of
 
 CONSUMER: Final = "consumer"
-"""The protocol type of groups whose members are consumers and send metadata in Kafka's consumer protocol."""
+"""The protocol type of groups of consumers, whose metadata is in Kafka's consumer protocol."""
 _AFTER_VERSION: Final = 2
 
 
 @record(versions="0", flexible="none")
 class Subscription:
-    """The first fields of a consumer's metadata, which are the same in all versions."""
+    """Schema of the first fields of a consumer's metadata, which are the same in all versions."""
 
     topics: Array[String]
 
 
 def subscribed_topics(metadata: Iterable[bytes]) -> frozenset[str] | None:
-    """Returns all topics that any of these consumers subscribes to; None if the metadata of one cannot be decoded."""
+    """Returns the union of the topics in the consumers' metadata; None if any of the metadata cannot be decoded."""
     found: set[str] = set()
     try:
         for written in metadata:

@@ -14,7 +14,7 @@ from penstock.wire.messages.sync_group import SyncGroupRequest
 
 
 def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
-    """Replies with the member's assignment, now or when the leader has sent it."""
+    """Handles SyncGroup: replies with the member's assignment, at once or when the leader has sent it."""
     request: SyncGroupRequest = ask.body
     group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
@@ -35,7 +35,7 @@ def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int
 def check_protocol(
     group_id: str, agreed: tuple[str | None, str | None], request: SyncGroupRequest, version: int
 ) -> None:
-    """Raises InconsistentGroupProtocol if a SyncGroup v5+ names another protocol type or protocol (KIP-559)."""
+    """Raises InconsistentGroupProtocol if SyncGroup v5+ names a protocol or type other than `agreed` (KIP-559)."""
     if version >= 5 and (request.protocol_type is None or request.protocol_name is None):
         raise InconsistentGroupProtocol("SyncGroup needs a protocol type and a protocol name from version 5 on")
     requested = (request.protocol_type, request.protocol_name)
@@ -44,7 +44,7 @@ def check_protocol(
 
 
 def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
-    """Restarts the session timeout; replies whether the member has to rejoin."""
+    """Handles Heartbeat: restarts the member's session timeout and replies whether the member has to rejoin."""
     request: HeartbeatRequest = ask.body
     group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
@@ -58,7 +58,7 @@ def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms
 
 
 def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
-    """Removes members that leave or that an administrator removes, with one rebalance for all of them."""
+    """Handles LeaveGroup: removes members that leave or that an administrator removes, with a single rebalance."""
     request: LeaveGroupRequest = ask.body
     leaving = leaving_members(request, ask.version)
     size = len(group.roster) if group else 0
@@ -72,12 +72,12 @@ def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now
 
 
 def leaving_members(request: LeaveGroupRequest, version: int) -> Sequence[MemberIdentity]:
-    """Returns the members that leave: one before version 3, else several."""
+    """Returns the members that a LeaveGroup names: one member before version 3, else any number."""
     return request.members if version >= 3 else (MemberIdentity(member_id=request.member_id),)
 
 
 def leave_response(leaving: Sequence[MemberIdentity], codes: Sequence[int], version: int) -> LeaveGroupResponse:
-    """Returns the LeaveGroup response with error codes in the order of the request."""
+    """Returns the LeaveGroup response; `codes` has one error code for each member in `leaving`."""
     if version < 3:
         return LeaveGroupResponse(error_code=codes[0])
     members = [
@@ -88,7 +88,7 @@ def leave_response(leaving: Sequence[MemberIdentity], codes: Sequence[int], vers
 
 
 def _leave(group: ClassicGroup | None, out: Outbox, identity: MemberIdentity) -> int:
-    """Removes one member; returns its error code."""
+    """Removes one member from the group; returns the error code for this member."""
     member_id, instance_id = identity.member_id, identity.group_instance_id
     if group is None:
         return UnknownMemberId.code

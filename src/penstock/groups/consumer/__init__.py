@@ -1,1 +1,1 @@
-"""Consumer groups (KIP-848): the broker assigns partitions, and members reconcile in heartbeats."""
+"""Consumer groups (KIP-848): the broker assigns partitions, and members adopt their assignments by heartbeats."""

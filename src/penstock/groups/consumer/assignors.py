@@ -14,38 +14,38 @@ from penstock.foundation.steps import Steps
 from penstock.groups.settings import RANGE, UNIFORM
 
 ROUNDS_MAX: Final = 16
-"""The most passes over the topics to balance loads. Each about halves the imbalance that overlapping subscriptions
-leave; where subscribers of a topic subscribe to the same topics, one pass is enough."""
+"""Maximum number of passes over all topics to balance loads. A pass about halves the imbalance caused by
+overlapping subscriptions; one pass is enough where the subscribers of a topic subscribe to the same topics."""
 
 STEP: Final = 500
-"""Partitions or subscriptions that are processed between two yields: about a millisecond."""
+"""Number of partitions or subscriptions processed between two yields of a generator, about a millisecond of work."""
 MEMBERS_STEP: Final = 50
 
 Partitions = Mapping[bytes, Sequence[int]]
-"""The partitions of every existing topic, sorted."""
+"""Sorted partition indexes of every existing topic, by topic id."""
 Assignments = dict[str, frozenset[TopicIdPartition]]
-"""The assignment of each member."""
+"""The partitions assigned to each member, by member id."""
 
 
 class Subscriber(NamedTuple):
-    """A member as input of an assignor."""
+    """A group member, as input of an assignor."""
 
     member_id: str
     instance_id: str | None
     topics: frozenset[bytes]
     held: frozenset[TopicIdPartition] = frozenset()
-    """Its partitions in the last target."""
+    """The member's partitions in the last target assignment."""
 
 
 Assignor = Callable[[Sequence[Subscriber], Partitions], Steps[Assignments]]
-"""Runs in steps, since it takes seconds with thousands of members and topics."""
+"""Computes the assignment of each subscriber; a generator, since thousands of members and topics take seconds."""
 
 
 def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns ranges of each topic to its subscribers in order.
+    """Assigns a contiguous range of each topic's partitions to each of its subscribers.
 
-    Topics with the same number of partitions and the same subscribers are co-partitioned, which joins need. Static
-    members come first, sorted by instance id, so that they get the same ranges after a restart.
+    Topics with equal partition counts and the same subscribers are co-partitioned, which joins need. Static members
+    come first, sorted by instance id, so that they get the same ranges after a restart.
     """
     order = sorted(subscribers, key=lambda one: (one.instance_id is None, one.instance_id or "", one.member_id))
     assignments: dict[str, set[TopicIdPartition]] = {one.member_id: set() for one in subscribers}
@@ -64,7 +64,7 @@ def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> S
 
 
 def assign_uniform(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns equal numbers of partitions and moves as few as possible. Balance comes before stickiness."""
+    """Assigns equal numbers of partitions to members and moves few partitions. Balance comes before stickiness."""
     order = sorted(subscribers, key=lambda one: one.member_id)
     if len({one.topics for one in order}) <= 1:
         return (yield from _assign_homogeneous(order, partitions))
@@ -97,7 +97,7 @@ def _frozen(found: Mapping[str, Iterable[TopicIdPartition]]) -> Steps[Assignment
 
 
 def _readers(order: Iterable[Subscriber], topics: Iterable[bytes]) -> Steps[dict[bytes, list[str]]]:
-    """Returns the subscribers of each topic."""
+    """Returns the member ids of each topic's subscribers, by topic id."""
     found: dict[bytes, list[str]] = {topic_id: [] for topic_id in topics}
     count = 0
     for one in order:
@@ -112,7 +112,7 @@ def _readers(order: Iterable[Subscriber], topics: Iterable[bytes]) -> Steps[dict
 
 
 def _sorted(tps: Iterable[TopicIdPartition]) -> Steps[list[TopicIdPartition]]:
-    """Sorts partitions in steps, one topic at a time."""
+    """Sorts partitions one topic at a time; a generator that yields after each topic."""
     table: dict[bytes, list[TopicIdPartition]] = {}
     for count, tp in enumerate(tps, 1):
         table.setdefault(tp.topic_id, []).append(tp)
@@ -126,7 +126,7 @@ def _sorted(tps: Iterable[TopicIdPartition]) -> Steps[list[TopicIdPartition]]:
 
 
 def _assign_homogeneous(order: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns if all members subscribe to the same topics: equal sizes, or one less, with the fewest moves."""
+    """Assigns partitions if all members have the same topics: equal counts (or one less) with the fewest moves."""
     if not order:
         return {}
     free: set[TopicIdPartition] = set()
@@ -169,19 +169,19 @@ def _assign_homogeneous(order: Sequence[Subscriber], partitions: Partitions) -> 
 
 @lru_cache(maxsize=64)
 def _tps(topic_id: bytes, numbers: tuple[int, ...]) -> frozenset[TopicIdPartition]:
-    """Cached, since a group that is starting assigns the same topics many times, and this takes longest."""
+    """Returns all partitions of a topic; cached, since new groups assign the same topics often and this is slow."""
     return frozenset(TopicIdPartition(topic_id, number) for number in numbers)
 
 
 class _HeterogeneousAssignment:
-    """Assigns if subscriptions differ: balances loads topic by topic, among the subscribers of each."""
+    """Assigns partitions if subscriptions differ: balances the load of subscribers, topic by topic."""
 
     def __init__(self, table: Mapping[bytes, Sequence[int]]) -> None:
         self._table = table
         self._readers: dict[bytes, list[str]] = {}
         self._free = {topic_id: set(numbers) for topic_id, numbers in table.items()}
         self._held: dict[bytes, dict[str, list[int]]] = {topic_id: {} for topic_id in table}
-        """The partitions of each member by topic."""
+        """Partition indexes assigned so far, by topic id and member id."""
         self._loads: Counter[str] = Counter()
 
     def assignments(self, order: Sequence[Subscriber]) -> Steps[Assignments]:
@@ -221,7 +221,7 @@ class _HeterogeneousAssignment:
         self._loads[member_id] += 1
 
     def _assign_unowned(self, topic_id: bytes) -> Steps[None]:
-        """Assigns partitions without an owner to the least loaded subscribers."""
+        """Assigns partitions of a topic that have no owner to its least loaded subscribers."""
         least = [(self._loads[member_id], member_id) for member_id in self._readers[topic_id]]
         heapify(least)
         for count, number in enumerate(sorted(self._free[topic_id])):
@@ -232,7 +232,7 @@ class _HeterogeneousAssignment:
                 yield
 
     def _balance(self, topic_id: bytes) -> Steps[int]:
-        """Moves partitions of a topic from the most to the least loaded subscribers. Returns how many."""
+        """Moves partitions of a topic from its most to its least loaded subscribers; returns the number of moves."""
         loads, held = self._loads, self._held[topic_id]
         least = [(loads[member_id], member_id) for member_id in self._readers[topic_id]]
         most = [(-loads[member_id], member_id) for member_id, numbers in held.items() if numbers]

@@ -1,4 +1,4 @@
-"""Checks of member ids, epochs and group size in a consumer group. Pure."""
+"""Validates member ids, epochs and group size in requests to a consumer group. Pure."""
 
 from collections.abc import Callable, Collection
 from typing import Final
@@ -12,13 +12,13 @@ from penstock.groups.settings import GroupSettings
 
 
 class MemberChecks:
-    """The members of a consumer group and the checks of their requests."""
+    """Base class of a consumer group: its members, and the validation of their requests."""
 
     def __init__(self, group_id: str, settings: Callable[[], GroupSettings]) -> None:
         self.group_id: Final = group_id
         self._settings = settings
         self.state: Final = GroupState()
-        """Read-only; only `ConsumerGroup.apply_record` changes it."""
+        """The persisted state of the group. Read-only: only `ConsumerGroup.apply_record` changes it."""
 
     @property
     def settings(self) -> GroupSettings:
@@ -37,9 +37,9 @@ class MemberChecks:
     ) -> None:
         """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration unless the member may commit offsets.
 
-        With an older epoch, a member may commit partitions that it was assigned by then and still holds (KIP-1251);
-        this needs `partitions`, by topic id. The same applies to classic members: a cooperative one that is closed
-        while it rejoins commits in the generation that it knows. The instance id is not checked, as in Kafka.
+        With an older epoch, a member may commit partitions (`partitions`, by topic id) that it was assigned by then
+        and still holds (KIP-1251). So may classic members: a cooperative member that is closed while it rejoins
+        commits in the last generation it has received. The instance id is not checked, as in Kafka.
         """
         if epoch < JOINING and self.is_empty:
             return  # an administrator or a standalone consumer
@@ -80,12 +80,12 @@ class MemberChecks:
             raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")
 
     def static_member(self, instance_id: str | None) -> Member | None:
-        """Returns the member with this instance id; None if there is none."""
+        """Returns the member with this group.instance.id; None if there is no such member."""
         holder_id = self.state.by_instance.get(instance_id) if instance_id is not None else None
         return self.state.members[holder_id] if holder_id is not None else None
 
     def check_static_member(self, member_id: str, instance_id: str) -> Member:
-        """Returns the static member (KIP-345). Raises UnknownMemberId, or FencedInstanceId for another member id."""
+        """Returns the static member (KIP-345). Raises UnknownMemberId, or FencedInstanceId if `member_id` differs."""
         static_member = self.static_member(instance_id)
         if static_member is None:
             raise UnknownMemberId(f"group {self.group_id!r} has no member with instance id {instance_id!r}")

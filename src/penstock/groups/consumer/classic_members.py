@@ -1,8 +1,8 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic members in a consumer group.
 
-Their generation is their member epoch (KIP-848). There is no leader, and no request waits: a member that joins
-reports what it still owns, is reconciled by one step like any other member, and is answered immediately. Heartbeats
-tell it to rejoin: because there is a new target, to report revoked partitions, or to get released ones.
+The generation of a classic member is its member epoch (KIP-848). There is no leader, and requests are answered at
+once: a member that joins reports the partitions it still owns and is reconciled by one step like any other member.
+Heartbeats tell it to rejoin when there is a new target, partitions to revoke, or partitions that were released to it.
 """
 
 from collections.abc import Collection, Sequence
@@ -33,13 +33,13 @@ from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
 ID_REQUIRED_SINCE: Final = 4
-"""The first version of JoinGroup in which a new member must join with an assigned id (KIP-394)."""
+"""First JoinGroup version in which a new member must join with a member id assigned by the broker (KIP-394)."""
 
 # -- joining
 
 
 def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Handles a JoinGroup of a classic member: it joins or rejoins."""
+    """Handles JoinGroup of a classic member, which joins or rejoins the consumer group."""
     request: JoinGroupRequest = ask.body
     protocols = protocols_of(request.protocols)
     known = group.static_member(request.group_instance_id) or group.state.members.get(request.member_id)
@@ -68,7 +68,7 @@ def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
 
 
 def _check_protocols(group: ConsumerGroup, protocol_type: str, protocols: Protocols) -> None:
-    """Raises InconsistentGroupProtocol unless all classic members share a protocol, which a downgrade needs."""
+    """Raises InconsistentGroupProtocol unless all classic members share a protocol, as a downgrade requires."""
     if protocol_type != CONSUMER:
         raise InconsistentGroupProtocol(f"group {group.group_id!r} has type {CONSUMER!r}, not {protocol_type!r}")
     others = [member.classic for member in group.state.members.values() if member.classic is not None]
@@ -82,7 +82,7 @@ def _names(protocols: Sequence[ClassicProtocol]) -> set[str]:
 
 
 def _subscription(protocols: Protocols) -> ConsumerProtocolSubscription:
-    """Decodes the subscription of the preferred protocol; it is the same for all protocols."""
+    """Decodes the subscription in the metadata of the preferred protocol; it is the same in all protocols."""
     name, metadata = protocols[0]
     try:
         return read_subscription(metadata)
@@ -97,7 +97,7 @@ def _get_or_create_member(
     client_id: str,
     owned: Collection[TopicIdPartition],
 ) -> Member:
-    """Returns the member that sent the request, or a new one."""
+    """Returns the member that sent the JoinGroup, or a new member if it joins for the first time."""
     member_id, instance_id = request.member_id, request.group_instance_id
     if instance_id is None:
         member_id = member_id or group.new_member_id(client_id)
@@ -117,7 +117,7 @@ def _get_or_create_member(
 
 
 def _updated(member: Member, ask: Ask, protocols: Protocols, subscription: ConsumerProtocolSubscription) -> Member:
-    """Returns the member with the metadata of its JoinGroup."""
+    """Returns the member updated with the metadata of its JoinGroup."""
     request: JoinGroupRequest = ask.body
     return member._replace(
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -147,7 +147,7 @@ def _join_response(member: Member, generation: int) -> JoinGroupResponse:
 
 
 def _protocol(member: Member) -> ClassicProtocol:
-    """Returns the preferred protocol of the member. Members may differ, since only the broker assigns partitions."""
+    """Returns the member's preferred protocol. It may differ between members, since the broker assigns partitions."""
     assert member.classic is not None
     return member.classic.supported_protocols[0]
 
@@ -155,9 +155,9 @@ def _protocol(member: Member) -> ClassicProtocol:
 def _downgrade(
     group: ConsumerGroup, draft: Draft[GroupState], before: Member, member: Member, now_ms: int
 ) -> tuple[StateRecord, ...]:
-    """Returns the records of a downgrade if this member was the last one with the consumer protocol; else nothing.
+    """Returns the records of a downgrade if `before` was the last member with the consumer protocol; else nothing.
 
-    No rebalance is needed if all others are reconciled and the member has not changed its subscription.
+    No rebalance is needed if all other members are reconciled and this member has not changed its subscription.
     """
     state = draft.state.copy()
     state.apply(*consumer_records.member_metadata(group.group_id, member))
@@ -179,7 +179,7 @@ def _downgrade(
 
 
 def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Replies with the assignment of a classic member."""
+    """Handles SyncGroup: replies with the current assignment of a classic member."""
     request: SyncGroupRequest = ask.body
     member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     sync_heartbeat_leave.check_protocol(group.group_id, (CONSUMER, _protocol(member).name), request, ask.version)
@@ -201,7 +201,7 @@ def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
 
 
 def heartbeat(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Restarts the session timeout; replies whether the classic member has to rejoin."""
+    """Handles Heartbeat: restarts the session timeout and replies whether the classic member has to rejoin."""
     request: HeartbeatRequest = ask.body
     member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     group.schedule_session_timeout(member, now_ms)
@@ -214,7 +214,7 @@ def heartbeat(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> De
 
 
 def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | None, generation: int) -> Member:
-    """Returns the classic member. Raises UnknownMemberId, FencedInstanceId or IllegalGeneration."""
+    """Returns the classic member with these ids. Raises UnknownMemberId, FencedInstanceId or IllegalGeneration."""
     member = group.member(member_id) if instance_id is None else group.check_static_member(member_id, instance_id)
     if member.classic is None:
         raise UnknownMemberId(f"member {member_id!r} does not use the classic protocol")
@@ -233,7 +233,7 @@ def _must_rejoin(state: GroupState, member: Member) -> bool:
 
 
 def _request_rejoin(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: Member, now_ms: int) -> None:
-    """Replies RebalanceInProgress; the rebalance timeout starts with the first such reply."""
+    """Replies RebalanceInProgress; the member's rebalance timeout starts with the first such reply."""
     group.set_timer(CLASSIC_JOIN, member.member_id, now_ms + member.rebalance_timeout_ms, if_absent=True)
     out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
 
@@ -242,7 +242,7 @@ def _request_rejoin(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: M
 
 
 def leave(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Removes members that leave or that an administrator removes, of either protocol."""
+    """Handles LeaveGroup: removes members of either protocol that leave or that an administrator removes."""
     request: LeaveGroupRequest = ask.body
     leaving = sync_heartbeat_leave.leaving_members(request, ask.version)
     removed: dict[str, Member] = {}

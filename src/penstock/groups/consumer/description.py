@@ -44,7 +44,7 @@ def _member(member: Member, state: GroupState, image: ClusterImage) -> Described
 
 
 def _assignment(tps: Iterable[TopicIdPartition], image: ClusterImage) -> Assignment:
-    """Returns the partitions by topic; topics that do not exist are left out."""
+    """Groups partitions by topic for the response; omits topics that do not exist."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=image.shown[topic_id].name, partitions=numbers)

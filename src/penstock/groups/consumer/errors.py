@@ -5,19 +5,19 @@ from penstock.foundation.errors import PenstockError
 
 
 class FencedMemberEpoch(PenstockError):
-    """The request names another member epoch: the member has to give up all partitions and rejoin."""
+    """The request has a member epoch other than the current one: the member has to drop its partitions and rejoin."""
 
     code = ErrorCode.FENCED_MEMBER_EPOCH
 
 
 class StaleMemberEpoch(PenstockError):
-    """An offset commit or fetch with an epoch that the member has left or has not reached."""
+    """An offset commit or fetch has a member epoch that is not the member's current epoch."""
 
     code = ErrorCode.STALE_MEMBER_EPOCH
 
 
 class UnreleasedInstanceId(PenstockError):
-    """The group.instance.id belongs to a member that has not left."""
+    """The group.instance.id belongs to another member, which has not left the group."""
 
     code = ErrorCode.UNRELEASED_INSTANCE_ID
 

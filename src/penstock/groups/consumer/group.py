@@ -1,6 +1,6 @@
-"""A consumer group (KIP-848): heartbeats carry subscriptions and owned partitions, the broker assigns. Pure.
+"""A consumer group (KIP-848): heartbeats report subscriptions and owned partitions; the broker assigns. Pure.
 
-A part of the coordinator's state machine: see foundation/decision.py. Some or all of its members may use the classic
+Part of the coordinator's state machine: see foundation/decision.py. Some or all of its members may use the classic
 protocol: see classic_members.py.
 """
 
@@ -36,20 +36,20 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 )
 
 SESSION: Final = "session"
-"""The session timeout of a member."""
+"""Kind of the timer for the session timeout of a member."""
 REBALANCE: Final = "rebalance"
-"""The rebalance timeout of a member that has to revoke partitions."""
+"""Kind of the timer for the rebalance timeout of a member that has to revoke partitions."""
 CLASSIC_JOIN: Final = "classic-join"
 CLASSIC_SYNC: Final = "classic-sync"
-"""The timers of a classic member that has to rejoin, or to fetch its assignment."""
+"""Kinds of timers: CLASSIC_JOIN and CLASSIC_SYNC, for a classic member that has to send JoinGroup or SyncGroup."""
 TARGET: Final = "target"
-"""The timer of a target assignment that is being computed."""
+"""Kind of the timer that continues the computation of a target assignment."""
 RETRY_MS: Final = 1000
-"""When the removal of a member that could not be persisted is tried again."""
+"""Delay in milliseconds before the removal of a member is retried if it could not be persisted."""
 
 
 class ConsumerGroup(MemberChecks):
-    """The members of one consumer group, their target assignment, and the current assignment of each."""
+    """One consumer group: its members, the target assignment, and the current assignment of each member."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class ConsumerGroup(MemberChecks):
 
     @property
     def state_name(self) -> str:
-        """Empty, Assigning, Reconciling, Stable or Dead."""
+        """The group state as Kafka's tools show it: Empty, Assigning, Reconciling, Stable or Dead."""
         return self.state.name
 
     def subscribes_to(self, topic: str) -> bool:
@@ -96,7 +96,7 @@ class ConsumerGroup(MemberChecks):
     def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
         """Applies a record that was persisted or is replayed; nothing else changes the group's state.
 
-        Timers are cancelled here and not when that is decided, since the decision may not be persisted.
+        Timers of a removed member are cancelled here, once its removal is persisted, and not when it is decided.
         """
         self.state.apply(kind, key, value)
         if kind == CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
@@ -125,7 +125,7 @@ class ConsumerGroup(MemberChecks):
     def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
-        Raises Kafka's errors; then nothing has changed.
+        Raises Kafka's errors; in that case nothing has changed.
         """
         if ask.body.member_epoch < JOINING:
             return self._leave(ticket, ask.body, now_ms)
@@ -149,7 +149,7 @@ class ConsumerGroup(MemberChecks):
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),))
 
     def _get_or_create_member(self, draft: Draft[GroupState], ask: Ask) -> Member:
-        """Returns the member that sent the heartbeat, or a new one if it joins. Raises if it is fenced."""
+        """Returns the member that sent the heartbeat, or a new member if it joins. Raises if the sender is fenced."""
         request: ConsumerGroupHeartbeatRequest = ask.body
         state, joins = draft.state, request.member_epoch == JOINING
         static_member = self.static_member(request.instance_id)
@@ -170,7 +170,7 @@ class ConsumerGroup(MemberChecks):
         return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
     def replace_static_member(self, draft: Draft[GroupState], static_member: Member, member_id: str) -> Member:
-        """Replaces a static member that has rejoined with another id; it keeps its partitions."""
+        """Replaces a static member that has rejoined with another member id; returns it with the same partitions."""
         target = draft.state.targets.get(static_member.member_id, frozenset())
         successor = static_member._replace(member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
         draft.put(
@@ -189,7 +189,7 @@ class ConsumerGroup(MemberChecks):
         owned: Collection[TopicIdPartition] | None,
         now_ms: int,
     ) -> Member:
-        """Updates a member from `before` to `member` and reconciles it by one step; returns the member after that."""
+        """Updates a member from `before` to `member` and reconciles it by one step; returns the reconciled member."""
         resubscribed = member.subscription != before.subscription
         self._update_member(draft, before, member, resubscribed, now_ms)
         after = self._reconciled(draft.state, member, resubscribed, owned)
@@ -203,7 +203,7 @@ class ConsumerGroup(MemberChecks):
     def _update_member(
         self, draft: Draft[GroupState], before: Member, member: Member, resubscribed: bool, now_ms: int
     ) -> None:
-        """Records the member's metadata, and updates the group epoch and the target assignment if needed."""
+        """Puts the member's metadata into the draft; updates group epoch and target assignment if needed."""
         state, assignors = draft.state, self.settings.consumer_assignors
         is_new = member.member_id not in state.members
         bump_epoch = is_new or resubscribed
@@ -220,7 +220,7 @@ class ConsumerGroup(MemberChecks):
             self._update_target(draft, now_ms)
 
     def _check_subscription(self, state: GroupState, before: Member, member: Member) -> None:
-        """Raises InvalidRegularExpression, or GroupMaxSizeReached if members subscribe to too many topics."""
+        """Raises InvalidRegularExpression, or GroupMaxSizeReached if members subscribe to too many topic names."""
         text = member.topic_regex
         if text and text != before.topic_regex:
             self._patterns.check(text)
@@ -239,7 +239,7 @@ class ConsumerGroup(MemberChecks):
                 )
 
     def _update_target(self, draft: Draft[GroupState], now_ms: int) -> None:
-        """Computes the target of the group epoch: immediately, or in time slices if the group is large."""
+        """Computes the target assignment for the group epoch: at once, or in time slices if the group is large."""
         group_id, state = self.group_id, draft.state
         if not is_large(state, self.image):
             draft.put(*new_target(group_id, state, self.image, self.settings.consumer_assignors, now_ms))
@@ -297,7 +297,7 @@ class ConsumerGroup(MemberChecks):
         return Decision(persist=persist, replies=(Reply(ticket=ticket, value=response),))
 
     def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """Removes a member that missed a timeout, or continues to compute the target."""
+        """Removes a member whose timeout has passed, or continues the computation of the target assignment."""
         if kind == BECAME_CONSUMER:
             self.loaded(now_ms)
             return NOTHING
@@ -311,7 +311,7 @@ class ConsumerGroup(MemberChecks):
         return Decision(persist=self.remove_members((member,), now_ms))
 
     def _compute_target(self, now_ms: int) -> Decision:
-        """Runs the next slice of the target computation."""
+        """Runs the next time slice of the target assignment's computation."""
         result = self._target_computation.run_slice(self.state, self.state.by_instance, now_ms)
         if result is None:
             return NOTHING
@@ -320,16 +320,16 @@ class ConsumerGroup(MemberChecks):
 
     @staticmethod
     def _has_expired(member: Member, kind: str) -> bool:
-        """Whether a timer that is due still applies to the member's state."""
+        """Whether a timeout of this kind still applies to the member when its timer is due."""
         if kind == REBALANCE:
             return member.must_revoke
         return kind == SESSION or (kind in (CLASSIC_JOIN, CLASSIC_SYNC) and member.classic is not None)
 
     def remove_members(self, leaving: Iterable[Member], now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns the records that remove members and free their partitions.
+        """Returns the records that remove members and release their partitions.
 
-        The next heartbeat of another member computes the target, so that many members that leave at once cause one
-        target. If only classic members are left, the group is downgraded (KIP-848).
+        The next heartbeat of another member computes the target assignment: once for all members that leave at the
+        same time. If only classic members are left, the group is downgraded (KIP-848).
         """
         draft = Draft(self.state, consumer_records.to_record)
         draft.put(*consumer_records.member_tombstones(self.group_id, [member.member_id for member in leaving]))
@@ -341,7 +341,7 @@ class ConsumerGroup(MemberChecks):
         return draft.records
 
     def downgrade(self, state: GroupState, *, is_stable: bool, now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns the records of the classic group with the members of `state`; it rebalances unless `is_stable`."""
+        """Returns the records of a classic group with the members of `state`, which rebalances unless `is_stable`."""
         self.set_timer(BECAME_CLASSIC, "", now_ms)
         record = classic_record(self.group_id, state, self.image, is_stable=is_stable, now_ms=now_ms)
         return (*self.tombstones(), record)
@@ -357,12 +357,12 @@ class ConsumerGroup(MemberChecks):
         return Decision(persist=draft.records)
 
     def _is_resolved(self, image: ClusterImage) -> bool:
-        """Whether subscriptions were resolved with this image and the result was persisted."""
+        """Whether subscriptions were resolved to topics of this metadata image and the result was persisted."""
         resolved_image, epoch = self._resolved_with
         return resolved_image is image and epoch <= self.state.epoch
 
     def _resolve_topics(self, draft: Draft[GroupState], bump_epoch: bool, now_ms: int) -> None:
-        """Resolves expressions and topics; bumps the group epoch if something changed or `bump_epoch` is set."""
+        """Resolves subscriptions to topics; bumps the group epoch if the result differs or `bump_epoch` is set."""
         image = self.image
         resolved = self._patterns.resolve(draft.state.expressions(), image.listed_by_name())
         gone = [text for text in draft.state.regexes if text not in resolved]

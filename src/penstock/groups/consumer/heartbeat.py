@@ -16,7 +16,7 @@ from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbe
 
 
 class GroupCreator(CoordinatorView, Protocol):
-    """A coordinator that also creates consumer groups."""
+    """Protocol class: a group coordinator that can create consumer groups."""
 
     def new_consumer(self, group_id: str) -> ConsumerGroup: ...
 
@@ -24,7 +24,7 @@ class GroupCreator(CoordinatorView, Protocol):
 
 
 def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """ConsumerGroupHeartbeat. Creates the group if needed, or upgrades a classic group if that is possible."""
+    """Handles ConsumerGroupHeartbeat; creates the group if it does not exist, or upgrades a classic group."""
     request: ConsumerGroupHeartbeatRequest = ask.body
     check_heartbeat(ask, coordinator.settings.consumer_assignors)
     group = coordinator.groups.get(request.group_id)

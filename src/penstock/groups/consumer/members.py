@@ -1,4 +1,4 @@
-"""Members of a consumer group (KIP-848): subscription, epoch, assigned and revoked partitions."""
+"""Members of a consumer group (KIP-848): subscription, epoch, assigned partitions, partitions to revoke."""
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
@@ -10,28 +10,28 @@ from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.records import ClassicMemberMetadata
 
 JOINING: Final = 0
-"""The epoch of a request to join, or to rejoin after being fenced."""
+"""The member epoch in a request to join, or to rejoin after being fenced."""
 LEAVING: Final = -1
-"""The epoch of a request to leave."""
+"""The member epoch in a request to leave."""
 AWAY: Final = -2
-"""The epoch of a static member that leaves and will rejoin within its session timeout."""
+"""The member epoch of a static member that leaves and will rejoin within its session timeout."""
 
 
 Held = Mapping[TopicIdPartition, int]
-"""Partitions that a member holds, and the target epoch in which each was assigned (KIP-1251)."""
+"""Partitions that a member holds, each with the target epoch in which it was assigned (KIP-1251)."""
 NOTHING_HELD: Final[Held] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """The reconciliation state of a member, by its number in the record."""
+    """The reconciliation state of a member, with its value in the record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
-    """It has to revoke partitions before it may enter the next epoch."""
+    """The member has to revoke partitions before it may enter the next epoch."""
     UNRELEASED_PARTITIONS = 2
-    """It is in the newest epoch and waits for partitions that others have not released yet."""
+    """The member is in the newest epoch and waits for partitions that other members have not released yet."""
     UNKNOWN = 127
-    """Written by a later version; the member has to rejoin."""
+    """A state written by a later software version; the member has to rejoin."""
 
     @classmethod
     def of(cls, number: int) -> "MemberState":
@@ -39,11 +39,11 @@ class MemberState(IntEnum):
 
 
 P = TypeVar("P", bound=NamedTuple)
-"""A partition, or a task of a streams group."""
+"""What is assigned: a partition, or a task of a streams group."""
 
 
 class CurrentAssignment(NamedTuple, Generic[P]):
-    """The current assignment of a member and its epoch, as reconciliation changes it."""
+    """The part of a member that reconciliation changes: its epochs, state, and assigned and revoked partitions."""
 
     epoch: int
     previous_epoch: int
@@ -53,9 +53,9 @@ class CurrentAssignment(NamedTuple, Generic[P]):
 
 
 class Member(NamedTuple):
-    """One member. A tuple, since one or two are created by every heartbeat that changes something.
+    """One member. A tuple for speed: every heartbeat that changes the member creates one or two.
 
-    The metadata comes first, then the current assignment: they are persisted in separate records.
+    Metadata fields come first, then the current assignment: the two are persisted in separate records.
     """
 
     member_id: str
@@ -66,24 +66,24 @@ class Member(NamedTuple):
     rebalance_timeout_ms: int = -1
     topic_names: frozenset[str] = frozenset()
     topic_regex: str = ""
-    """Empty if it subscribes by names only."""
+    """Regular expression of the subscription; empty if the member subscribes by topic names only."""
     assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
-    """Set if the member uses the classic protocol."""
+    """Metadata of a member that uses the classic protocol; None if it uses the consumer protocol."""
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    """An epoch that it may still use, in case the response with the newest one was lost."""
+    """The last epoch, which the member may still use if the response with the current epoch was lost."""
     state: MemberState = MemberState.STABLE
     assigned: Held = NOTHING_HELD
     revoking: Held = NOTHING_HELD
-    """No longer assigned, but held until the member reports that it has revoked them."""
+    """Partitions no longer assigned, but held until the member reports that it has revoked them."""
 
     def with_metadata_of(self, other: "Member") -> "Member":
-        """Returns the member with the metadata of another one."""
+        """Returns this member's current assignment combined with the metadata of `other`."""
         return _new_member((*other[:_ASSIGNMENT_FROM], *self[_ASSIGNMENT_FROM:]))
 
     def with_assignment_of(self, other: "Member") -> "Member":
-        """Returns the member with the current assignment and epoch of another one."""
+        """Returns this member's metadata combined with the current assignment and epoch of `other`."""
         return _new_member((*self[:_ASSIGNMENT_FROM], *other[_ASSIGNMENT_FROM:]))
 
     @property
@@ -91,12 +91,12 @@ class Member(NamedTuple):
         return CurrentAssignment(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
 
     def with_assignment(self, current_assignment: CurrentAssignment[TopicIdPartition]) -> "Member":
-        """Returns the member with a new current assignment."""
+        """Returns a copy of the member with this current assignment."""
         return _new_member((*self[:_ASSIGNMENT_FROM], *current_assignment))
 
     @property
     def subscription(self) -> tuple[frozenset[str], str]:
-        """The topic names and the regular expression that it subscribes to."""
+        """The topic names and the regular expression that the member subscribes to."""
         return self.topic_names, self.topic_regex
 
     def is_reconciled_to(self, epoch: int) -> bool:
@@ -104,7 +104,7 @@ class Member(NamedTuple):
 
     @property
     def must_revoke(self) -> bool:
-        """Whether the rebalance timeout applies."""
+        """Whether the member has to revoke partitions within its rebalance timeout."""
         return self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch > JOINING and self.classic is None
 
 
@@ -113,7 +113,7 @@ _new_member: Final = partial(tuple.__new__, Member)  # three times as fast as Me
 
 
 def by_topic(tps: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
-    """Groups partitions by topic, both sorted, so that equal sets are always encoded equally."""
+    """Groups partitions by topic id; topics and partitions are sorted, so that equal sets have equal encodings."""
     table: dict[bytes, list[int]] = {}
     for topic_id, partition in sorted(tps):
         table.setdefault(topic_id, []).append(partition)

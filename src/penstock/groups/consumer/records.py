@@ -42,11 +42,11 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
         ConsumerGroupRegularExpressionValue,
     ),
 }
-"""The kinds of records of consumer groups, with the classes of their keys and values."""
+"""Key class and value class of each kind of consumer group record."""
 
 
 def to_record(change: Change) -> StateRecord:
-    """Encodes a change as it is persisted."""
+    """Returns the encoded record of a change to a consumer group."""
     return to_state_record(change, _WRITERS)
 
 
@@ -149,7 +149,7 @@ _WRITERS: Final[Writers] = {
 
 
 def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue | Member) -> Member:
-    """Returns the member with the metadata of a record."""
+    """Returns the member updated with the metadata of a record."""
     if isinstance(value, Member):
         return member.with_metadata_of(value)
     return member._replace(
@@ -166,7 +166,7 @@ def read_metadata(member: Member, value: ConsumerGroupMemberMetadataValue | Memb
 
 
 def read_current(member: Member, value: ConsumerGroupCurrentMemberAssignmentValue | Member) -> Member:
-    """Returns the member with the current assignment of a record."""
+    """Returns the member updated with the current assignment of a record."""
     if isinstance(value, Member):
         return member.with_assignment_of(value)
     return member._replace(
@@ -200,7 +200,7 @@ def _write_held(held: Held) -> list[CurrentTopicPartitions]:
 
 
 def _read_held(topics: Sequence[CurrentTopicPartitions], member_epoch: int) -> Held:
-    """Reads partitions and their epochs. Records from before KIP-1251 have no epochs: the member epoch is used."""
+    """Decodes partitions and their epochs. Records from before KIP-1251 have no epochs: `member_epoch` is used."""
     held: dict[TopicIdPartition, int] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

@@ -1,4 +1,4 @@
-"""Validates and reads ConsumerGroupHeartbeat requests (KIP-848)."""
+"""Validates and decodes ConsumerGroupHeartbeat requests (KIP-848)."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -15,11 +15,11 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 )
 
 OWN_MEMBER_ID_SINCE: Final = 1
-"""The first version in which members choose their own ids (KIP-1082); before, the broker assigned them."""
+"""First request version in which members choose their own ids (KIP-1082); before, the broker assigns them."""
 
 
 def check_heartbeat(ask: Ask, assignors: Sequence[str]) -> None:
-    """Raises InvalidRequest for inconsistent fields, and UnsupportedAssignor."""
+    """Raises InvalidRequest if fields are inconsistent, UnsupportedAssignor if the assignor is not in `assignors`."""
     request: ConsumerGroupHeartbeatRequest = ask.body
     epoch = request.member_epoch
     if ask.version >= OWN_MEMBER_ID_SINCE or epoch > JOINING or epoch == LEAVING:
@@ -55,7 +55,7 @@ def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raises FencedMemberEpoch unless the epoch is current, or the previous one after a lost response."""
+    """Raises FencedMemberEpoch unless the epoch is the current one, or the previous one after a lost response."""
     epoch = request.member_epoch
     if epoch in (JOINING, member.epoch):
         return
@@ -80,13 +80,13 @@ def owned_in(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartiti
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request contains all fields, as when the member joins or may have missed a response."""
+    """Whether the request contains all fields, as when a member joins or may have missed a response."""
     has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and has_topics and request.topic_partitions is not None
 
 
 def updated(member: Member, ask: Ask) -> Member:
-    """Returns the member with the fields of the request; missing fields stay unchanged."""
+    """Returns the member updated with the fields that the request contains."""
     request: ConsumerGroupHeartbeatRequest = ask.body
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
@@ -110,7 +110,7 @@ def updated(member: Member, ask: Ask) -> Member:
 
 
 def _is_keepalive(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request changes nothing about the member, like most heartbeats."""
+    """Whether the request contains no new values for the member's fields, like most heartbeats."""
     fields = (
         request.instance_id,
         request.rack_id,

@@ -1,4 +1,4 @@
-"""The persisted state of a consumer group. All of it comes from records, and only `apply` changes it."""
+"""The persisted state of a consumer group; it is changed only by applying records."""
 
 from typing import Any
 
@@ -9,28 +9,28 @@ from penstock.groups.consumer.records import read_current, read_metadata, read_t
 
 
 class GroupState:
-    """The state of one consumer group."""
+    """The persisted state of one consumer group."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        """Incremented when members, subscriptions or topics change."""
+        """The group epoch, incremented when members, subscriptions or topics change."""
         self.metadata_hash = 0
         self.target_epoch = 0
-        """The group epoch of the target assignment."""
+        """The group epoch for which the target assignment was computed."""
         self.members: dict[str, Member] = {}
         self.by_instance: dict[str, str] = {}
         """Member ids of static members by instance id."""
         self.targets: dict[str, frozenset[TopicIdPartition]] = {}
         self.owners: dict[TopicIdPartition, str] = {}
-        """The member that holds a partition, also while it revokes it: no other member gets it before."""
+        """Member id by partition it holds. While a member revokes a partition, no other member gets it."""
         self.regexes: dict[str, frozenset[str]] = {}
-        """The topics that each regular expression has matched."""
+        """The topic names that match each regular expression."""
         self.is_dead = False
         self._subscribed: frozenset[str] | None = None
-        """Computed on demand."""
+        """The cached result of `subscribed`; None if it has to be computed."""
 
     def copy(self) -> "GroupState":
-        """Returns a copy that can be changed; members and targets are immutable and shared."""
+        """Returns a copy that can be changed; it shares members and targets, which are immutable."""
         copied = GroupState()
         copied.epoch, copied.metadata_hash, copied.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         copied.members, copied.by_instance = dict(self.members), dict(self.by_instance)
@@ -43,7 +43,7 @@ class GroupState:
 
     @property
     def name(self) -> str:
-        """The group state, as Kafka's tools show it."""
+        """The name of the group state, as Kafka's tools show it."""
         if self.is_dead:
             return "Dead"
         if not self.members:
@@ -55,7 +55,7 @@ class GroupState:
         return "Reconciling"
 
     def topics_of(self, member: Member) -> frozenset[str]:
-        """Returns the topic names that a member subscribes to, including those that match its regular expression."""
+        """Returns the topic names that a member subscribes to, including the matches of its regular expression."""
         if not member.topic_regex:
             return member.topic_names
         if not member.topic_names:
@@ -71,13 +71,13 @@ class GroupState:
         return self._subscribed
 
     def expressions(self) -> set[str]:
-        """Returns the regular expressions that any member subscribes with."""
+        """Returns the regular expressions in the subscriptions of all members."""
         return {member.topic_regex for member in self.members.values() if member.topic_regex}
 
     # -- changes
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """Applies a record. Records may come in any order, and compaction may have removed some."""
+        """Applies a record. Records may arrive in any order, and compaction may have removed some of them."""
         match kind:
             case records.CONSUMER_GROUP_METADATA:
                 self.is_dead = value is None
@@ -115,7 +115,7 @@ class GroupState:
         return self.members.get(member_id) or Member(member_id=member_id)
 
     def _put(self, old: Member | None, new: Member | None) -> None:
-        """Replaces a member and updates all indexes."""
+        """Replaces member `old` with `new` (None: no member) and updates all indexes."""
         self._note_subscription(old, new)
         if old is not None:
             for held in (old.assigned, old.revoking):
@@ -134,7 +134,7 @@ class GroupState:
             self.members[new.member_id] = new
 
     def _note_subscription(self, old: Member | None, new: Member | None) -> None:
-        """Invalidates the cached subscription, unless a new member subscribes only to topics that are in it."""
+        """Clears the cached `_subscribed`, unless `new` is a new member that adds no topics, or keeps its topics."""
         known = self._subscribed
         before = self.members.get(old.member_id) if old is not None else None
         if known is None or (before is None and new is None):

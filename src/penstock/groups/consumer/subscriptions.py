@@ -9,27 +9,27 @@ from penstock.foundation.errors import InvalidRegularExpression
 from penstock.foundation.patterns import Pattern
 
 REGEXES_MAX: Final = 100
-"""The most regular expressions of one group; each is matched against each topic."""
+"""Maximum number of regular expressions in one group; each is matched against every topic name."""
 NAMES_MAX: Final = 1_000_000
-"""The most topic names that all members of one group may subscribe to in total."""
+"""Maximum number of topic names in the subscriptions of one group, summed over its members."""
 
 
 class TopicPattern:
     """A regular expression in RE2's syntax, which is what Kafka's clients send.
 
-    Matching takes time linear in the topic name for every expression, so that none can stall the broker. A name is
-    matched once; when topics change, only new ones are matched.
+    Matching takes time linear in the length of the topic name, so that no expression can stall the broker. Each name
+    is matched once: when topics change, only new topics are matched.
     """
 
     def __init__(self, text: str) -> None:
         self._pattern = Pattern(text)
         self._text = text
         self._seen: Mapping[str, Topic] = {}
-        """The topics that were matched last; all expressions share the mapping."""
+        """The topics of the last call of `matching`; all expressions share this mapping."""
         self._matched: frozenset[str] = frozenset()
 
     def matching(self, topics: Mapping[str, Topic]) -> frozenset[str]:
-        """Returns the topics whose whole name matches."""
+        """Returns the names of the topics whose whole name matches."""
         if topics is not self._seen:
             seen = self._seen
             kept = [name for name in self._matched if name in topics]
@@ -58,7 +58,7 @@ class Patterns:
             self._by_text[text] = TopicPattern(text)
 
     def resolve(self, texts: Collection[str], topics: Mapping[str, Topic]) -> dict[str, frozenset[str]]:
-        """Returns the topics that match each expression; drops all other expressions from the cache."""
+        """Returns the names of the topics that match each expression; drops all other expressions from the cache."""
         self._by_text = {text: self._by_text.get(text) or _read(text) for text in texts}
         return {
             text: pattern.matching(topics) if pattern is not None else frozenset()
@@ -74,8 +74,8 @@ def _read(text: str) -> TopicPattern | None:
 
 
 def metadata_hash(names: Iterable[str], image: ClusterImage) -> int:
-    """Returns a hash that changes when one of the topics is created, deleted or gets more partitions; 0 without
-    topics (KIP-1101). Racks are not part of it, since no assignor uses them."""
+    """Returns a hash that changes when one of the topics is created, deleted or gets more partitions; 0 if no
+    topic exists (KIP-1101). Racks are not hashed, since no assignor uses them."""
     digest = blake2b(digest_size=8)
     found = False
     for name in sorted(names):

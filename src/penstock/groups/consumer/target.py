@@ -1,6 +1,6 @@
 """Computes the target assignment of a consumer group with the preferred server-side assignor (KIP-848). Pure.
 
-For large groups it is computed in time slices: see target_assignment.py.
+The targets of large groups are computed in time slices: see target_assignment.py.
 """
 
 from collections import Counter
@@ -19,23 +19,23 @@ from penstock.groups.settings import UNIFORM
 
 MEMBERS_AT_ONCE: Final = 2000
 COST_AT_ONCE: Final = 4000
-"""Limits of a target that is computed at once: members, and the estimated time in microseconds."""
+"""Limits for computing a target at once: MEMBERS_AT_ONCE members, and COST_AT_ONCE estimated microseconds."""
 
 
 def preferred_assignor(members: Iterable[Member], known: Sequence[str]) -> str:
-    """Returns the assignor that most members prefer; the first of `known` among equals or if there are no votes."""
+    """Returns the assignor in `known` that most members prefer; if there is a tie or no preference, the first one."""
     votes = Counter(member.assignor for member in members)
     return max(known, key=lambda name: votes[name], default=UNIFORM)
 
 
 def topic_ids(names: Iterable[str], image: ClusterImage) -> frozenset[bytes]:
-    """Returns the ids of the topics that exist."""
+    """Returns the ids of those topics that exist."""
     found = (image.shown_by_name.get(name) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)
 
 
 def is_large(state: GroupState, image: ClusterImage) -> bool:
-    """Whether it takes too long to compute the target at once."""
+    """Whether computing the target assignment at once would block the event loop for too long."""
     if len(state.members) > MEMBERS_AT_ONCE:
         return True
     topics = [image.shown_by_name.get(name) for name in state.subscribed()]
@@ -49,7 +49,7 @@ def is_large(state: GroupState, image: ClusterImage) -> bool:
 def new_target(
     group_id: str, state: GroupState, image: ClusterImage, assignors: Sequence[str], now_ms: int
 ) -> Iterator[Change]:
-    """Yields the targets that differ from the last ones, then the target epoch."""
+    """Yields a change for each member whose target assignment differs from its last one, then the target epoch."""
     for member_id, assignment in run_steps(compute_assignments(state, image, assignors)).items():
         if _differs(state, member_id, assignment):
             yield consumer_records.target(group_id, member_id, assignment)
@@ -62,7 +62,7 @@ def _differs(state: GroupState, member_id: str, assignment: frozenset[TopicIdPar
 
 
 def compute_assignments(state: GroupState, image: ClusterImage, assignors: Sequence[str]) -> Steps[Assignments]:
-    """Computes the target assignment of each member, in steps. `state` must not change meanwhile."""
+    """Computes each member's target assignment; a generator of short steps. `state` must not change until it ends."""
     wanted: dict[frozenset[str], frozenset[bytes]] = {}  # most members have the same subscription
     subscribers = []
     nothing = frozenset[TopicIdPartition]()

@@ -1,1 +1,1 @@
-"""Upgrade of classic groups to consumer groups, and downgrade of consumer groups to classic ones (KIP-848)."""
+"""Upgrade of classic groups to consumer groups, and downgrade of consumer groups to classic groups (KIP-848)."""

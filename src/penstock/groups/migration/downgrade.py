@@ -18,7 +18,7 @@ from penstock.wire.state import state_record
 
 
 def may_become_classic(state: GroupState, settings: GroupSettings) -> bool:
-    """Whether a consumer group with these members is to be downgraded."""
+    """Whether a consumer group in this state has to be downgraded: all members use the classic protocol."""
     members = state.members.values()
     return (
         settings.may_downgrade
@@ -31,12 +31,12 @@ def may_become_classic(state: GroupState, settings: GroupSettings) -> bool:
 def classic_record(
     group_id: str, state: GroupState, image: ClusterImage, *, is_stable: bool, now_ms: int
 ) -> StateRecord:
-    """Returns the record of the classic group that a consumer group becomes.
+    """Returns the record of the classic group that replaces a consumer group.
 
-    If the group is stable, members get their target assignment. If not, they get what they hold, and the group is to
-    be rebalanced: then the record has no leader, so that a coordinator that replays it knows that. Partitions that a
-    member still holds must be in the record, or a consumer-protocol member that joins before the others have rejoined
-    would get them immediately.
+    If `is_stable`, members get their target assignment. Otherwise they get the partitions they hold, and the record
+    has no leader, which tells a coordinator that replays it to start a rebalance. The record must contain all
+    partitions that members hold: otherwise a consumer-protocol member that joins before the others have rejoined
+    would get them at once.
     """
     roster = _classic_roster(state)
     protocol = roster.choose_protocol()
@@ -69,7 +69,7 @@ def _classic_roster(state: GroupState) -> Roster:
 
 
 def _has_shared_protocol(roster: Roster) -> bool:
-    """Whether all members share a protocol; always true unless another broker wrote the records."""
+    """Whether all members have a protocol in common; always true unless another broker wrote the records."""
     return roster.supports_any({name for member in roster for name, _ in member.protocols})
 
 

@@ -1,7 +1,7 @@
 """Upgrade of a classic group to a consumer group when the first consumer-protocol member joins (KIP-848).
 
-Its members keep their partitions and become classic members of the consumer group (consumer/classic_members.py). The
-group epoch continues from the generation. The reverse is downgrade.py.
+The members of the classic group keep their partitions and become classic members of the consumer group
+(consumer/classic_members.py). The group epoch starts with the generation. The reverse is downgrade.py.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
 from penstock.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Assignors that do not read the user data of an assignment. librdkafka, as the leader of a group with
-cooperative-sticky, copies the user data of each subscription into the assignment."""
+"""Assignors that ignore user data in assignments, so that it does not prevent an upgrade. With cooperative-sticky,
+librdkafka as group leader copies the user data of each subscription into the assignment."""
 
 
 def upgrade(group: ClassicGroup, consumer_group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Upgrades a classic group to `consumer_group` by the heartbeat of a joining consumer-protocol member.
+    """Upgrades a classic group to `consumer_group` and handles the heartbeat of the joining consumer-protocol member.
 
     Raises GroupIdNotFound if the group cannot be upgraded, and the errors of the heartbeat.
     """
@@ -62,7 +62,7 @@ def _check_upgradable(group: ClassicGroup) -> None:
 
 
 def _changes(group: ClassicGroup, image: ClusterImage) -> list[Change]:
-    """Returns the records of a consumer group with the classic group's last assignments as current and target."""
+    """Returns the changes that create the consumer group; last assignments become current and target assignments."""
     group_id, epoch = group.group_id, group.generation
     held = _owned_partitions(group, image)
     members = [_convert_member(group, member, held[member.member_id]) for member in group.roster]
@@ -80,7 +80,7 @@ def _changes(group: ClassicGroup, image: ClusterImage) -> list[Change]:
 def _owned_partitions(group: ClassicGroup, image: ClusterImage) -> dict[str, set[TopicIdPartition]]:
     """Returns the partitions that each member may hold: its last assignment, and what it owned when it joined.
 
-    A cooperative member keeps the latter until it has fetched an assignment without it.
+    A cooperative member keeps partitions that it owned until it has received an assignment without them.
     """
     held: dict[str, set[TopicIdPartition]] = {}
     taken: set[TopicIdPartition] = set()

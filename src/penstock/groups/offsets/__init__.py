@@ -1,1 +1,1 @@
-"""Committed offsets of groups: commit, fetch, delete, expiration."""
+"""Committed offsets of groups: commit, fetch, deletion and expiration."""

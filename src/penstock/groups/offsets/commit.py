@@ -1,6 +1,6 @@
 """OffsetCommit and TxnOffsetCommit: checks the member and persists committed offsets.
 
-An error of the whole commit is reported for every partition, since the responses have no other field for it.
+An error of the whole commit is reported for every partition: the responses have no top-level error code.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,22 +35,22 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 
 EPOCHS_FROM_VERSION: Final = 9
-"""The first version of OffsetCommit in which the generation may be a member epoch (KIP-848)."""
+"""First version of OffsetCommit in which the generation may be a member epoch (KIP-848)."""
 IDS_FROM_VERSION: Final = 10
-"""The first version of OffsetCommit and OffsetFetch that identifies topics by their ids."""
+"""First version of OffsetCommit and OffsetFetch that identifies topics by topic id."""
 TXN_IDS_FROM_VERSION: Final = 6
-"""The first version of TxnOffsetCommit that identifies topics by their ids (KIP-1319)."""
+"""First version of TxnOffsetCommit that identifies topics by topic id (KIP-1319)."""
 NO_IDENTITY: Final = ("", -1, None)
-"""The member, generation and instance in a transactional commit of a client from before KIP-447."""
+"""Member id, generation and instance id in TxnOffsetCommit of clients from before KIP-447, which do not set them."""
 
 TopicPartitions = list[tuple[bytes, int]]
-"""Partitions by topic id."""
+"""Partitions, as pairs of topic id and partition index."""
 ResolvedTopic = tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, Topic | ErrorCode]
-"""The offsets of a topic in the request, and the topic, or the error code if it does not exist."""
+"""A topic entry of the request, with the topic that it names, or the error code if the topic does not exist."""
 
 
 def commit(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """OffsetCommit."""
+    """Handles OffsetCommit; the response has an error code for every partition."""
     request: OffsetCommitRequest = ask.body
     out = Outbox()
     keep_ms = request.retention_time_ms
@@ -75,7 +75,7 @@ def commit(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) 
 
 
 def commit_in_transaction(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """TxnOffsetCommit: the offsets are visible once the producer's transaction has committed."""
+    """Handles TxnOffsetCommit: the offsets become visible when the producer's transaction commits."""
     request: TxnOffsetCommitRequest = ask.body
     if not request.group_id:
         raise InvalidGroupId("the group id is empty")
@@ -102,7 +102,7 @@ def commit_in_transaction(coordinator: CoordinatorView, ticket: Ticket, ask: Ask
 def find_topic(
     coordinator: CoordinatorView, topic: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, by_id: bool
 ) -> Topic | ErrorCode:
-    """Returns the topic that a request names, or the error code if it does not exist."""
+    """Returns the topic that an entry of a request names, or the error code if the topic does not exist."""
     if by_id:
         return coordinator.image.shown.get(topic.topic_id, ErrorCode.UNKNOWN_TOPIC_ID)
     return coordinator.image.shown_by_name.get(topic.name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -117,7 +117,7 @@ def _persist_offsets(
     now_ms: int,
     expires_ms: int = NO_EXPIRY,
 ) -> list[list[int]]:
-    """Adds the records of the offsets to `out`; returns the error codes by topic and partition."""
+    """Adds the records of all valid offsets to `out`; returns the error codes by topic and partition."""
     tps = [
         (topic.topic_id, partition.partition_index)
         for entry, topic in wanted
@@ -169,7 +169,7 @@ def _error_code(check: Callable[[TopicPartitions], None], tps: TopicPartitions) 
 def check_commit(
     coordinator: CoordinatorView, request: OffsetCommitRequest, tps: TopicPartitions, version: int, now_ms: int
 ) -> None:
-    """Raises an error unless the member may commit. Restarts the session timeout of a classic member that may."""
+    """Raises an error unless the member may commit; if it may, restarts its session timeout (classic groups only)."""
     identity = (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
     group = coordinator.groups.get(request.group_id)
     if group is None:
@@ -197,7 +197,7 @@ def check_commit(
 
 
 def _check_transactional(coordinator: CoordinatorView, request: TxnOffsetCommitRequest, tps: TopicPartitions) -> None:
-    """Raises an error unless the member may commit; since KIP-447 a producer names member and generation."""
+    """Raises an error unless the member may commit in a transaction; clients before KIP-447 name no member."""
     identity = (request.member_id, request.generation_id, request.group_instance_id)
     group = coordinator.groups.get(request.group_id)
     if group is None:

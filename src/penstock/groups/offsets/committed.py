@@ -19,14 +19,14 @@ from penstock.wire.state import state_record
 from penstock.wire.templates import Template, make_template
 
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
-"""The record version for OffsetCommit v2 to v4, in which clients set a retention time."""
+"""Record version for OffsetCommit v2 to v4, in which clients set a retention time."""
 NO_EXPIRY: Final = -1
 TopicPartition = tuple[str, int]
-"""A topic name and a partition."""
+"""A topic name and a partition index."""
 
 
 class Committed(NamedTuple):
-    """A committed offset. A tuple, since one is created for every commit."""
+    """A committed offset with its metadata. A tuple for speed: one is created for every commit."""
 
     offset: int
     leader_epoch: int
@@ -34,9 +34,9 @@ class Committed(NamedTuple):
     committed_ms: int
     expires_ms: int = NO_EXPIRY
     topic_id: bytes = NIL_UUID
-    """The id of the topic that was read; another topic may get its name."""
+    """Id of the topic that the group read. Another topic with the same name may exist later."""
     sequence: int = 0
-    """Its order in the log: of a plain and a transactional commit the later record wins, not the later marker."""
+    """Position of the commit record in the log. The later record wins, even over a transaction that ends later."""
 
     def to_record(self, group_id: str, topic: str, partition: int) -> StateRecord:
         key, written = _key(group_id, topic, partition)
@@ -58,7 +58,7 @@ class Committed(NamedTuple):
 
     @classmethod
     def from_record(cls, value: "OffsetCommitValue | Committed", sequence: int) -> "Committed":
-        """Returns the offset of a replayed record, or of one that was just written."""
+        """Returns the committed offset of a record that is replayed, or that was just persisted (a Committed)."""
         if isinstance(value, Committed):
             return _new_committed((*value[:-1], sequence))
         return cls(
@@ -72,7 +72,7 @@ class Committed(NamedTuple):
         )
 
     def matches_topic(self, topic_id: bytes) -> bool:
-        """Whether it may be a commit to the topic with this id; an unknown id matches every topic."""
+        """Whether this may be a commit to the topic with this id; a nil id matches every topic."""
         return self.topic_id == topic_id or NIL_UUID in (self.topic_id, topic_id)
 
 
@@ -81,14 +81,14 @@ _new_committed: Final = partial(tuple.__new__, Committed)  # three times as fast
 
 @lru_cache(maxsize=10_000)
 def _key(group_id: str, topic: str, partition: int) -> tuple[OffsetCommitKey, bytes]:
-    """Returns the key and its encoding; cached, since a group commits to the same partitions again and again."""
+    """Returns the record key and its encoding; cached, since groups commit to the same partitions repeatedly."""
     key = OffsetCommitKey(group=group_id, topic=topic, partition=partition)
     return key, state_record(OFFSET_COMMIT, key, None).key
 
 
 @lru_cache(maxsize=1000)
 def _value_template(metadata: str, topic_id: bytes) -> Template:
-    """Returns the encoding of values that differ by offset, leader epoch and time only."""
+    """Returns a template for the encoding of values: only offset, leader epoch and time are left to fill in."""
     version = OFFSET_COMMIT_VERSION if topic_id == NIL_UUID else OFFSET_COMMIT_VERSION_WITH_ID
     key, _ = _key("", "", 0)
     zeros, ones = (
@@ -108,14 +108,14 @@ def offset_tombstone(group_id: str, topic: str, partition: int) -> StateRecord:
 
 
 class Offsets:
-    """Committed and pending offsets of all groups of one coordinator. Changed by persisted records only."""
+    """Committed and pending offsets of all groups of one coordinator. Changed only by applying persisted records."""
 
     def __init__(self) -> None:
         self._committed: dict[str, dict[str, dict[int, Committed]]] = {}
         self._pending: dict[int, dict[tuple[str, str, int], Committed]] = {}
-        """By the producer id of their transaction."""
+        """Offsets of open transactions, by producer id."""
         self._producers: dict[str, dict[TopicPartition, set[int]]] = {}
-        """The producers with a pending offset, by group and partition."""
+        """Ids of the producers that have a pending offset, by group id and partition."""
         self._sequence = count(1)
 
     # -- queries
@@ -128,7 +128,7 @@ class Offsets:
         return self.of_group(group_id).get(topic, {}).get(partition)
 
     def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
-        """Whether an open transaction has an offset for this partition."""
+        """Whether an open transaction has a pending offset for this partition."""
         return (topic, partition) in self._producers.get(group_id, ())
 
     def has_pending(self, group_id: str) -> bool:
@@ -144,7 +144,7 @@ class Offsets:
         return list(found)
 
     def of_topic(self, topic: str) -> Iterator[tuple[str, int, Committed]]:
-        """Yields group, partition and offset of all offsets of a topic, also pending ones; partitions may repeat."""
+        """Yields group id, partition and offset of all committed and pending offsets; partitions may repeat."""
         for group_id, topics in self._committed.items():
             for number, committed in topics.get(topic, {}).items():
                 yield group_id, number, committed
@@ -156,7 +156,7 @@ class Offsets:
     # -- changes
 
     def apply(self, key: OffsetCommitKey, value: OffsetCommitValue | Committed | None, producer_id: int) -> None:
-        """Applies a record: a commit, a pending commit of a transaction, or a tombstone."""
+        """Applies a record: a commit, a pending commit of a transaction, or a tombstone (`value` is None)."""
         if value is None:
             self._remove(key)
             return
@@ -171,7 +171,7 @@ class Offsets:
     def put_all(
         self, group_id: str, topic: Topic, commits: Iterable[tuple[int, int, int, str]], committed_ms: int
     ) -> None:
-        """Applies commits to partitions of one topic, given as partition, offset, leader epoch and metadata."""
+        """Applies commits to one topic; each has a partition index, offset, leader epoch and metadata."""
         table = self._committed.setdefault(group_id, {}).setdefault(topic.name, {})
         sequence, topic_id = self._sequence, topic.topic_id
         for partition, offset, leader_epoch, metadata in commits:
@@ -180,7 +180,7 @@ class Offsets:
             )
 
     def end_transaction(self, producer_id: int, committed: bool) -> set[str]:
-        """Commits or discards the pending offsets of a producer; returns the groups that have changed."""
+        """Commits or discards a producer's pending offsets; returns the ids of the groups that had any."""
         pending = self._pending.pop(producer_id, {})
         for (group_id, topic, partition), offset in pending.items():
             self._release(group_id, (topic, partition), producer_id)

@@ -1,4 +1,4 @@
-"""Expiration of committed offsets past their retention time, and of groups without members and offsets."""
+"""Expires committed offsets after their retention time, and groups that have neither members nor offsets."""
 
 from typing import Final
 
@@ -9,27 +9,27 @@ from penstock.groups.offsets.committed import NO_EXPIRY, Committed, offset_tombs
 from penstock.groups.share.group import ShareGroup
 
 OFFSETS_AT_ONCE: Final = 5000
-"""Offsets that one time slice examines, approximately."""
+"""Approximate number of offsets that one time slice examines."""
 
 EXPIRED_AT_ONCE: Final = 500
-"""Offsets of one group that expire in one slice; the rest follow in the next slice."""
+"""Maximum number of offsets of one group that expire in one time slice; later slices expire the rest."""
 
 
 class ExpirationPass:
-    """One pass over all groups that existed when it started, in time slices."""
+    """Expires offsets of all groups that exist when the pass starts; the work is divided into time slices."""
 
     def __init__(self, coordinator: CoordinatorView) -> None:
         self._coordinator = coordinator
         self._left = list(coordinator.groups)
         self._counts: dict[str, int] = {}
-        """The number of offsets of groups that need more than one slice."""
+        """Number of offsets, by group id, of groups that need more than one time slice."""
 
     @property
     def is_over(self) -> bool:
         return not self._left
 
     def run_slice(self, now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns the tombstones of the next slice. The next pass finds again what could not be persisted."""
+        """Runs the next time slice; returns its tombstones. The next pass retries those that are not persisted."""
         records: list[StateRecord] = []
         examined = 0
         while self._left and examined < OFFSETS_AT_ONCE:
@@ -42,7 +42,7 @@ class ExpirationPass:
         return tuple(records)
 
     def _limit(self, group_id: str, count: int, expired: list[StateRecord]) -> list[StateRecord]:
-        """Limits the tombstones of a group; examines it again unless the last slice had no effect."""
+        """Returns at most EXPIRED_AT_ONCE tombstones; the next slice continues unless the last one had no effect."""
         if len(expired) <= EXPIRED_AT_ONCE:
             return expired
         if self._counts.get(group_id) != count:

@@ -34,12 +34,12 @@ from penstock.wire.messages.offset_fetch import (
 from penstock.wire.schema import NIL_UUID
 
 GROUPS_FROM_VERSION: Final = 8
-"""The first version of OffsetFetch with several groups in one request."""
+"""First version of OffsetFetch with several groups in one request."""
 NO_OFFSET: Final = -1
 
 
 def fetch(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
-    """OffsetFetch for one group or several groups of this coordinator."""
+    """Handles OffsetFetch for one or several groups of this coordinator."""
     request: OffsetFetchRequest = ask.body
     out = Outbox()
     if ask.version >= GROUPS_FROM_VERSION:
@@ -64,7 +64,7 @@ def fetch(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
 
 
 def _topics_before_v8(found: OffsetFetchResponseGroup) -> list[OffsetFetchResponseTopic]:
-    """Returns the topics in the layout of versions with a single group."""
+    """Returns the topics in the response layout of versions before 8, which have a single group."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -98,7 +98,7 @@ def _fetch(
 
 
 class _OffsetReader:
-    """Reads one group's offsets for one request."""
+    """Builds the part of an OffsetFetch response that is for one group."""
 
     def __init__(self, coordinator: CoordinatorView, group_id: str, require_stable: bool, by_id: bool) -> None:
         self._coordinator = coordinator
@@ -117,7 +117,7 @@ class _OffsetReader:
         return self._answer(name, topic_id, wanted.partition_indexes)
 
     def all(self) -> list[OffsetFetchResponseTopics]:
-        """Returns all committed offsets. Versions with topic ids do not get deleted topics."""
+        """Returns all committed offsets of the group. Versions that use topic ids omit deleted topics."""
         topics = []
         for name, table in self._offsets.items():
             known = self._coordinator.image.shown_by_name.get(name)
@@ -160,7 +160,7 @@ def _no_offset(number: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResp
 
 
 def delete(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
-    """OffsetDelete: deletes committed offsets of partitions that the group does not read."""
+    """Handles OffsetDelete: deletes committed offsets of partitions whose topic the group does not read."""
     request: OffsetDeleteRequest = ask.body
     if not request.group_id:
         raise InvalidGroupId("the group id is empty")

@@ -1,6 +1,6 @@
-"""Fast path of OffsetCommit for members that commit the same partitions again and again with new offsets. Pure.
+"""Fast path of OffsetCommit for members that repeatedly commit new offsets of the same partitions. Pure.
 
-commit.py checks the member every time. The records and the resulting state are those of an ordinary commit.
+The member is checked by commit.py each time. The records and the resulting state are those of an ordinary commit.
 """
 
 from collections.abc import Sequence
@@ -18,26 +18,26 @@ from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetComm
 from penstock.wire.templates import make_template
 
 PARTITIONS_MAX: Final = 500
-"""The most partitions of one repeated commit; larger ones are rare and may need several batches."""
+"""Maximum number of partitions in a repeated commit; larger commits are rare and may need several batches."""
 
 
 CommitValues = tuple[tuple[int, ...], tuple[int, ...]]
-"""The values that differ between commits: offsets and leader epochs in the order of the partitions."""
+"""The values that differ between repeated commits: offsets and leader epochs, each in the order of partitions."""
 
 
 class _TopicCommit(NamedTuple):
-    """The partitions of one topic."""
+    """The partitions of one topic in a repeated commit."""
 
     entry: OffsetCommitRequestTopic
     topic: Topic
     numbers: Sequence[int]
     metadata: Sequence[str]
     span: slice
-    """The slice of the commit's values that belongs to these partitions."""
+    """The part of CommitValues that belongs to these partitions."""
 
 
 class RepeatedCommit:
-    """A commit that was accepted once and is repeated; see RepeatedDecision in foundation/decision.py."""
+    """A cached offset commit that is repeated with other offsets; see RepeatedDecision in foundation/decision.py."""
 
     def __init__(self, coordinator: GroupCoordinator, ask: Ask, parts: Sequence[_TopicCommit]) -> None:
         self._coordinator = coordinator
@@ -54,7 +54,7 @@ class RepeatedCommit:
 
     @classmethod
     def of(cls, coordinator: GroupCoordinator, ask: Ask, now_ms: int) -> "RepeatedCommit | None":
-        """Returns None if such a commit is not allowed now, or cannot be repeated this way."""
+        """Returns the cached form of a commit; None if the commit is not allowed now, or cannot be cached."""
         request: OffsetCommitRequest = ask.body
         parts = []
         start = 0
@@ -74,7 +74,7 @@ class RepeatedCommit:
         return made if made.is_allowed(now_ms) else None
 
     def _records(self, number: int) -> bytes:
-        """Returns the encoded records of a batch with `number` in all fields that differ."""
+        """Returns the commit's encoded records, with `number` as offset, leader epoch and time of each."""
         made = []
         for _, topic, numbers, metadata, _ in self._parts:
             for partition, text in zip(numbers, metadata, strict=True):
@@ -85,7 +85,7 @@ class RepeatedCommit:
         return bytes(build_pairs([(record.key, record.value) for record in made], 0)[HEADER_BYTES:])
 
     def is_allowed(self, now_ms: int) -> bool:
-        """Whether the commit is still allowed; if so, the member's session timeout is restarted."""
+        """Whether the member may still commit these partitions; if so, restarts the member's session timeout."""
         coordinator = self._coordinator
         if coordinator.settings is not self._settings:
             return False  # the metadata may be too long now

@@ -1,6 +1,6 @@
 """Kafka's simple assignor for share groups: which members fetch from which partitions (KIP-932). Pure.
 
-Several members may have the same partition; the delivery state ensures that a message is acquired by one of them.
+A partition may be assigned to several members; the delivery state ensures that only one member acquires a message.
 With more members than partitions, each partition has several members, so that no member is idle.
 """
 
@@ -16,7 +16,7 @@ SIMPLE: Final = "simple"
 
 
 def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns equal numbers of partitions in steps and moves as few as possible. Balance comes before stickiness.
+    """Assigns equal numbers of partitions to members and moves few partitions. Balance comes before stickiness.
 
     If all members subscribe to the same topics, loads are balanced over all topics, else per topic, as in Kafka.
     """
@@ -36,7 +36,7 @@ def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> 
 
 
 class _Pool:
-    """Partitions that the same members share: each member gets the same number of them, or one less."""
+    """Partitions assigned to the same set of members: each member gets the same number of partitions, or one less."""
 
     def __init__(self, readers: Sequence[Subscriber], tps: Sequence[TopicIdPartition]) -> None:
         self._members_per_partition = -(-len(readers) // len(tps))
@@ -67,7 +67,7 @@ class _Pool:
         self._readers[tp] += 1
 
     def _assign_remaining(self, tps: Sequence[TopicIdPartition]) -> Steps[None]:
-        """Assigns one member to every partition, then a second one, and so on."""
+        """Assigns a first member to every partition that lacks one, then a second member, and so on."""
         underloaded = deque(filter(self._is_underloaded, self.assignments))
         for round_number in range(self._members_per_partition):
             for count, tp in enumerate(tps, 1):
@@ -79,7 +79,7 @@ class _Pool:
                         underloaded.append(taker)
 
     def _assign_next(self, tp: TopicIdPartition, underloaded: deque[str]) -> str:
-        """Assigns a partition to an underloaded member that lacks it; returns the member whose load has grown."""
+        """Assigns a partition so that an underloaded member gets one more, maybe by a swap; returns the member."""
         for index, member_id in enumerate(underloaded):
             if tp not in self.assignments[member_id]:
                 del underloaded[index]

@@ -1,4 +1,4 @@
-"""Share group requests at the coordinator: heartbeat, describe, delete, delivery state commands (KIP-932)."""
+"""Share group requests and commands at the coordinator: heartbeat, describe, delete, delivery state (KIP-932)."""
 
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequ
 
 
 class GroupCreator(CoordinatorView, Protocol):
-    """A coordinator that also creates share groups."""
+    """Protocol class: a group coordinator that can create share groups."""
 
     def new_share(self, group_id: str) -> ShareGroup: ...
 
@@ -28,7 +28,7 @@ class GroupCreator(CoordinatorView, Protocol):
 
 
 def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """ShareGroupHeartbeat. Creates the group if it does not exist."""
+    """Handles ShareGroupHeartbeat; creates the share group if it does not exist."""
     request: ShareGroupHeartbeatRequest = ask.body
     check_heartbeat(request, coordinator.image)
     if request.member_epoch != JOINING or request.group_id in coordinator.groups:
@@ -39,7 +39,7 @@ def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) 
 
 
 def describe(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
-    """ShareGroupDescribe."""
+    """Handles ShareGroupDescribe; a group of another kind is reported as not found."""
     request: ShareGroupDescribeRequest = ask.body
     groups = []
     for group_id in request.group_ids:
@@ -51,7 +51,7 @@ def describe(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision
 
 
 def delete(coordinator: CoordinatorView, ticket: Ticket, group_id: str, now_ms: int) -> Decision:
-    """DeleteGroups of one share group: its delivery state is deleted first."""
+    """Handles DeleteGroups for one share group: deletes its delivery state first, then the group."""
     group = _find_group(coordinator, group_id)
     result = DeletableGroupResult(group_id=group_id, error_code=0)
     response = DeleteGroupsResponse(throttle_time_ms=0, results=(result,))
@@ -65,7 +65,7 @@ def delete(coordinator: CoordinatorView, ticket: Ticket, group_id: str, now_ms: 
 
 
 def decide(coordinator: GroupCreator, ticket: Ticket, command: Any, now_ms: int) -> Decision:
-    """Handles commands on the delivery state of a group."""
+    """Handles commands that find, add or delete the delivery state of a share group."""
     match command:
         case FindDeliveryState():
             known = _find_group(coordinator, command.group_id).state.delivery_topics.topics
@@ -120,7 +120,7 @@ def _complete_deletion(coordinator: CoordinatorView, command: DeliveryStateDelet
 
 
 def _find_group(coordinator: CoordinatorView, group_id: str) -> ShareGroup:
-    """Returns the share group. Raises GroupIdNotFound, also for a group of another kind."""
+    """Returns the share group. Raises GroupIdNotFound if there is none, or the group is of another kind."""
     group = coordinator.groups.get(group_id)
     if not isinstance(group, ShareGroup):
         why = "does not exist" if group is None else "is not a share group"

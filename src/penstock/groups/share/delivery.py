@@ -1,8 +1,8 @@
 """Deletes the delivery state of a share group at all partition leaders, with retries. Pure.
 
-The topics are first recorded as deleting, then the leaders are asked to delete the state until all have done so; then
-the record is removed and the waiting requests are answered. So a new group with the name of a deleted one never
-resumes where that one was.
+A record first marks the topics as deleting. Then the leaders are asked repeatedly until all have deleted the state.
+Then the mark is removed and the waiting requests are answered. So a new group with the name of a deleted group never
+continues at the positions of the deleted group.
 """
 
 from typing import Any, Final, NamedTuple
@@ -16,7 +16,7 @@ from penstock.groups.share.records import DeliveryTopics
 from penstock.groups.share.state import ShareState
 
 DELIVERY_REMOVAL: Final = "removal"
-"""The timer of a group with delivery state that leaders have not deleted yet."""
+"""Kind of the timer that repeats the deletion of delivery state until all leaders have deleted it."""
 
 
 class _WaitingRequest(NamedTuple):
@@ -27,7 +27,7 @@ class _WaitingRequest(NamedTuple):
 
 
 class DeliveryStateRemoval:
-    """Delivery state of one group that is being deleted, and the requests that wait for it."""
+    """Deletion of one share group's delivery state, and the requests that wait for the deletion."""
 
     def __init__(self, group_id: str, state: ShareState) -> None:
         self._group_id = group_id
@@ -36,11 +36,11 @@ class DeliveryStateRemoval:
 
     @property
     def topic_ids(self) -> frozenset[bytes]:
-        """The topics in which the group has delivery state, including those in which it is being deleted."""
+        """Ids of the topics in which the group has delivery state, including state that is being deleted."""
         return frozenset(self._state.delivery_topics.topics) | frozenset(self._state.delivery_topics.deleting)
 
     def begin(self, ticket: Ticket, topic_ids: frozenset[bytes], reply: Any, *, ends_group: bool = False) -> Decision:
-        """Starts to delete delivery state; replies when it is deleted. `ends_group`: deletes the group, too."""
+        """Starts to delete delivery state; sends `reply` when it is deleted. `ends_group`: deletes the group, too."""
         if self._state.members:
             raise NonEmptyGroup(f"share group {self._group_id!r} has members; stop them first")
         self._waiting.append(_WaitingRequest(ticket, topic_ids, reply, ends_group))
@@ -54,7 +54,7 @@ class DeliveryStateRemoval:
         return Decision(persist=self._records(left), effects=(self._delete_effect(left),))
 
     def retry(self) -> Decision:
-        """Asks the leaders again. Requests whose record could not be persisted get a retriable error."""
+        """Asks the leaders again. Waiting requests whose record could not be persisted get a retriable error."""
         deleting = frozenset(self._state.delivery_topics.deleting)
         lost = [one for one in self._waiting if not one.topic_ids & deleting]
         self._waiting = [one for one in self._waiting if one.topic_ids & deleting]
@@ -65,7 +65,7 @@ class DeliveryStateRemoval:
         )
 
     def complete(self, topic_ids: frozenset[bytes]) -> tuple[tuple[StateRecord, ...], list[Reply], bool]:
-        """Returns records, replies, and whether the group is deleted, once the leaders have deleted the state."""
+        """Called when leaders have deleted the state; returns records, replies, and whether to delete the group."""
         known = self._state.delivery_topics
         left = DeliveryTopics(
             known.topics, {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topic_ids}

@@ -1,8 +1,8 @@
-"""A share group (KIP-932): members acquire messages of shared partitions, which the broker assigns. Pure.
+"""A share group (KIP-932): the broker assigns partitions to several members each; members acquire messages. Pure.
 
-A part of the coordinator's state machine: see foundation/decision.py. The leader of a partition decides which member
-acquires a message: see queues/. The group only records the topics in which it has delivery state, so that this is
-deleted with the group: see delivery.py.
+Part of the coordinator's state machine: see foundation/decision.py. The leader of a partition decides which member
+acquires a message: see queues/. The group only records the topics in which it has delivery state, so that the state
+is deleted with the group: see delivery.py.
 """
 
 from collections.abc import Callable
@@ -34,11 +34,11 @@ from penstock.wire.messages.share_group_describe import DescribedGroup
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 
 TARGET: Final = "target"
-"""The timer of a target assignment that is being computed."""
+"""Kind of the timer that continues the computation of a target assignment."""
 
 
 class ShareGroup:
-    """The members of one share group, their target assignment, and the topics with delivery state."""
+    """One share group: its members, their target assignment, and the topics with delivery state."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class ShareGroup:
         self._image = image
         self._timers = timers
         self.state: Final = ShareState()
-        """Read-only; only `apply_record` changes it."""
+        """The persisted state of the group. Read-only: only `apply_record` changes it."""
         self.removal: Final = DeliveryStateRemoval(group_id, self.state)
         self._target_computation = TargetComputation(
             group_id, share_records, lambda: compute_assignments(self.state.copy(), self.image)
         )
         self._resolved_with: tuple[ClusterImage | None, DeliveryTopics, int] = (None, share_records.NO_TOPICS, 0)
-        """The metadata image and delivery topics that topics were resolved with, and the resulting group epoch."""
+        """The metadata image and delivery topics of the last `_resolve_topics`, and the resulting group epoch."""
 
     # -- queries
 
@@ -77,7 +77,7 @@ class ShareGroup:
 
     @property
     def state_name(self) -> str:
-        """Empty, Stable or Dead."""
+        """The group state as Kafka's tools show it: Empty, Stable or Dead."""
         return self.state.name
 
     def subscribes_to(self, topic: str) -> bool:
@@ -106,7 +106,7 @@ class ShareGroup:
             self._timers.cancel(self._timer(SESSION, key.member_id))
 
     def loaded(self, now_ms: int) -> None:
-        """Restarts the session timeout of all members after the records were replayed."""
+        """Restarts the session timeout of all members after all records were replayed."""
         for member_id in self.state.members:
             self._schedule_session_timeout(member_id, now_ms)
         if self.state.delivery_topics.deleting:
@@ -122,7 +122,7 @@ class ShareGroup:
     def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
-        Raises Kafka's errors; then nothing has changed.
+        Raises Kafka's errors; in that case nothing has changed.
         """
         if ask.body.member_epoch < JOINING:
             return self._leave(ticket, ask.body, now_ms)
@@ -153,7 +153,7 @@ class ShareGroup:
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
     def _get_or_create_member(self, request: ShareGroupHeartbeatRequest) -> ShareMember:
-        """Returns the member that sent the heartbeat, or a new one if it joins."""
+        """Returns the member that sent the heartbeat, or a new member if it joins. Raises if the sender is fenced."""
         if request.member_epoch == JOINING and request.member_id not in self.state.members:
             size_max = self.settings.share_size_max
             if len(self.state.members) >= size_max:
@@ -164,7 +164,7 @@ class ShareGroup:
         return member
 
     def _update_member(self, draft: Draft[ShareState], before: ShareMember, member: ShareMember, now_ms: int) -> None:
-        """Records the member's metadata, and updates the group epoch and the target assignment if needed."""
+        """Puts the member's metadata into the draft; updates group epoch and target assignment if needed."""
         is_new = member.member_id not in draft.state.members
         if is_new or member is not before:
             draft.put(share_records.member_metadata(self.group_id, member))
@@ -175,7 +175,7 @@ class ShareGroup:
             self._update_target(draft, now_ms)
 
     def _reconciled(self, state: ShareState, member: ShareMember) -> ShareMember:
-        """Returns the member with its target. Nothing has to be revoked first, since members share partitions."""
+        """Returns the member with its target assignment. Shared partitions need not be revoked by others first."""
         if member.epoch == state.target_epoch:
             return member
         return member._replace(
@@ -185,7 +185,7 @@ class ShareGroup:
         )
 
     def _missing_companions(self, state: ShareState) -> tuple[AddCompanionLogs, ...]:
-        """Returns the effect that adds missing companion logs; topics are assigned once they have one."""
+        """Returns an effect that adds missing companion logs, which topics need before they can be assigned."""
         topics = (self.image.by_name.get(name) for name in state.subscribed())
         lacking = frozenset(
             topic.topic_id for topic in topics if topic is not None and not topic.companion and not topic.is_internal
@@ -206,7 +206,7 @@ class ShareGroup:
         return Decision(persist=self._remove_member(member), replies=(Reply(ticket=ticket, value=response),))
 
     def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """Expires a member's session, retries the deletion of delivery state, or continues to compute the target."""
+        """Removes a member whose session timed out, retries deletion of delivery state, or continues the target."""
         if kind == DELIVERY_REMOVAL:
             decision = self.removal.retry()
             if decision.effects:
@@ -222,7 +222,7 @@ class ShareGroup:
         return Decision(persist=self._remove_member(member))
 
     def _remove_member(self, member: ShareMember) -> tuple[StateRecord, ...]:
-        """Returns the records that remove a member. The next heartbeat of another member computes the target."""
+        """Returns the records that remove a member. The next heartbeat of another member updates the target."""
         draft = Draft(self.state, share_records.to_record)
         draft.put(*share_records.member_tombstones(self.group_id, (member.member_id,)))
         self._resolve_topics(draft, True)
@@ -249,12 +249,12 @@ class ShareGroup:
         return Decision(persist=draft.records)
 
     def _is_resolved(self) -> bool:
-        """Whether topics were resolved with the current image and the result was persisted."""
+        """Whether subscriptions were resolved with the current metadata image and the result was persisted."""
         image, delivery_topics, epoch = self._resolved_with
         return image is self.image and delivery_topics is self.state.delivery_topics and epoch <= self.state.epoch
 
     def _resolve_topics(self, draft: Draft[ShareState], bump_epoch: bool) -> None:
-        """Resolves the topics; bumps the group epoch if that changes anything, or if `bump_epoch` is set."""
+        """Resolves subscriptions to topics; bumps the group epoch if the result differs or `bump_epoch` is set."""
         found = deliverable(draft.state, self.image, draft.state.subscribed())
         digest = metadata_hash((topic.name for topic in found), self.image)
         if bump_epoch or digest != draft.state.metadata_hash:
@@ -262,7 +262,7 @@ class ShareGroup:
         self._resolved_with = (self.image, self.state.delivery_topics, draft.state.epoch)
 
     def _update_target(self, draft: Draft[ShareState], now_ms: int) -> None:
-        """Computes the target of the group epoch: immediately, or in time slices if the group is large."""
+        """Computes the target assignment for the group epoch: at once, or in time slices if the group is large."""
         self._add_delivery_topics(draft)
         image, state, group_id = self.image, draft.state, self.group_id
         if not is_large(state, image):
@@ -279,7 +279,7 @@ class ShareGroup:
             self._timers.set(self._timer(TARGET, ""), now_ms)
 
     def _add_delivery_topics(self, draft: Draft[ShareState]) -> None:
-        """Records the topics, with their partitions, in which the group may have delivery state from now on."""
+        """Records in which topics, with how many partitions, the group may have delivery state from now on."""
         known = draft.state.delivery_topics
         topics = deliverable(draft.state, self.image, draft.state.subscribed())
         counts = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in topics}
@@ -288,7 +288,7 @@ class ShareGroup:
             draft.put(share_records.delivery_topics(self.group_id, wider))
 
     def _compute_target(self, now_ms: int) -> Decision:
-        """Runs the next slice of the target computation."""
+        """Runs the next time slice of the target assignment's computation."""
         result = self._target_computation.run_slice(self.state, {}, now_ms)
         if result is None:
             return NOTHING
@@ -308,5 +308,5 @@ class ShareGroup:
         self._timers.set(self._timer(SESSION, member_id), now_ms + self.settings.share_session_timeout_ms)
 
     def schedule_removal_retry(self, now_ms: int) -> None:
-        """Schedules a retry in case the delivery state is not deleted by then."""
+        """Sets the timer that retries the deletion of delivery state."""
         self._timers.set(self._timer(DELIVERY_REMOVAL, ""), now_ms + RETRY_MS)

@@ -10,7 +10,7 @@ NOTHING_ASSIGNED: Final[frozenset[TopicIdPartition]] = frozenset()
 
 
 class ShareMember(NamedTuple):
-    """One member. The metadata comes first, then the current assignment: they are persisted in separate records."""
+    """One member. Metadata fields come first, then the current assignment: each is persisted in its own record."""
 
     member_id: str
     rack_id: str | None = None
@@ -19,15 +19,15 @@ class ShareMember(NamedTuple):
     topic_names: frozenset[str] = frozenset()
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    """An epoch that it may still use, in case the response with the newest one was lost."""
+    """The last epoch, which the member may still use if the response with the current epoch was lost."""
     assigned: frozenset[TopicIdPartition] = NOTHING_ASSIGNED
 
     def with_metadata_of(self, other: "ShareMember") -> "ShareMember":
-        """Returns the member with the metadata of another one."""
+        """Returns this member's current assignment combined with the metadata of `other`."""
         return _new_member((*other[:_ASSIGNMENT_FROM], *self[_ASSIGNMENT_FROM:]))
 
     def with_assignment_of(self, other: "ShareMember") -> "ShareMember":
-        """Returns the member with the current assignment and epoch of another one."""
+        """Returns this member's metadata combined with the current assignment and epoch of `other`."""
         return _new_member((*self[:_ASSIGNMENT_FROM], *other[_ASSIGNMENT_FROM:]))
 
 

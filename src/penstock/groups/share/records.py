@@ -31,14 +31,14 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
     records.SHARE_GROUP_CURRENT_MEMBER_ASSIGNMENT: (MemberKey, ShareGroupCurrentMemberAssignmentValue),
     records.SHARE_GROUP_STATE_PARTITION_METADATA: (GroupKey, ShareGroupStatePartitionMetadataValue),
 }
-"""The kinds of records of share groups, with the classes of their keys and values."""
+"""Key class and value class of each kind of share group record."""
 
 
 class DeliveryTopics(NamedTuple):
-    """The topics in which a group has delivery state, and those in which it is being deleted, by topic id."""
+    """By topic id, the topics in which a share group has delivery state, and those whose state is being deleted."""
 
     topics: Mapping[bytes, tuple[str, int]]
-    """Name and number of partitions."""
+    """Name and number of partitions of each topic with delivery state, by topic id."""
     deleting: Mapping[bytes, str]
 
 
@@ -46,7 +46,7 @@ NO_TOPICS: Final = DeliveryTopics({}, {})
 
 
 def to_record(change: Change) -> StateRecord:
-    """Encodes a change as it is persisted."""
+    """Returns the encoded record of a change to a share group."""
     return to_state_record(change, _WRITERS)
 
 
@@ -155,7 +155,7 @@ _WRITERS: Final[Writers] = {
 
 
 def read_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue | ShareMember) -> ShareMember:
-    """Returns the member with the metadata of a record."""
+    """Returns the member updated with the metadata of a record."""
     if isinstance(value, ShareMember):
         return member.with_metadata_of(value)
     return member._replace(
@@ -167,7 +167,7 @@ def read_metadata(member: ShareMember, value: ShareGroupMemberMetadataValue | Sh
 
 
 def read_current(member: ShareMember, value: ShareGroupCurrentMemberAssignmentValue | ShareMember) -> ShareMember:
-    """Returns the member with the current assignment of a record."""
+    """Returns the member updated with the current assignment of a record."""
     if isinstance(value, ShareMember):
         return member.with_assignment_of(value)
     return member._replace(

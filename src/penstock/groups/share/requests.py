@@ -1,4 +1,4 @@
-"""Validates and reads ShareGroupHeartbeat requests (KIP-932)."""
+"""Validates and decodes ShareGroupHeartbeat requests (KIP-932)."""
 
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.decision import Ask
@@ -14,7 +14,7 @@ from penstock.wire.messages.share_group_heartbeat import (
 
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest, image: ClusterImage) -> None:
-    """Raises InvalidRequest for inconsistent fields, and for a group that is a FIFO queue."""
+    """Raises InvalidRequest if fields are inconsistent, or if the group id is the name of a FIFO queue."""
     fields = {"member id": request.member_id, "group id": request.group_id, "rack id": request.rack_id}
     for what, value in fields.items():
         if value is not None and not value.strip():
@@ -35,7 +35,7 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest, image: ClusterImage) ->
 
 
 def check_epoch(member: ShareMember, epoch: int) -> None:
-    """Raises FencedMemberEpoch unless the epoch is current, or the previous one after a lost response."""
+    """Raises FencedMemberEpoch unless the epoch is the current one, or the previous one after a lost response."""
     # The response with the new epoch may have been lost.
     if epoch not in (JOINING, member.epoch) and not (epoch < member.epoch and epoch == member.previous_epoch):
         raise FencedMemberEpoch(
@@ -44,7 +44,7 @@ def check_epoch(member: ShareMember, epoch: int) -> None:
 
 
 def updated(member: ShareMember, ask: Ask) -> ShareMember:
-    """Returns the member with the fields of the request; missing fields stay unchanged."""
+    """Returns the member updated with the fields that the request contains."""
     request: ShareGroupHeartbeatRequest = ask.body
     names = request.subscribed_topic_names
     changed = member._replace(
@@ -66,5 +66,5 @@ def assignment_of(member: ShareMember) -> Assignment:
 
 
 def can_deliver(topic: Topic | None) -> bool:
-    """Whether the topic can be assigned: it has a companion log for delivery state and is not internal."""
+    """Whether the topic can be assigned: it exists, is not internal, and has a companion log for delivery state."""
     return topic is not None and bool(topic.companion) and not topic.is_internal

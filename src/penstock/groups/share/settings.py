@@ -1,4 +1,4 @@
-"""Broker settings of share groups, by Kafka's names (KIP-932, KIP-1240)."""
+"""Broker settings of share groups, with Kafka's names (KIP-932, KIP-1240)."""
 
 from typing import Final
 

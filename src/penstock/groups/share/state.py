@@ -1,4 +1,4 @@
-"""The persisted state of a share group. All of it comes from records, and only `apply` changes it."""
+"""The persisted state of a share group; it is changed only by applying records."""
 
 from typing import Any
 
@@ -10,23 +10,23 @@ from penstock.groups.share.records import NO_TOPICS, read_current, read_delivery
 
 
 class ShareState:
-    """The state of one share group."""
+    """The persisted state of one share group."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        """Incremented when members, subscriptions or topics change."""
+        """The group epoch, incremented when members, subscriptions or topics change."""
         self.metadata_hash = 0
         self.target_epoch = 0
-        """The group epoch of the target assignment."""
+        """The group epoch for which the target assignment was computed."""
         self.members: dict[str, ShareMember] = {}
         self.targets: dict[str, frozenset[TopicIdPartition]] = {}
         self.delivery_topics = NO_TOPICS
         self.is_dead = False
         self._subscribed: frozenset[str] | None = None
-        """Computed on demand."""
+        """The cached result of `subscribed`; None if it has to be computed."""
 
     def copy(self) -> "ShareState":
-        """Returns a copy that can be changed; members and targets are immutable and shared."""
+        """Returns a copy that can be changed; it shares members and targets, which are immutable."""
         copied = ShareState()
         copied.epoch, copied.metadata_hash, copied.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
         copied.members, copied.targets = dict(self.members), dict(self.targets)
@@ -36,7 +36,7 @@ class ShareState:
 
     @property
     def name(self) -> str:
-        """The group state, as Kafka's tools show it."""
+        """The name of the group state, as Kafka's tools show it."""
         if self.is_dead:
             return "Dead"
         return "Stable" if self.members else "Empty"
@@ -48,7 +48,7 @@ class ShareState:
         return self._subscribed
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """Applies a record. Records may come in any order, and compaction may have removed some."""
+        """Applies a record. Records may arrive in any order, and compaction may have removed some of them."""
         match kind:
             case records.SHARE_GROUP_METADATA:
                 self.is_dead = value is None

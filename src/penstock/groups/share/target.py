@@ -12,11 +12,11 @@ from penstock.groups.share.requests import can_deliver
 from penstock.groups.share.state import ShareState
 
 COST_AT_ONCE: Final = 4000
-"""The limit of a target that is computed at once: its estimated time in microseconds."""
+"""Maximum estimated time, in microseconds, of a target assignment that is computed at once."""
 
 
 def deliverable(state: ShareState, image: ClusterImage, names: Iterable[str]) -> list[Topic]:
-    """Returns the topics that can be assigned; not those whose delivery state is being deleted."""
+    """Returns the topics that can be assigned, without topics whose delivery state is being deleted."""
     found = (image.by_name.get(name) for name in names)
     return [
         topic
@@ -26,14 +26,14 @@ def deliverable(state: ShareState, image: ClusterImage, names: Iterable[str]) ->
 
 
 def is_large(state: ShareState, image: ClusterImage) -> bool:
-    """Whether it takes too long to compute the target at once."""
+    """Whether computing the target assignment at once would block the event loop for too long."""
     topics = deliverable(state, image, state.subscribed())
     places = sum(len(topic.partitions) for topic in topics)
     return 2 * places + sum(len(member.topic_names) for member in state.members.values()) > COST_AT_ONCE
 
 
 def compute_assignments(state: ShareState, image: ClusterImage) -> Steps[Assignments]:
-    """Computes the target assignment of each member, in steps. `state` must not change meanwhile."""
+    """Computes each member's target assignment; a generator of short steps. `state` must not change until it ends."""
     known: dict[frozenset[str], frozenset[bytes]] = {}  # most members have the same subscription
     subscribers = []
     for member in state.members.values():

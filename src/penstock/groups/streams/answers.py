@@ -21,7 +21,7 @@ def statuses(
     is_delayed: bool,
     shutdown_by: str | None,
 ) -> list[wire.Status]:
-    """Returns all reasons why the group does not process, in Kafka's wording, which users may search for."""
+    """Returns all reasons why the group does not process records, in Kafka's wording, which users may search for."""
     found: list[tuple[Status, str]] = []
     if state.topology is not None and member.topology_epoch < state.topology.epoch:
         detail = (

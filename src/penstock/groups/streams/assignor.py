@@ -1,8 +1,8 @@
 """Kafka's sticky assignor for streams groups: which member gets which tasks (KIP-1071). Pure.
 
-Members get about equal numbers of tasks. A task stays with its member, or moves to one that has its state as a
-standby, as far as loads stay balanced. The threads of one process share its load, and a process has a task in one
-role only.
+Members get about equal numbers of tasks. As far as loads stay balanced, a task stays with its member, or moves to a
+member that has a standby of the task. The members (threads) of one process share its load, and a process has a task
+either as active or as standby, never both.
 """
 
 from collections.abc import Iterable, Mapping
@@ -15,21 +15,21 @@ from penstock.groups.streams.tasks import Role, Task, Tasks
 
 STICKY: Final = "sticky"
 STEP: Final = 200
-"""Tasks that are assigned between two yields: about a millisecond."""
+"""Number of tasks assigned between two yields of a generator, about a millisecond of work."""
 
 Assignments = dict[str, Tasks]
-"""The tasks of each member."""
+"""The tasks assigned to each member, by member id."""
 State = tuple[str, int]
-"""The subtopology and partition of a task, regardless of its role."""
+"""Identifies the state of a task, which is the same in both roles: subtopology id and partition index."""
 
 
 class Worker(NamedTuple):
-    """A member as input of the assignor."""
+    """A group member, as input of the assignor."""
 
     member_id: str
     process_id: str
     held: Tasks = frozenset()
-    """Its tasks in the last target."""
+    """The member's tasks in the last target assignment."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class _Process:
     process_id: str
     members: list[_Member] = field(default_factory=list)
     states: set[State] = field(default_factory=set)
-    """The states that any of its members has, in either role."""
+    """The task states that members of the process have, as active or standby tasks."""
 
     @property
     def load(self) -> float:
@@ -63,8 +63,8 @@ def _by_load(member: _Member) -> tuple[float, int, str]:
 
 
 class _Quota:
-    """How many tasks a member may have if loads are balanced. Members that are full are removed from the
-    calculation, and the others share the remaining tasks."""
+    """Maximum number of tasks per member for a balanced load. Members that reach the quota are removed from the
+    calculation, so that the others share the remaining tasks."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
@@ -80,7 +80,7 @@ class _Quota:
 def assign_sticky(
     workers: Iterable[Worker], task_counts: Mapping[str, int], stateful: frozenset[str], standbys: int
 ) -> Steps[Assignments]:
-    """Assigns all tasks, in steps. `standbys`: copies of each stateful task, if there are enough processes."""
+    """Assigns all tasks; a generator. `standbys`: copies of each stateful task, if there are enough processes."""
     sticky = _Sticky(workers)
     if not sticky.members:
         return {}
@@ -111,7 +111,7 @@ class _Sticky:
                     self._was_standby.setdefault(state, []).append(member)
 
     def assign_active(self, states: list[State], total: _Quota) -> Steps[None]:
-        """Assigns each task to its previous member, else to one with a standby, else to the least loaded process."""
+        """Assigns each task to its last member, else to a member with a standby, else to the least loaded process."""
         quota, self._total = _Quota(len(states), len(self.members)), total
         left: list[State] = []
         for count, state in enumerate(sorted(states, key=lambda state: (state[1], state[0])), 1):
@@ -134,7 +134,7 @@ class _Sticky:
         yield from self._spread(sorted(fresh), Role.ACTIVE)
 
     def assign_standby(self, states: list[State], standbys: int) -> Steps[None]:
-        """Assigns standby tasks to members that had the task, else to the least loaded process without it."""
+        """Assigns each standby to members that had the task, else to the least loaded process without the task."""
         left: list[State] = []
         order = sorted(states, key=lambda state: (state[1], state[0]), reverse=True)
         for count, state in enumerate(order, 1):
@@ -152,7 +152,7 @@ class _Sticky:
         yield from self._spread(sorted(left, reverse=True), Role.STANDBY)
 
     def _spread(self, states: Iterable[State], role: Role) -> Steps[None]:
-        """Assigns to the least loaded process without the task; a standby without such a process is left out."""
+        """Assigns each task to the least loaded process that does not have it; omits a standby if all have it."""
         heap = [(process.load, process.process_id) for process in self._processes.values()]
         heapify(heap)
         for count, state in enumerate(states, 1):
@@ -171,7 +171,7 @@ class _Sticky:
                 heappush(heap, entry)
 
     def _give(self, member: _Member, role: Role, state: State) -> int:
-        """Assigns a task; returns the number of tasks of the member."""
+        """Assigns a task to a member; returns the member's new number of tasks."""
         member.tasks.append(Task(role, *state))
         member.process.states.add(state)
         self._total.filled(member.load)

@@ -16,7 +16,7 @@ from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeat
 
 
 class GroupCreator(CoordinatorView, Protocol):
-    """A coordinator that also creates streams groups."""
+    """Protocol class: a group coordinator that can create streams groups."""
 
     def new_streams(self, group_id: str) -> StreamsGroup: ...
 
@@ -24,8 +24,8 @@ class GroupCreator(CoordinatorView, Protocol):
 
 
 def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """StreamsGroupHeartbeat. An empty classic group becomes a streams group and keeps its offsets, so that a
-    stopped application can migrate from the classic protocol."""
+    """Handles StreamsGroupHeartbeat. An empty classic group becomes a streams group and keeps its offsets, so that
+    a stopped application can migrate from the classic protocol."""
     request: StreamsGroupHeartbeatRequest = ask.body
     check_heartbeat(request)
     known = coordinator.groups.get(request.group_id)
@@ -40,7 +40,7 @@ def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) 
 
 
 def describe(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
-    """StreamsGroupDescribe."""
+    """Handles StreamsGroupDescribe; a group of another kind is reported as not found."""
     request: StreamsGroupDescribeRequest = ask.body
     groups = []
     for group_id in request.group_ids:
@@ -53,7 +53,7 @@ def describe(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision
 
 
 def set_creation_error(coordinator: CoordinatorView, command: StreamsTopicsRefused) -> Decision:
-    """Stores why topics of a group could not be created, so that its members get the reason."""
+    """Stores why internal topics of a group could not be created; heartbeat responses contain the reason."""
     group = coordinator.groups.get(command.group_id)
     if isinstance(group, StreamsGroup):
         group.creation_error = command.reason
@@ -61,7 +61,7 @@ def set_creation_error(coordinator: CoordinatorView, command: StreamsTopicsRefus
 
 
 def _find_group(coordinator: CoordinatorView, group_id: str) -> StreamsGroup:
-    """Returns the streams group. Raises GroupIdNotFound, also for a group of another kind."""
+    """Returns the streams group. Raises GroupIdNotFound if there is none, or the group is of another kind."""
     group = coordinator.groups.get(group_id)
     if not isinstance(group, StreamsGroup):
         why = "does not exist" if group is None else "is not a streams group"

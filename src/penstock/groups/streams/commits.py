@@ -19,8 +19,8 @@ def check_commit(
     epoch: int,
     partitions: Collection[tuple[bytes, int]],
 ) -> None:
-    """Raises UnknownMemberId or StaleMemberEpoch unless the member may commit offsets of these partitions, by
-    topic id. With an older epoch it may commit partitions of tasks that it was assigned by then and still holds."""
+    """Raises UnknownMemberId or StaleMemberEpoch unless the member may commit offsets of `partitions` (by topic
+    id). With an older epoch, it may commit partitions of tasks that it was assigned by then and still holds."""
     if epoch < JOINING and not state.members:
         return  # an administrator
     member = _member(state, member_id)
@@ -56,7 +56,7 @@ def _member(state: StreamsState, member_id: str) -> StreamsMember:
 
 
 def _readers(state: StreamsState) -> dict[str, list[str]]:
-    """Returns the subtopologies that read each topic."""
+    """Returns the ids of the subtopologies that read each topic, by topic name."""
     readers: dict[str, list[str]] = {}
     for one in state.topology.subtopologies if state.topology is not None else ():
         for name in source_topics(one):

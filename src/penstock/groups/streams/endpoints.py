@@ -1,4 +1,4 @@
-"""Endpoints for interactive queries: the partitions of each streams member that has an endpoint."""
+"""Endpoints for interactive queries: the partitions of each streams group member that has an endpoint."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,14 +10,14 @@ from penstock.groups.streams.topology import ConfiguredTopology, source_topics
 from penstock.wire.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 
 TASKS_MAX: Final = 2000
-"""The most tasks of members with an endpoint. In larger groups every change would be too much to send to all
-members."""
+"""Maximum number of tasks for which endpoints are sent: in larger groups, sending each change to all members
+would cost too much."""
 
 
 def endpoint_partitions(
     state: StreamsState, configured: ConfiguredTopology, image: ClusterImage
 ) -> list[EndpointToPartitions] | None:
-    """Returns the partitions of every member with an endpoint; None if the group is not ready or too large."""
+    """Returns the partitions of each member that has an endpoint; None if the group is not ready or too large."""
     members = [state.members[member_id] for member_id in sorted(state.members)]
     members = [member for member in members if member.user_endpoint is not None]
     if not configured.is_ready or sum(len(member.assigned) for member in members) > TASKS_MAX:
@@ -35,7 +35,7 @@ def endpoint_partitions(
 
 
 def _source_sizes(state: StreamsState, image: ClusterImage) -> dict[str, list[tuple[str, int]]]:
-    """Returns the source topics of each subtopology with their numbers of partitions."""
+    """Returns the name and number of partitions of each source topic, by subtopology id."""
     sizes: dict[str, list[tuple[str, int]]] = {}
     for one in state.topology.subtopologies if state.topology is not None else ():
         found = ((name, image.shown_by_name.get(name)) for name in sorted(set(source_topics(one))))

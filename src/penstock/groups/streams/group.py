@@ -1,6 +1,6 @@
 """A streams group (KIP-1071): assigns the tasks of a Kafka Streams application and creates its topics. Pure.
 
-A part of the coordinator's state machine: see foundation/decision.py.
+Part of the coordinator's state machine: see foundation/decision.py.
 """
 
 from collections.abc import Callable, Collection
@@ -39,12 +39,12 @@ from penstock.wire.messages.streams_group_heartbeat import (
 )
 
 DELAY: Final = "initial-delay"
-"""The timer of a new group that waits for more members before it assigns tasks."""
+"""Kind of the timer for the initial delay, in which a new group waits for more members before it assigns tasks."""
 STANDBY_REPLICAS: Final = "num.standby.replicas"
 
 
 class StreamsGroup:
-    """The members of one streams group, their topology, target assignment and current assignments."""
+    """One streams group: its members, their topology, the target assignment and current assignments."""
 
     def __init__(
         self,
@@ -59,16 +59,16 @@ class StreamsGroup:
         self._image = image
         self._timers = timers
         self.state: Final = StreamsState()
-        """Read-only; only `apply_record` changes it."""
+        """The persisted state of the group. Read-only: only `apply_record` changes it."""
         self._target_computation = TargetComputation(group_id, records, self._start_assignor)
         self._configured: tuple[ClusterImage | None, object, ConfiguredTopology | None] = (None, None, None)
-        """The configured topology, and the metadata image and topology that it was computed from."""
+        """The cached result of `_configure`: metadata image and topology it was computed from, and the result."""
         self._shutdown_by: str | None = None
-        """The member that requested a shutdown of the whole application. Not persisted, as in Kafka."""
+        """Id of the member that requested a shutdown of the whole application. Not persisted, as in Kafka."""
         self.creation_error: str | None = None
-        """Why internal topics could not be created. Not persisted, since creation is retried."""
+        """Why internal topics could not be created, or None. Not persisted, since creation is retried."""
         self._endpoint_epoch = 0
-        """Counts changes of the tasks of members with an endpoint. Not persisted: members compare for inequality."""
+        """Version of the endpoint information in responses, incremented when it changes. Not persisted."""
 
     # -- queries
 
@@ -86,7 +86,7 @@ class StreamsGroup:
 
     @property
     def state_name(self) -> str:
-        """Empty, NotReady, Assigning, Reconciling, Stable or Dead."""
+        """The group state as Kafka's tools show it: Empty, NotReady, Assigning, Reconciling, Stable or Dead."""
         return self.state.name
 
     def subscribes_to(self, topic: str) -> bool:
@@ -128,7 +128,7 @@ class StreamsGroup:
                 self._shutdown_by = None
 
     def loaded(self, now_ms: int) -> None:
-        """Restarts the session and rebalance timeouts of all members after the records were replayed."""
+        """Restarts the session and rebalance timeouts of all members after all records were replayed."""
         for member in self.state.members.values():
             self._schedule_session_timeout(member.member_id, now_ms)
             if member.must_revoke:
@@ -144,7 +144,7 @@ class StreamsGroup:
     def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
         """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
-        Raises Kafka's errors; then nothing has changed.
+        Raises Kafka's errors; in that case nothing has changed.
         """
         if ask.body.member_epoch < JOINING:
             return self._leave(ticket, ask.body)
@@ -182,7 +182,7 @@ class StreamsGroup:
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
     def _get_or_create_member(self, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> StreamsMember:
-        """Returns the member that sent the heartbeat, or a new one if it joins."""
+        """Returns the member that sent the heartbeat, or a new member if it joins. Raises if the sender is fenced."""
         if request.member_epoch == JOINING and request.member_id not in self.state.members:
             size_max = self.settings.streams_size_max
             if len(self.state.members) >= size_max:
@@ -193,8 +193,8 @@ class StreamsGroup:
         return member
 
     def _update_topology(self, draft: Draft[StreamsState], given: Topology, is_first: bool) -> bool:
-        """Returns whether the group has a new topology. All members have the same one: a member with an older one
-        gets the status STALE_TOPOLOGY; a different one is accepted when the group is empty."""
+        """Stores the topology `given` if the group is empty, else compares it: an older one is ignored, another
+        one raises InvalidRequest. Returns whether the group has a new topology."""
         known, wanted = self.state.topology, records.topology(self.group_id, topology_record(given))
         if known is not None:
             if records.to_record(records.topology(self.group_id, known)).value == records.to_record(wanted).value:
@@ -210,7 +210,7 @@ class StreamsGroup:
         return True
 
     def _configure(self, state: StreamsState) -> ConfiguredTopology:
-        """Returns the topology configured for the existing topics; cached until topology or topics change."""
+        """Returns the group's topology configured for existing topics; cached until topology or topics change."""
         if state.topology is None:
             return UNKNOWN
         image, topology, found = self._configured
@@ -222,7 +222,7 @@ class StreamsGroup:
         return found
 
     def _update_epoch(self, draft: Draft[StreamsState], configured: ConfiguredTopology, bump_epoch: bool) -> None:
-        """Bumps the group epoch if anything has changed that the target depends on, or if `bump_epoch` is set."""
+        """Bumps the group epoch if any input of the target assignment has changed, or if `bump_epoch` is set."""
         state = draft.state
         validated = state.topology.epoch if state.topology is not None and configured.is_ready else -1
         configs = ((STANDBY_REPLICAS, str(self.settings.streams_standby_replicas)),)
@@ -232,7 +232,7 @@ class StreamsGroup:
             draft.put(records.group_metadata(self.group_id, epoch, configured.metadata_hash, validated, configs))
 
     def _next_epoch(self, draft: Draft[StreamsState]) -> None:
-        """Bumps the group epoch without other changes."""
+        """Bumps the group epoch and changes nothing else."""
         state = draft.state
         known = (state.metadata_hash, state.validated_topology_epoch, state.assignment_configs)
         draft.put(records.group_metadata(self.group_id, state.epoch + 1, *known))
@@ -240,8 +240,8 @@ class StreamsGroup:
     # -- target assignment
 
     def _start_initial_delay(self, draft: Draft[StreamsState], now_ms: int) -> None:
-        """Delays the first assignment, so that more members can join. Members need an epoch above 0: a new group
-        starts with an empty target."""
+        """Delays the first assignment so that more members can join. Until then a new group has an empty target,
+        since members need an epoch above 0."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms and self._timer(DELAY, "") not in self._timers:
             self._timers.set(self._timer(DELAY, ""), now_ms + delay_ms)
@@ -257,7 +257,7 @@ class StreamsGroup:
         return self._timer(DELAY, "") in self._timers
 
     def _update_target(self, draft: Draft[StreamsState], configured: ConfiguredTopology, now_ms: int) -> None:
-        """Computes the target of the group epoch: immediately, or later if the group is large or new."""
+        """Computes the target assignment for the group epoch: at once, or later if the group is large or new."""
         state = draft.state
         if state.epoch <= state.target_epoch or self._is_delayed:
             return
@@ -275,7 +275,7 @@ class StreamsGroup:
         return compute_assignments(state, self._configure(state), self.settings.streams_standby_replicas)
 
     def _compute_target(self, now_ms: int) -> Decision:
-        """Runs the next slice of the target computation."""
+        """Runs the next time slice of the target assignment's computation."""
         result = self._target_computation.run_slice(self.state, {}, now_ms)
         if result is None:
             return NOTHING
@@ -292,7 +292,7 @@ class StreamsGroup:
     def _reconciled(
         self, draft: Draft[StreamsState], member: StreamsMember, owned: Tasks | None, now_ms: int
     ) -> StreamsMember:
-        """Returns the member one step closer to its target."""
+        """Returns the member after one step of reconciliation with its target assignment."""
         state = draft.state
         if member.is_reconciled_to(state.target_epoch):
             return member
@@ -365,7 +365,7 @@ class StreamsGroup:
         return Decision(persist=self._remove_member(member), replies=(Reply(ticket=ticket, value=response),))
 
     def on_timer(self, kind: str, member_id: str, now_ms: int) -> Decision:
-        """Removes a member that missed a timeout, ends the initial delay, or continues to compute the target."""
+        """Removes a member whose timeout has passed, ends the initial delay, or continues to compute the target."""
         if kind == TARGET:
             return self._compute_target(now_ms)
         if kind == DELAY:
@@ -378,7 +378,7 @@ class StreamsGroup:
         return Decision(persist=self._remove_member(member))
 
     def _remove_member(self, member: StreamsMember) -> tuple[StateRecord, ...]:
-        """Returns the records that remove a member. The next heartbeat of another member computes the target."""
+        """Returns the records that remove a member. The next heartbeat of another member updates the target."""
         draft = Draft(self.state, records.to_record)
         draft.put(*records.member_tombstones(self.group_id, (member.member_id,)))
         self._next_epoch(draft)

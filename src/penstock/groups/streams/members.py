@@ -9,19 +9,19 @@ from penstock.groups.consumer.members import JOINING, CurrentAssignment, MemberS
 from penstock.groups.streams.tasks import Task
 
 HeldTasks = Mapping[Task, int]
-"""Tasks that a member holds, and the target epoch in which each was assigned."""
+"""Tasks that a member holds, each with the target epoch in which it was assigned."""
 NOTHING_HELD: Final[HeldTasks] = MappingProxyType({})
 
 
 class Endpoint(NamedTuple):
-    """Where an instance answers interactive queries, as configured in the application."""
+    """Host and port at which an application instance serves interactive queries."""
 
     host: str
     port: int
 
 
 class StreamsMember(NamedTuple):
-    """One member. The metadata comes first, then the current assignment: they are persisted in separate records."""
+    """One member. Metadata fields come first, then the current assignment: each is persisted in its own record."""
 
     member_id: str
     rack_id: str | None = None
@@ -30,8 +30,8 @@ class StreamsMember(NamedTuple):
     rebalance_timeout_ms: int = -1
     topology_epoch: int = -1
     process_id: str = ""
-    """The process that it belongs to. Members of one process share a state directory, so that two of them cannot
-    hold the same task, not even in different roles."""
+    """Id of the process that the member belongs to. Members of one process share a state directory: no two of them
+    can hold the same task, not even in different roles."""
     user_endpoint: Endpoint | None = None
     client_tags: tuple[tuple[str, str], ...] = ()
     epoch: int = JOINING
@@ -39,14 +39,14 @@ class StreamsMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: HeldTasks = NOTHING_HELD
     revoking: HeldTasks = NOTHING_HELD
-    """No longer assigned, but held until the member reports that it has revoked them."""
+    """Tasks no longer assigned, but held until the member reports that it has revoked them."""
 
     def with_metadata_of(self, other: "StreamsMember") -> "StreamsMember":
-        """Returns the member with the metadata of another one."""
+        """Returns this member's current assignment combined with the metadata of `other`."""
         return _new_member((*other[:_ASSIGNMENT_FROM], *self[_ASSIGNMENT_FROM:]))
 
     def with_assignment_of(self, other: "StreamsMember") -> "StreamsMember":
-        """Returns the member with the current assignment and epoch of another one."""
+        """Returns this member's metadata combined with the current assignment and epoch of `other`."""
         return _new_member((*self[:_ASSIGNMENT_FROM], *other[_ASSIGNMENT_FROM:]))
 
     @property
@@ -61,7 +61,7 @@ class StreamsMember(NamedTuple):
 
     @property
     def must_revoke(self) -> bool:
-        """Whether the rebalance timeout applies."""
+        """Whether the member has to revoke tasks within its rebalance timeout."""
         return self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch > JOINING
 
 

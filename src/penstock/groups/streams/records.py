@@ -1,4 +1,4 @@
-"""Schemas of streams group records in `__consumer_offsets`, in Kafka's layout; builds and reads them."""
+"""Schemas of streams group records in `__consumer_offsets`, in Kafka's layout; functions to build and read them."""
 
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -69,7 +69,7 @@ class StreamsGroupTargetAssignmentMemberValue:
     active_tasks: Array[TargetTaskIds]
     standby_tasks: Array[TargetTaskIds]
     warmup_tasks: Array[TargetTaskIds]
-    """Always empty, as in Kafka 4.4."""
+    """Warm-up tasks; always empty, as in Kafka 4.4."""
 
 
 @struct
@@ -132,14 +132,14 @@ KINDS: Final[Mapping[int, tuple[type, type]]] = {
     STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT: (MemberKey, StreamsGroupCurrentMemberAssignmentValue),
     STREAMS_GROUP_TOPOLOGY: (GroupKey, StreamsGroupTopologyValue),
 }
-"""The kinds of records of streams groups, with the classes of their keys and values."""
+"""Key class and value class of each kind of streams group record."""
 
 
 # -- changes
 
 
 def to_record(change: Change) -> StateRecord:
-    """Encodes a change as it is persisted."""
+    """Returns the encoded record of a change to a streams group."""
     return to_state_record(change, _WRITERS)
 
 
@@ -261,7 +261,7 @@ _WRITERS: Final[Writers] = {
 
 
 def read_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue | StreamsMember) -> StreamsMember:
-    """Returns the member with the metadata of a record."""
+    """Returns the member updated with the metadata of a record."""
     if isinstance(value, StreamsMember):
         return member.with_metadata_of(value)
     endpoint = value.user_endpoint
@@ -280,7 +280,7 @@ def read_metadata(member: StreamsMember, value: StreamsGroupMemberMetadataValue 
 def read_current(
     member: StreamsMember, value: StreamsGroupCurrentMemberAssignmentValue | StreamsMember
 ) -> StreamsMember:
-    """Returns the member with the current assignment of a record."""
+    """Returns the member updated with the current assignment of a record."""
     if isinstance(value, StreamsMember):
         return member.with_assignment_of(value)
     return member._replace(
@@ -295,7 +295,7 @@ def read_current(
 
 
 def _read_held(active: Iterable[CurrentTaskIds], standby: Iterable[CurrentTaskIds], member_epoch: int) -> HeldTasks:
-    """Reads tasks and their epochs. Kafka writes no epochs for standby tasks: the member epoch is used."""
+    """Decodes tasks and their epochs. Kafka writes no epochs for standby tasks: `member_epoch` is used."""
     held: dict[Task, int] = {}
     for role, ids in ((Role.ACTIVE, active), (Role.STANDBY, standby)):
         for entry in ids:

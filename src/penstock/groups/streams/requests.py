@@ -1,4 +1,4 @@
-"""Validates and reads StreamsGroupHeartbeat requests and their topology (KIP-1071)."""
+"""Validates and decodes StreamsGroupHeartbeat requests and their topology (KIP-1071)."""
 
 from collections.abc import Collection, Iterable
 from typing import Final
@@ -23,11 +23,11 @@ from penstock.wire.messages.streams_group_heartbeat import (
 TAGS_MAX: Final = 100
 SUBTOPOLOGIES_MAX: Final = 500
 TOPICS_MAX: Final = 2000
-"""The most topics in all subtopologies of a topology."""
+"""Maximum number of topics in all subtopologies of one topology together."""
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raises InvalidRequest for inconsistent or (as in Kafka) unsupported fields, and StreamsInvalidTopology."""
+    """Raises InvalidRequest if fields are inconsistent or (as in Kafka) unsupported, and StreamsInvalidTopology."""
     for what, value in (
         ("member id", request.member_id),
         ("group id", request.group_id),
@@ -123,8 +123,8 @@ def _check_copartition(one: Subtopology) -> None:
 
 
 def check_epoch(member: StreamsMember, request: StreamsGroupHeartbeatRequest, owned: Tasks | None) -> None:
-    """Raises FencedMemberEpoch unless the request has the member's current epoch. The previous one is accepted
-    from a member that owns only tasks it is assigned: the response with the newest one may have been lost."""
+    """Raises FencedMemberEpoch unless the request has the member's current epoch. The previous epoch is accepted
+    if the member owns only tasks assigned to it: the response with the current epoch may have been lost."""
     epoch = request.member_epoch
     if epoch in (JOINING, member.epoch):
         return
@@ -143,7 +143,7 @@ def owned_in(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
 
 
 def updated(member: StreamsMember, ask: Ask) -> StreamsMember:
-    """Returns the member with the fields of the request; missing fields stay unchanged."""
+    """Returns the member updated with the fields that the request contains."""
     request: StreamsGroupHeartbeatRequest = ask.body
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
@@ -160,7 +160,7 @@ def updated(member: StreamsMember, ask: Ask) -> StreamsMember:
 
 
 def topology_record(topology: Topology) -> records.StreamsGroupTopologyValue:
-    """Returns the record of a topology, sorted by ids and names so that equal topologies have equal records."""
+    """Returns the record of a topology, sorted by id and name, so that equal topologies have equal records."""
     return records.StreamsGroupTopologyValue(
         epoch=topology.epoch,
         subtopologies=[
@@ -170,7 +170,7 @@ def topology_record(topology: Topology) -> records.StreamsGroupTopologyValue:
 
 
 def _subtopology_record(one: Subtopology) -> records.Subtopology:
-    """Returns the record of a subtopology. Source topics stay in order: copartition groups refer to indexes."""
+    """Returns the record of a subtopology. Keeps the order of source topics: copartition groups contain indexes."""
     return records.Subtopology(
         subtopology_id=one.subtopology_id,
         source_topics=tuple(one.source_topics),
@@ -205,7 +205,7 @@ def _topic_records(topics: Iterable[TopicInfo]) -> list[records.TopicInfo]:
 
 
 def task_ids(role: Role, tasks: Collection[Task]) -> list[TaskIds]:
-    """Returns the tasks of one role in the layout of responses."""
+    """Returns the tasks that have this role, in the layout of responses."""
     return [
         TaskIds(subtopology_id=subtopology_id, partitions=numbers)
         for subtopology_id, numbers in by_subtopology(role, tasks).items()

@@ -1,4 +1,4 @@
-"""Broker settings of streams groups, by Kafka's names (KIP-1071)."""
+"""Broker settings of streams groups, with Kafka's names (KIP-1071)."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""The persisted state of a streams group. All of it comes from records, and only `apply` changes it."""
+"""The persisted state of a streams group; it is changed only by applying records."""
 
 from typing import Any
 
@@ -10,27 +10,27 @@ from penstock.groups.streams.tasks import Role, Task, Tasks
 
 
 class StreamsState:
-    """The state of one streams group."""
+    """The persisted state of one streams group."""
 
     def __init__(self) -> None:
         self.epoch = 0
-        """Incremented when members, the topology, topics or the settings of the assignment change."""
+        """The group epoch, incremented when members, topology, topics or assignment settings change."""
         self.metadata_hash = 0
         self.validated_topology_epoch = -1
-        """The epoch of the topology, once all its topics are as needed."""
+        """Epoch of the topology if all its topics exist with the right partitions, else -1."""
         self.assignment_configs: tuple[tuple[str, str], ...] = ()
-        """The settings that the target depends on."""
+        """Names and values of the settings that the target assignment depends on."""
         self.target_epoch = 0
-        """The group epoch of the target assignment."""
+        """The group epoch for which the target assignment was computed."""
         self.topology: StreamsGroupTopologyValue | None = None
         self.members: dict[str, StreamsMember] = {}
         self.targets: dict[str, Tasks] = {}
         self.holders: dict[Task, frozenset[str]] = {}
-        """The members that hold a task, also while they revoke it. An active task has at most one."""
+        """Ids of the members that hold each task or are revoking it. An active task has at most one."""
         self.is_dead = False
 
     def copy(self) -> "StreamsState":
-        """Returns a copy that can be changed; members and targets are immutable and shared."""
+        """Returns a copy that can be changed; it shares members and targets, which are immutable."""
         copied = StreamsState()
         copied.epoch, copied.metadata_hash = self.epoch, self.metadata_hash
         copied.validated_topology_epoch = self.validated_topology_epoch
@@ -43,7 +43,7 @@ class StreamsState:
 
     @property
     def name(self) -> str:
-        """The group state, as Kafka's tools show it."""
+        """The name of the group state, as Kafka's tools show it."""
         if self.is_dead:
             return "Dead"
         if not self.members:
@@ -57,7 +57,7 @@ class StreamsState:
         return "Reconciling"
 
     def is_free(self, task: Task, member: StreamsMember) -> bool:
-        """Whether a member may get a task: no other member processes it or, in the same process, has its state."""
+        """Whether a member may get a task: no other member runs it, and none in the same process has its state."""
         for role in Role:
             for member_id in self.holders.get(task.as_role(role), ()):
                 is_processed = task.role is Role.ACTIVE and role is Role.ACTIVE
@@ -69,7 +69,7 @@ class StreamsState:
     # -- changes
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """Applies a record. Records may come in any order, and compaction may have removed some."""
+        """Applies a record. Records may arrive in any order, and compaction may have removed some of them."""
         match kind:
             case records.STREAMS_GROUP_METADATA:
                 self.is_dead = value is None
@@ -105,7 +105,7 @@ class StreamsState:
         return self.members.get(member_id) or StreamsMember(member_id=member_id)
 
     def _put(self, old: StreamsMember | None, new: StreamsMember | None) -> None:
-        """Replaces a member and updates all indexes."""
+        """Replaces member `old` with `new` (None: no member) and updates all indexes."""
         if old is not None:
             if new is None or old.assigned is not new.assigned or old.revoking is not new.revoking:
                 for task in (*old.assigned, *old.revoking):

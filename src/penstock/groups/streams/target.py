@@ -1,6 +1,6 @@
 """Computes the target assignment of a streams group: the tasks of each member (KIP-1071). Pure.
 
-For large groups it is computed in time slices: see groups/target_assignment.py.
+The targets of large groups are computed in time slices: see groups/target_assignment.py.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from penstock.groups.streams.tasks import NO_TASKS
 from penstock.groups.streams.topology import ConfiguredTopology
 
 COST_AT_ONCE: Final = 500
-"""The most tasks and members of a target that is computed at once: about four milliseconds."""
+"""Maximum number of tasks plus members of a target that is computed at once, which takes about 4 milliseconds."""
 
 
 def is_large(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> bool:
-    """Whether it takes too long to compute the target at once."""
+    """Whether computing the target assignment at once would block the event loop for too long."""
     tasks = sum(configured.task_counts.values()) * (1 + standbys)
     held = sum(map(len, state.targets.values()))
     return tasks + held + len(state.members) > COST_AT_ONCE
@@ -28,7 +28,7 @@ def is_large(state: StreamsState, configured: ConfiguredTopology, standbys: int)
 def new_target(
     group_id: str, state: StreamsState, configured: ConfiguredTopology, standbys: int, now_ms: int
 ) -> Iterator[Change]:
-    """Yields the targets that differ from the last ones, then the target epoch."""
+    """Yields a change for each member whose target assignment differs from its last one, then the target epoch."""
     for member_id, assignment in run_steps(compute_assignments(state, configured, standbys)).items():
         if state.targets.get(member_id) != assignment:
             yield records.target(group_id, member_id, assignment)
@@ -36,7 +36,8 @@ def new_target(
 
 
 def compute_assignments(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> Steps[Assignments]:
-    """Computes the tasks of each member, in steps; none if topics are missing. `state` must not change meanwhile."""
+    """Computes each member's tasks, none if topics are missing; a generator. It must not run while `state`
+    changes."""
     workers = []
     for count, member in enumerate(state.members.values(), 1):
         if not count % STEP:

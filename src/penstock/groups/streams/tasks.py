@@ -1,7 +1,7 @@
-"""Tasks of a streams group: the unit of assignment instead of partitions (KIP-1071).
+"""Tasks of a streams group, which are assigned to members instead of partitions (KIP-1071).
 
-A subtopology has as many tasks as the largest of its source topics has partitions. The active task processes the
-partitions of that number; a standby task, on a member of another process, keeps a copy of its state.
+A subtopology has as many tasks as the largest of its source topics has partitions. The active task with an index
+processes the partitions with that index; a standby task, in another process, keeps a copy of the active task's state.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +22,7 @@ class Task(NamedTuple):
     partition: int
 
     def as_role(self, role: Role) -> "Task":
-        """Returns the task with the same state in another role."""
+        """Returns the task with the same subtopology and partition in the given role."""
         return Task(role, self.subtopology_id, self.partition)
 
 
@@ -31,7 +31,7 @@ NO_TASKS: Tasks = frozenset()
 
 
 class TaskIds(Protocol):
-    """The tasks of one role in requests, responses and records."""
+    """Protocol class for the tasks of one subtopology and role in requests, responses and records."""
 
     @property
     def subtopology_id(self) -> str: ...
@@ -45,7 +45,7 @@ def tasks_of(role: Role, ids: Iterable[TaskIds]) -> Tasks:
 
 
 def by_subtopology(role: Role, tasks: Iterable[Task]) -> Mapping[str, list[int]]:
-    """Groups the partitions of the tasks of one role by subtopology, both sorted."""
+    """Returns the partitions of the tasks with this role, by subtopology id; ids and partitions are sorted."""
     table: dict[str, list[int]] = {}
     for _, subtopology_id, number in sorted(task for task in tasks if task.role is role):
         table.setdefault(subtopology_id, []).append(number)

@@ -2,7 +2,7 @@
 
 A topology names the topics that each subtopology reads, and the internal topics of the application: repartition
 topics, which one subtopology writes and another one reads, and changelogs, which hold the state of a subtopology. The
-broker decides the number of partitions of internal topics and creates them.
+broker creates the internal topics and decides their number of partitions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,12 +16,12 @@ from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
 
 TASKS_MAX: Final = 10_000
-"""The most tasks of one group without standbys. Kafka has no limit; here one event loop assigns them."""
+"""Maximum number of tasks of a group, without standbys. Kafka has no limit; here one event loop assigns all tasks."""
 NAMES_SHOWN: Final = 3
 
 
 class Status(IntEnum):
-    """A status in the heartbeat response, by its number."""
+    """Status codes in the heartbeat response."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -32,37 +32,37 @@ class Status(IntEnum):
 
 
 class Problem(NamedTuple):
-    """Why tasks cannot be assigned yet."""
+    """The reason why tasks cannot be assigned yet."""
 
     status: Status
     detail: str
 
 
 class InternalTopic(NamedTuple):
-    """A repartition or changelog topic that the broker creates."""
+    """A repartition or changelog topic that the broker has to create."""
 
     name: str
     partitions: int
     replication_factor: int
-    """0 or -1: the broker's default."""
+    """Replication factor; 0 or -1 means the broker's default."""
     configs: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredTopology:
-    """A topology with the existing topics: the number of tasks, or the reason why there are none."""
+    """A topology checked against the existing topics: its number of tasks, or the reason why there are no tasks."""
 
     task_counts: Mapping[str, int]
-    """By subtopology; empty if there is a problem."""
+    """Number of tasks by subtopology id; empty if there is a problem."""
     stateful: frozenset[str]
-    """The subtopologies with state, which may have standby tasks."""
+    """Ids of the subtopologies with state, which may have standby tasks."""
     metadata_hash: int
-    """Changes when one of the topics is created, deleted or gets more partitions."""
+    """Hash that changes when one of the topics is created, deleted or gets more partitions."""
     missing: tuple[InternalTopic, ...] = ()
-    """Internal topics to create."""
+    """Internal topics that do not exist and have to be created."""
     problem: Problem | None = None
     invalid: str | None = None
-    """Why the topology is invalid with any topics."""
+    """Why the topology can never be valid, whatever topics exist; None if it can."""
 
     @property
     def is_ready(self) -> bool:
@@ -72,18 +72,18 @@ class ConfiguredTopology:
 UNKNOWN: Final = ConfiguredTopology(
     task_counts={}, stateful=frozenset(), metadata_hash=0, invalid="the topology is not known"
 )
-"""Of a group whose topology could not be read."""
+"""Placeholder for the configured topology of a group whose topology record could not be read."""
 
 
 def source_topics(subtopology: Subtopology) -> Iterable[str]:
-    """Yields all topics that a subtopology reads."""
+    """Yields the names of all topics that a subtopology reads."""
     yield from subtopology.source_topics
     for topic in subtopology.repartition_source_topics:
         yield topic.name
 
 
 def required_topics(topology: StreamsGroupTopologyValue) -> frozenset[str]:
-    """Returns all topics that a topology names."""
+    """Returns the names of all topics in a topology."""
     names: set[str] = set()
     for subtopology in topology.subtopologies:
         names.update(source_topics(subtopology))
@@ -92,7 +92,7 @@ def required_topics(topology: StreamsGroupTopologyValue) -> frozenset[str]:
 
 
 def configure(topology: StreamsGroupTopologyValue, image: ClusterImage) -> ConfiguredTopology:
-    """Returns the topology configured for the existing topics."""
+    """Returns the topology configured for the topics that exist in `image`, or the problem that prevents it."""
     nothing = ConfiguredTopology(
         task_counts={},
         stateful=frozenset(one.subtopology_id for one in topology.subtopologies if one.state_changelog_topics),
@@ -118,7 +118,7 @@ def configure(topology: StreamsGroupTopologyValue, image: ClusterImage) -> Confi
 
 
 class _NotReady(Exception):
-    """The topics are not as the topology needs them."""
+    """Raised if topics are missing or do not have the partitions that the topology needs."""
 
     def __init__(self, status: Status, detail: str) -> None:
         super().__init__(detail)
@@ -126,7 +126,7 @@ class _NotReady(Exception):
 
 
 class _PartitionCounts:
-    """The number of partitions of every topic that a topology reads, existing or decided here."""
+    """Number of partitions of every topic that a topology reads: of existing topics, and of topics to create."""
 
     def __init__(self, topology: StreamsGroupTopologyValue, image: ClusterImage) -> None:
         self._topology = topology
@@ -144,11 +144,11 @@ class _PartitionCounts:
         self._copartition()
 
     def __getitem__(self, name: str) -> int:
-        """Returns the number of partitions; the existing number takes precedence over the one in the topology."""
+        """Returns a topic's number of partitions: the existing number if the topic exists, else the decided one."""
         return self._existing.get(name) or self._decided[name]
 
     def missing_topics(self, task_counts: Mapping[str, int]) -> tuple[InternalTopic, ...]:
-        """Returns the internal topics to create. Raises _NotReady if an existing one has the wrong partitions."""
+        """Returns the internal topics to create. Raises _NotReady if an existing one has a wrong partition count."""
         missing: dict[str, InternalTopic] = {}
         for one in self._topology.subtopologies:
             needed = [(topic, self._decided[topic.name]) for topic in one.repartition_source_topics]
@@ -166,7 +166,7 @@ class _PartitionCounts:
         return tuple(missing[name] for name in sorted(missing))
 
     def _repartition_counts(self) -> dict[str, int]:
-        """Decides the partitions of repartition topics: as given, else as the largest source of their writers."""
+        """Returns partition counts of repartition topics: as given, else as the largest source of their writers."""
         fixed = {
             topic.name: topic.partitions
             for one in self._topology.subtopologies
@@ -201,13 +201,13 @@ class _PartitionCounts:
         return decided
 
     def _largest_source(self, subtopology: Subtopology, decided: Mapping[str, int]) -> int | None:
-        """Returns None if the number of partitions is not known for any source."""
+        """Returns the largest partition count of a subtopology's sources; None if none is decided yet."""
         known = [self._existing[name] for name in subtopology.source_topics]
         known += [decided[topic.name] for topic in subtopology.repartition_source_topics if topic.name in decided]
         return max(known, default=None)
 
     def _copartition(self) -> None:
-        """Gives topics that are joined the same number of partitions; raises _NotReady if that is not possible."""
+        """Gives joined topics the same number of partitions. Raises _NotReady if that is not possible."""
         fixed = {
             topic.name
             for one in self._topology.subtopologies

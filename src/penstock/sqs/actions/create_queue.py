@@ -18,7 +18,7 @@ from penstock.sqs.tags import check_tags
 
 ACCOUNT_PREFIX: Final = re.compile(r"(?:[a-z][a-z0-9-]*\.)?[0-9]{12}\.")
 TOPIC: Final = "PenstockTopic"
-"""Our own attribute: the existing topic that the queue is attached to."""
+"""Penstock's own queue attribute: the existing topic that the queue is attached to."""
 
 
 @action("CreateQueue")
@@ -48,9 +48,9 @@ async def create_queue(call: Call) -> Result:
 
 
 def _check_topic(call: Call, topic: str | None) -> None:
-    """Raises AccessDenied for a topic of another account: the owner of an attached queue can read the topic.
+    """Raises AccessDenied for a topic of another account, because the owner of an attached queue can read the topic.
 
-    A topic whose name starts with an account belongs to that account, all others to the default account.
+    A topic whose name starts with an account id belongs to that account, all others to the default account.
     """
     if topic is None or call.caller is None:
         return

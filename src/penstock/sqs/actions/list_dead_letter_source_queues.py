@@ -12,7 +12,7 @@ async def list_dead_letter_source_queues(call: Call) -> Result:
     space = call.space_of(target)
 
     def name_of(queue: Queue) -> str:
-        """Returns the own name of a source queue that the caller may see; else an empty string."""
+        """Returns the name, without prefix, of a source queue that the caller may see; else an empty string."""
         redrive = queue.settings.redrive
         if redrive is None or redrive.queue != target.name or queue.topic_id not in image.topics:
             return ""

@@ -18,7 +18,7 @@ from penstock.sqs.received_message import AttributeSelection, shown_message, siz
 from penstock.sqs.registry import action
 
 LARGE_BYTES: Final = 1 << 20
-"""Of all messages together, with their headers; above this they are encoded one per time slice."""
+"""Total size of the messages with headers, in bytes, above which they are encoded one per time slice."""
 _ATTRIBUTE_PARAMETERS: Final = ("AttributeNames", "MessageSystemAttributeNames", "MessageAttributeNames")
 _BODIES: Final = AttributeSelection()
 _BODIES_IN_XML: Final = AttributeSelection(is_xml=True)
@@ -68,7 +68,7 @@ def _show_steps(call: Call, queue: Queue, found: list[Delivered], selection: Att
 
 
 def _read_number(params: Params, name: str, span: Span, wanted: str, default: int) -> int:
-    """Returns an optional number, checked against its bounds."""
+    """Returns an optional integer parameter, or `default`; checks that it is in `span`."""
     value = checks.maybe_int(params, name)
     return default if value is None else checks.within(name, value, span, f"Must be {wanted}, if provided.")
 

@@ -51,7 +51,7 @@ def send_message_batch(call: Call) -> Outcome:
 
 
 def _check_fifo(queue: Queue, entries: Iterable[Params]) -> None:
-    """Raises an error for the whole batch if a message lacks its group or deduplication id."""
+    """Raises an error for the whole batch if a message lacks its message group or deduplication id."""
     for entry in entries:
         if entry.get("MessageGroupId") is None:
             raise errors.invalid_value("The request must contain the parameter MessageGroupId.")

@@ -6,17 +6,17 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, field, request, response, struct
 
 COMMIT: Final = 0
-"""Commit the participants as one batch of the query, and abort its other open transactions."""
+"""Action: commit the participants as one batch of the query, and abort the query's other open transactions."""
 ABORT: Final = 1
-"""Abort all open transactions of the query."""
+"""Action: abort all open transactions of the query."""
 FORGET: Final = 2
-"""The same, and forget which of its batches were decided: the query has ended."""
+"""Action: like ABORT, and delete the record of the query's committed batches, because the query has ended."""
 CLOSE: Final = 3
-"""Abort all open transactions of the query and accept no further batch; the response has the last one committed."""
+"""Action: like ABORT, and accept no further batch; the response has the id of the last committed batch."""
 
 COMMITTED: Final = 0
 DECIDED_BEFORE: Final = 1
-"""This batch, or a later one, was committed before, or the query is closed: the participants were aborted."""
+"""Outcome: this batch or a later one is already committed, or the query is closed; the participants were aborted."""
 BATCH_ID_MAX: Final = (1 << 62) - 2
 
 PARTICIPANTS_MAX: Final = 10_000

@@ -19,11 +19,11 @@ from penstock.wire.schema import (
 )
 
 LIST: Final = 0
-"""Returns pending messages in order of due time, a page at a time."""
+"""Action: return a page of the pending messages, in order of due time."""
 CANCEL: Final = 1
-"""Cancels the messages at the given offsets."""
+"""Action: cancel the messages at `offsets`."""
 CANCEL_KEY: Final = 2
-"""Cancels all messages with a key."""
+"""Action: cancel all pending messages with the key `key`."""
 
 PAGE_MAX: Final = 1000
 OFFSETS_MAX: Final = 1000
@@ -36,7 +36,7 @@ class DelayedMessagesRequest:
     partition: Int32
     after_due_ms: Int64 = field(default=-1)
     after_offset: Int64 = field(default=-1)
-    """For LIST: the page starts after this message."""
+    """For LIST: the page starts after the message with this offset and the due time `after_due_ms`."""
     count_max: Int32 = field(default=100)
     offsets: Array[Int64] = field(default=())
     key: Bytes | None = field(default=None)
@@ -55,7 +55,7 @@ class WaitingMessage:
 class CancelledMessage:
     offset: Int64
     was_pending: Bool
-    """False if it was delivered or cancelled before, or never existed."""
+    """False if the message was delivered or cancelled before, or never existed."""
 
 
 @response(ApiKey.DELAYED_MESSAGES, versions="0", flexible="0+")
@@ -65,5 +65,5 @@ class DelayedMessagesResponse:
     pending: Int64 = field(default=0)
     """Number of pending messages of this partition."""
     messages: Array[WaitingMessage] = field(default=())
-    """For LIST: as many as requested, if there are as many."""
+    """For LIST: the page, with `count_max` messages unless fewer are left."""
     cancelled: Array[CancelledMessage] = field(default=())

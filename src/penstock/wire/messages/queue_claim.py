@@ -19,22 +19,22 @@ from penstock.wire.schema import (
 )
 
 FIND: Final = 0
-"""Returns the topic and the type of a queue. Any broker answers."""
+"""Action: return the topic and the type of a queue. Any broker answers."""
 PREPARE: Final = 1
-"""Creates delivery state on a topic, from its start, for a group without a queue. Any broker answers."""
+"""Action: create delivery state from a topic's start offset for a group that is not a queue. Any broker answers."""
 SURVEY: Final = 2
-"""Returns the messages of a partition that are not finished, from an offset on."""
+"""Action: return the unfinished messages of a partition, from `offset` on."""
 CLAIM: Final = 3
-"""Acquires messages, as far as they are available."""
+"""Action: acquire those messages in `ranges` that are available."""
 FINISH: Final = 4
-"""Finishes (acknowledges) the holder's messages in these ranges."""
+"""Action: acknowledge the messages in `ranges` that `holder` has acquired."""
 UNDO: Final = 5
-"""Releases the holder's messages in these ranges as if they had never been acquired."""
+"""Action: release the messages in `ranges` that `holder` has acquired, as if they had never been acquired."""
 
 RANGES_MAX: Final = 2000
-"""Maximum per request."""
+"""Maximum number of ranges in a request."""
 RANGES_SHOWN_MAX: Final = 5000
-"""Maximum per SURVEY response; `next_offset` is where to continue."""
+"""Maximum number of ranges in a SURVEY response; `next_offset` is where to continue."""
 
 AVAILABLE: Final = 0
 IN_FLIGHT: Final = 1
@@ -52,7 +52,7 @@ class QueueRange:
 class QueueClaimRequest:
     action: Int8
     group: String
-    """A queue's name, or a group without a queue."""
+    """The name of a queue, or of a group that is not a queue."""
     topic_id: Uuid
     partition: Int32 = field(default=-1)
     offset: Int64 = field(default=0)
@@ -67,10 +67,10 @@ class QueueDeliveryRange:
     last: Int64
     state: Int8
     count: Int32
-    """Number of deliveries so far."""
+    """Number of times that the messages were delivered so far."""
     holder: String
     due_in_ms: Int64
-    """Time until it is available again: it is in flight or delayed."""
+    """Time until messages that are in flight or delayed are available again."""
 
 
 @response(ApiKey.QUEUE_CLAIM, versions="0", flexible="0+")
@@ -82,15 +82,15 @@ class QueueClaimResponse:
     is_queue: Bool = field(default=False)
     is_fifo: Bool = field(default=False)
     delivery_ranges: Array[QueueDeliveryRange] = field(default=())
-    """For SURVEY: ranges examined and not finished. For CLAIM: ranges acquired by the holder."""
+    """For SURVEY: the unfinished ranges found. For CLAIM: the ranges that were acquired."""
     next_offset: Int64 = field(default=-1)
-    """For SURVEY: where to continue; -1: there are no more."""
+    """For SURVEY: the `offset` of the next request; -1 if the survey is complete."""
     start_offset: Int64 = field(default=-1)
     looked_to: Int64 = field(default=-1)
-    """For SURVEY: messages from here on were never delivered, and are all available."""
+    """For SURVEY: offset from which messages were never delivered, so that all are available."""
     end_offset: Int64 = field(default=-1)
-    """For SURVEY: the end of the committed messages."""
+    """For SURVEY: the end offset of the committed messages."""
     finished: Int64 = field(default=0)
-    """For FINISH and UNDO: number of messages, including those done before."""
+    """For FINISH and UNDO: number of messages finished or released, including those done by earlier requests."""
     lost: Array[QueueRange] = field(default=())
-    """For FINISH and UNDO: ranges that another holder has acquired in part; they were not changed."""
+    """For FINISH and UNDO: ranges left unchanged because another consumer has acquired some of their messages."""

@@ -6,13 +6,13 @@ from penstock.wire.keys import ApiKey
 from penstock.wire.schema import Array, Int8, Int32, Int64, String, Uuid, field, request, response, struct
 
 COUNT: Final = 0
-"""Count the messages."""
+"""Action: count the queue's messages."""
 PURGE: Final = 1
-"""Finish all messages."""
+"""Action: finish (discard) all messages of the queue."""
 FORGET: Final = 2
-"""The queue is deleted, its topic is not: remove its delivery state."""
+"""Action: remove the queue's delivery state, because the queue is deleted but its topic is not."""
 STOP_WAITING: Final = 3
-"""A long poll has ended: remove the waiting request of a ticket."""
+"""Action: remove the waiting receive request with this ticket, because its long poll has ended."""
 
 
 @request(ApiKey.QUEUE_CONTROL, versions="0", flexible="0+")
@@ -38,4 +38,4 @@ class QueueControlResponse:
     error: String = field(default="")
     error_message: String = field(default="")
     partitions: Array[QueuePartitionCounts] = field(default=())
-    """The partitions that this broker leads and has handled."""
+    """Message counts of the partitions that this broker leads and has handled."""

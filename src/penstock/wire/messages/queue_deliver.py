@@ -14,4 +14,4 @@ class QueueDeliverRequest:
 @response(ApiKey.QUEUE_DELIVER, versions="0", flexible="0+")
 class QueueDeliverResponse:
     is_taken: Bool
-    """False if the request does not wait any more: the deliveries are undone."""
+    """False if the long poll does not wait any more: the sender then undoes the deliveries."""

@@ -7,13 +7,13 @@ from penstock.wire.messages.queue_receive import QueueMessage
 from penstock.wire.schema import Array, Bool, Int8, Int32, String, Uuid, field, request, response, struct
 
 MESSAGES_MAX: Final = 1000
-"""Maximum per response."""
+"""Maximum number of messages in a response."""
 BYTES_MAX: Final = 4 << 20
-"""Maximum message bytes per response; the first message is returned however large."""
+"""Maximum message bytes in a response; the first message is returned even if it is larger."""
 
 VISIBLE: Final = 0
 IN_FLIGHT: Final = 1
-"""Also for a message whose message group has others in flight."""
+"""State of a message that is in flight, or that waits for an in-flight message of its message group."""
 DELAYED: Final = 2
 
 
@@ -31,7 +31,7 @@ class QueuePeekRequest:
 class QueuePeeked:
     state: Int8
     message: QueueMessage
-    """Its holder is empty."""
+    """The message, with an empty `holder`."""
 
 
 @response(ApiKey.QUEUE_PEEK, versions="0", flexible="0+")
@@ -40,4 +40,4 @@ class QueuePeekResponse:
     error_message: String = field(default="")
     messages: Array[QueuePeeked] = field(default=())
     has_more: Bool = field(default=False)
-    """There are more messages than were examined, or than fit into a response."""
+    """Whether there may be more messages: not all were examined, or not all fit into the response."""

@@ -14,10 +14,10 @@ class QueueReceiveRequest:
     visibility_ms: Int64
     repeat: Bool = field(default=False)
     wait_ms: Int32 = field(default=0)
-    """Long poll: if there are no messages, later ones are sent by QueueDeliver within this time."""
+    """Long poll: if there are no messages, the broker sends messages that arrive within this time by QueueDeliver."""
     node_id: Int32 = field(default=-1)
     ticket: Int64 = field(default=-1)
-    """Identifies the waiting request in QueueDeliver."""
+    """Identifies the long poll in QueueDeliver requests."""
 
 
 @struct
@@ -33,7 +33,7 @@ class QueueMessage:
     value: Bytes
     headers: Array[QueueHeader]
     is_repeat: Bool = field(default=False, tag=0)
-    """Whether the holder had it already: then the delivery is not undone."""
+    """Whether the consumer already held the message: then the delivery is not undone if the response is lost."""
 
 
 @response(ApiKey.QUEUE_RECEIVE, versions="0", flexible="0+")

@@ -36,6 +36,6 @@ class QueueSentMessage:
 @response(ApiKey.QUEUE_SEND, versions="0", flexible="0+")
 class QueueSendResponse:
     error: String = field(default="")
-    """The name of an error that applies to all messages; empty: none."""
+    """The name of an error that applies to all messages; empty if there is none."""
     error_message: String = field(default="")
     messages: Array[QueueSentMessage] = field(default=())

@@ -8,7 +8,7 @@ from penstock.wire.schema import Array, Bytes, Int16, Int32, String, field, requ
 ENTRIES_MAX: Final = 500
 KEY_BYTES_MAX: Final = 64 << 10
 BYTES_MAX: Final = 1_048_588
-"""Maximum size of all keys, and of all keys and values, per request."""
+"""Maximum total size, in bytes, of the keys and values in a request."""
 
 
 @struct
@@ -21,7 +21,7 @@ class StateEntry:
 class RestoreStateRequest:
     topic: String
     partitions: Int32
-    """The topic's number of partitions as known to the client: it determines the partition of each record."""
+    """The topic's partition count as the client knows it, from which the client computed each record's partition."""
     partition: Int32
     entries: Array[StateEntry]
 

@@ -7,7 +7,7 @@ from penstock.wire.schema import Array, Int8, Int16, Int32, Int64, String, Uuid,
 
 DESCRIBE: Final = 0
 PLACE: Final = 1
-"""Set the group's start offset."""
+"""Action: set the share group's start offset."""
 FORGET: Final = 2
 
 
@@ -15,7 +15,7 @@ FORGET: Final = 2
 class ShareStateTopicPartition:
     partition: Int32
     offset: Int64 = field(default=-1)
-    """The start offset to set."""
+    """For PLACE: the start offset to set."""
 
 
 @struct
@@ -37,10 +37,10 @@ class ShareStatePartition:
     error_code: Int16
     error_message: String | None = field(default=None)
     start_offset: Int64 = field(default=-1)
-    """The first message that is not finished (share-partition start offset); -1: the group has no state there."""
+    """Offset of the first unfinished message (share-partition start offset); -1 if the share group has no state."""
     leader_epoch: Int32 = field(default=-1)
     lag: Int64 = field(default=-1)
-    """Messages that are not finished."""
+    """Number of unfinished messages."""
 
 
 @struct

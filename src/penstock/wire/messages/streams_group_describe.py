@@ -77,7 +77,7 @@ class TopologyDescriptionGlobalStore:
 
 @struct
 class TopologyDescription:
-    """KIP-1331: the application's own description of its topology. Penstock stores none."""
+    """The application's own description of its topology (KIP-1331). Penstock does not store it."""
 
     subtopologies: Array[TopologyDescriptionSubtopology]
     global_stores: Array[TopologyDescriptionGlobalStore]
