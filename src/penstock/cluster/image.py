@@ -108,7 +108,7 @@ class ClusterImage:
         return self.controller.node_id if self.controller is not None else NO_BROKER
 
     def find_partitions(self, which: Callable[[PartitionState], object] | None = None) -> Iterator[PartitionEntry]:
-        """Yields all partitions, or those whose state matches `which`."""
+        """Yields all partitions, or the partitions whose state matches `which`."""
         for topic_id, topic in self.topics.items():
             for number, state in topic.partitions.items():
                 if which is None or which(state):

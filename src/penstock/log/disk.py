@@ -153,7 +153,7 @@ class _PageCacheWarmer:
 
 
 class OsFile:
-    """A file of the operating system."""
+    """A file of the operating system: the File of an OsDisk."""
 
     __slots__ = ("_copy", "_fd", "_path", "_reserve_at", "_view", "size")
 

@@ -9,7 +9,7 @@ NO_OFFSET = -1
 
 
 class LeaderEpochCache:
-    """Pairs of leader epoch and start offset, both increasing."""
+    """The start offset of each leader epoch, as (epoch, start offset) pairs, both increasing."""
 
     __slots__ = ("_entries", "latest")
 

@@ -27,7 +27,7 @@ class Entry(NamedTuple):
 
 
 class Index:
-    """Index entries in order of position; all but the newest are on disk."""
+    """The index entries of one segment, in order of position; only the newest entries are in memory."""
 
     __slots__ = ("_disk", "_file", "_is_count_known", "_path", "_pending", "_stored")
 

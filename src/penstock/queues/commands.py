@@ -107,7 +107,8 @@ class Claim(NamedTuple):
     """First and last offset of each claimed range; sorted, not overlapping."""
     visibility_ms: int
     fresh: tuple[Fresh, ...] = ()
-    """As in Acquire. Unclaimed fresh messages before the last claimed one become available to all consumers."""
+    """Like `Acquire.fresh`. Unclaimed fresh messages before the last claimed one become available to all
+    consumers."""
     fresh_end: int = UNKNOWN
     fresh_from: int = UNKNOWN
     settings: DeliverySettings = DEFAULTS

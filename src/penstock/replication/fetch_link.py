@@ -291,8 +291,7 @@ class FetchLink:
     def _handle_out_of_range(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> int:
-        """Restarts the log at the leader's log start offset if that is higher. Returns the count of dropped
-        offsets."""
+        """Restarts the log at the leader's log start offset if that is higher. Returns how many offsets were lost."""
         log = partition.log
         if data.log_start_offset <= log.end_offset or log.io.is_busy:
             self._back_off(key, now_ms)

@@ -40,7 +40,7 @@ class FetchLinks:
     def apply(self, image: ClusterImage) -> set[int]:
         """Updates the links; call it after `Partitions.apply`. Returns the leaders whose links have changed.
 
-        A partition that has not applied the leader epoch of the image yet is added once it has applied it.
+        A partition is added only after it has applied the leader epoch of the image.
         """
         changed: set[int] = set()
         for tp in self._partitions.take_changed():

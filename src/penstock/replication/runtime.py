@@ -128,10 +128,8 @@ class StateRuntime:
         await begun.wait()
 
     def follow(self) -> bool:
-        """Replays some committed records as a standby. Returns whether there may be more. Raises ColdRead.
-
-        This leaves little to replay when this broker is elected.
-        """
+        """Replays some committed records as a standby, before an election. Returns whether more may follow. Raises
+        ColdRead."""
         return self._read_next(min(self.partition.high_watermark, self.partition.log.end_offset), FOLLOW_BYTES)
 
     def read_back(self) -> bool:

@@ -123,7 +123,7 @@ class StateRuntimes(RuntimeSet[int]):
             runtime.submit(command, answer)
 
     def apply(self, image: ClusterImage) -> None:
-        """Loads the partitions that this broker leads now, and unloads those that it no longer leads."""
+        """Loads the partitions that this broker now leads, and unloads the partitions that it no longer leads."""
         topic = image.by_name.get(self.topic)
         states = topic.partitions if topic else {}
         self._count = len(states)

@@ -31,7 +31,7 @@ class BackgroundLoop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its result."""
+        """Runs a coroutine on the event loop of this thread and waits for its result."""
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
@@ -50,7 +50,7 @@ class BackgroundLoop:
 
 
 async def _connect(bootstrap: str, settings: ClientSettings) -> KafkaClient:
-    """Connects with retries, as a broker that was killed may restart. Raises ConnectionFailed after `retry_for_s`."""
+    """Connects with retries, since a broker that died may restart. Raises ConnectionFailed after `retry_for_s`."""
     client = KafkaClient(bootstrap, settings=settings)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + settings.retry_for_s
@@ -71,7 +71,7 @@ _loops: dict[int, BackgroundLoop] = {}
 
 
 def background_loop() -> BackgroundLoop:
-    """Returns the loop of this process; a forked process creates its own."""
+    """Returns the background event loop of this process; a forked process creates its own."""
     pid = os.getpid()
     if pid not in _loops:
         _loops.clear()

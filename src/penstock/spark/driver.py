@@ -29,7 +29,7 @@ Partitions = dict[TopicPartition, bytes]
 
 
 class DriverClient:
-    """A synchronous client that keeps its connections between calls."""
+    """A synchronous Kafka client that keeps its connections between calls."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options
@@ -70,7 +70,7 @@ class DriverClient:
         return {topic: topics[topic] for topic in selection.topic_names if topic in topics}
 
     def earliest_offsets(self, tps: Collection[TopicPartition]) -> Positions:
-        """Returns log start offsets; partitions that no longer exist are left out."""
+        """Returns the log start offset of each partition; without partitions that no longer exist."""
         return self._run_list_offsets(dict.fromkeys(tps, When.EARLIEST))
 
     def latest_offsets(self, tps: Collection[TopicPartition]) -> Positions:
@@ -78,7 +78,7 @@ class DriverClient:
         return self._run_list_offsets(dict.fromkeys(tps, When.LATEST))
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Positions:
-        """Returns the first offset of each time or later; partitions without such a record are left out."""
+        """Returns the first offset at or after the given time; without partitions that have no such record."""
         found = self._run_list_offsets(times_ms)
         return {tp: offset for tp, offset in found.items() if offset != NONE_FOUND}
 

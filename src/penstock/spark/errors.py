@@ -12,19 +12,19 @@ _HIDE_TRACEBACK: Final = "SPARK_HIDE_TRACEBACK"
 
 
 class BadOption(PenstockError):
-    """An option that does not exist, has an invalid value, or conflicts with another."""
+    """An option does not exist, has an invalid value, or conflicts with another option."""
 
     code = ErrorCode.INVALID_CONFIG
 
 
 class BadSchema(PenstockError):
-    """A schema with columns or types that the data source does not support."""
+    """The schema has columns or types that the data source does not support."""
 
     code = ErrorCode.INVALID_CONFIG
 
 
 class BadCheckpoint(PenstockError):
-    """A checkpoint that belongs to another query."""
+    """The checkpoint belongs to another query."""
 
     code = ErrorCode.INVALID_CONFIG
 
@@ -43,7 +43,7 @@ class ReadStalled(PenstockError):
 
 @contextmanager
 def hide_tracebacks() -> Iterator[None]:
-    """Wraps every method that Spark calls, so that users see only the message of a PenstockError.
+    """Context for methods that Spark calls: users see only the message of a PenstockError, not its traceback.
 
     Spark appends the traceback of its worker process unless this environment variable is set. The process ends with
     the error, so no other traceback is hidden.

@@ -1,6 +1,6 @@
 """Filter pushdown: turns Spark's filters on topic, partition, offset and timestamp into offset ranges.
 
-A filter is accepted as exact only if every row that is read passes it; Spark evaluates all others again.
+A filter is accepted as exact only if every row that is read passes it; Spark evaluates all other filters again.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,32 +28,32 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.read_plan import OffsetRange
 
 NEVER_NULL: Final = ("topic", "partition", "offset", "timestampType")
-"""A timestamp is null if it is out of Spark's range."""
+"""Columns that are never null. A timestamp can be: if it is out of Spark's range."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PushedFilters:
-    """The combined bounds of all pushed filters."""
+    """The combined bounds of all filters that Spark has pushed down."""
 
     partition_filters: tuple[Filter, ...] = ()
     """Filters on topic and partition, which exclude whole partitions."""
     offset_min: int = 0
     offset_max: int = 2**63 - 1
     time_min_ms: int | None = None
-    """Records before the first one of this time are not needed."""
+    """Minimum timestamp, in milliseconds: reading starts at the first record of this time or later."""
 
     def matches(self, tp: TopicPartition) -> bool:
         return all(_matches(test, tp) for test in self.partition_filters)
 
     def clip(self, offset_range: OffsetRange) -> OffsetRange:
-        """Returns the part of an offset range that may hold matching rows."""
+        """Returns the part of an offset range that may hold rows that pass the filters."""
         start = max(offset_range.start, self.offset_min)
         return OffsetRange(offset_range.tp, start, max(start, min(offset_range.end, self.offset_max + 1)))
 
 
 def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]]:
-    """Returns the combined bounds, and the residual filters that Spark must evaluate again."""
+    """Returns the combined bounds of all filters, and the residual filters that Spark must evaluate itself."""
     pushed_filters = PushedFilters()
     residual = []
     for pushed in filters:
@@ -64,7 +64,7 @@ def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]
 
 
 def _add(pushed_filters: PushedFilters, pushed: Filter) -> tuple[PushedFilters, bool]:
-    """Returns the bounds with a filter added, and whether they cover the filter exactly."""
+    """Returns the bounds with the filter `pushed` added, and whether they cover that filter exactly."""
     column = _column(pushed)
     if isinstance(pushed, IsNotNull):
         return pushed_filters, column in NEVER_NULL
@@ -114,7 +114,7 @@ _TESTS: Final[dict[type[Filter], Callable[[Any, Any], bool]]] = {
 
 
 def _can_evaluate(pushed: Filter) -> bool:
-    """Whether the filter can be evaluated here exactly as Spark would; nulls and other types are left to Spark."""
+    """Whether this module evaluates the filter exactly as Spark would; nulls and other types are left to Spark."""
     test = pushed.child if isinstance(pushed, Not) else pushed
     if type(test) not in _TESTS:
         return False
@@ -136,7 +136,7 @@ def _matches(pushed: Filter, tp: TopicPartition) -> bool:
 
 
 def _bounds(pushed: Filter) -> tuple[int, int, bool] | None:
-    """Returns the lowest and highest offset that pass, and whether all offsets between them pass."""
+    """Returns the lowest and highest offset that pass, and whether all offsets between them pass; None: no bounds."""
     value = getattr(pushed, "value", None)
     if isinstance(pushed, In) and value and all(type(item) is int for item in value):
         return min(value), max(value), max(value) - min(value) + 1 == len(set(value))
@@ -158,7 +158,7 @@ def _bounds(pushed: Filter) -> tuple[int, int, bool] | None:
 
 
 def _time_min_ms(pushed: Filter) -> int | None:
-    """Returns the earliest time that passes, in milliseconds; None if the filter has no lower bound."""
+    """Returns the earliest timestamp that passes, in milliseconds; None if the filter has no lower bound."""
     value = getattr(pushed, "value", None)
     if isinstance(pushed, In) and value and all(isinstance(item, datetime) for item in value):
         value = min(value, key=_microseconds)

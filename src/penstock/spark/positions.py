@@ -9,15 +9,15 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.errors import BadOption
 
 Positions = dict[TopicPartition, int]
-"""The next offset of each partition."""
+"""The next offset to read of each partition."""
 
 EARLIEST = -2
 LATEST = -1
-"""Stand for an offset in option values."""
+"""Number that stands for the latest offset in option values; EARLIEST for the earliest."""
 
 
 class JsonForm(Enum):
-    """The forms of JSON options, each with an example for error messages."""
+    """The forms of options with JSON values, each with an example for error messages."""
 
     PARTITIONS = '{"orders": [0, 1]}'
     OFFSETS = '{"orders": {"0": 23, "1": -2}}'
@@ -25,7 +25,7 @@ class JsonForm(Enum):
 
 
 def write_positions(positions: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Encodes positions sorted by topic and partition: Spark compares the encoded text."""
+    """Encodes positions, sorted by topic and partition because Spark compares the encoded text."""
     written: dict[str, dict[str, int]] = {}
     for tp in sorted(positions):
         written.setdefault(tp.topic, {})[str(tp.partition)] = positions[tp]
@@ -48,7 +48,7 @@ def read_positions(value: object) -> Positions:
 
 
 def parse_positions(option: str, text: str, form: JsonForm, *, least: int) -> Positions:
-    """Parses an option that holds a number for each partition. Raises BadOption."""
+    """Parses an option whose JSON has an integer of at least `least` for each partition. Raises BadOption."""
     try:
         found = read_positions(_parse(text))
     except ValueError as error:

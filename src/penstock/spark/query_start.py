@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 WORKER_LATE: Final = "Python worker failed to connect back"
 STARTS_MAX: Final = 20
 _INITIALIZING: Final = "Initializing"
-"""Prefix of the status message while sources are starting."""
+"""Prefix of a query's status message while its sources are starting."""
 _POLL_S: Final = 0.1
 log = logging.getLogger(__name__)
 

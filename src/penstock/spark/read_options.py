@@ -23,7 +23,7 @@ from penstock.spark.positions import EARLIEST, LATEST, JsonForm, parse_partition
 
 CLIENT_ID: Final = "penstock-spark"
 FETCH_BYTES: Final = 8 << 20
-"""The default size of a Fetch response."""
+"""Default maximum size of a Fetch response in bytes."""
 POLL_TIMEOUT_MS: Final = 120_000
 TRIGGER_DELAY_MS: Final = 15 * 60_000
 
@@ -72,19 +72,19 @@ class BoundKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffsetBound:
-    """Where reading starts or ends."""
+    """The offsets or times at which reading starts or ends."""
 
     kind: BoundKind
     option: str
-    """The name of the option that was set, for error messages."""
+    """Name of the option that set this bound, for error messages."""
     by_partition: Mapping[TopicPartition, int] | None = None
-    """Offsets (EARLIEST and LATEST included) or times in ms."""
+    """Offset (maybe EARLIEST or LATEST) or time in milliseconds, by partition."""
     time_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicSelection:
-    """The partitions to read: of the listed topics, of topics that match a pattern, or exactly the listed ones."""
+    """The partitions to read: of listed topics, of topics that match a pattern, or exactly the listed partitions."""
 
     topics: tuple[str, ...] = ()
     pattern: str | None = None
@@ -92,11 +92,11 @@ class TopicSelection:
 
     @property
     def topic_names(self) -> tuple[str, ...]:
-        """The topics that must exist."""
+        """Names of the topics that must exist."""
         return self.topics or tuple(sorted({tp.topic for tp in self.partitions}))
 
     def matches(self, topic: str) -> bool:
-        """Whether the selection includes a topic, existing or not."""
+        """Whether the selection includes a topic of this name, existing or not."""
         if self.pattern is not None:
             return re.search(self.pattern, topic) is not None
         return topic in self.topic_names
@@ -109,23 +109,23 @@ class TopicSelection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchSettings:
-    """How executors fetch records."""
+    """Settings for fetching records on executors."""
 
     bytes_max: int = FETCH_BYTES
     bytes_min: int = 1
     wait_ms: int = 500
     poll_timeout_s: float = POLL_TIMEOUT_MS / 1000
-    """How long a task waits for records that should exist, including broker restarts."""
+    """Seconds that a task waits for records that should exist, including broker restarts."""
     check_crcs: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TriggerSettings:
-    """Bounds on the size of a micro-batch."""
+    """Minimum and maximum size of a micro-batch."""
 
     offsets_max: int | None
     offsets_min: int | None
-    """A smaller micro-batch waits for more records, but not longer than `delay_ms`."""
+    """Minimum number of offsets per micro-batch: a smaller one waits for more records, for at most `delay_ms`."""
     delay_ms: int
 
 
@@ -137,19 +137,19 @@ class ReadOptions:
     starting: OffsetBound | None
     ending: OffsetBound | None
     latest_if_no_match: bool
-    """Whether a start time later than all records means the end of the partition; otherwise it is an error."""
+    """Whether a start time later than all records stands for the end offset; otherwise it is an error."""
     committed: bool
     fail_on_data_loss: bool
     include_headers: bool
     push_filters: bool
-    """Whether pushed filters restrict the read: correct only for a DataFrame used in one query, see `reader.py`."""
+    """Whether Spark's filters restrict the read: correct only for a DataFrame used in one query, see `reader.py`."""
     tasks_min: int | None
     records_per_task_max: int | None
     trigger: TriggerSettings
     group: str | None
     fetch: FetchSettings
     connect_tries: int
-    """How often the driver tries to connect when no broker is reachable."""
+    """How many times the driver tries to connect when no broker is reachable."""
     retry_interval_s: float
 
     @classmethod
@@ -234,7 +234,7 @@ def _parse_selection(options: Options) -> TopicSelection:
 
 
 def _parse_bound(options: Options, side: str) -> OffsetBound | None:
-    """Returns the first one set of time, times by partition and offsets: the precedence of Spark's Kafka source."""
+    """Returns the bound by time, times by partition or offsets: the first that is set, as in Spark; None if none."""
     option = f"{side}Timestamp"
     time_ms = options.integer(option, least=0)
     if time_ms is not None:

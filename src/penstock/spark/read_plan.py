@@ -9,7 +9,7 @@ from penstock.spark.positions import Positions
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of one partition from `start` to `end` (exclusive). Compaction may have left gaps in it."""
+    """Offsets of one partition from `start` to `end` (exclusive). Compaction may have left gaps in the range."""
 
     tp: TopicPartition
     start: int
@@ -21,10 +21,9 @@ class OffsetRange(NamedTuple):
 
 
 def split(ranges: Iterable[OffsetRange], *, tasks_min: int | None, records_max: int | None) -> list[OffsetRange]:
-    """Splits offset ranges into about `tasks_min` tasks or more, of at most `records_max`, as Spark's Kafka source
-    does.
+    """Splits offset ranges into at least about `tasks_min` tasks of at most `records_max` records.
 
-    Large ranges are split in proportion to their size, small ones stay whole, empty ones are dropped.
+    Large ranges are split in proportion to their size, small ranges stay whole, empty ranges are dropped.
     """
     found = [offset_range for offset_range in ranges if offset_range.size > 0]
     if records_max is not None:
@@ -49,7 +48,7 @@ def _parts(size: int, total: int, tasks: int) -> int:
 
 
 def _cut(offset_range: OffsetRange, parts: int) -> list[OffsetRange]:
-    """Splits a range into parts of equal size; the last ones take the remainder."""
+    """Splits an offset range into parts of equal size; the last parts take the remainder."""
     found = []
     start = offset_range.start
     for part in range(parts):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class OffsetRangePartition(InputPartition):
-    """The offset range of one task; serialized to the executor."""
+    """The input partition of one Spark task: an offset range, serialized to the executor."""
 
     def __init__(self, offset_range: OffsetRange, topic_id: bytes) -> None:
         self.offset_range = offset_range
@@ -29,7 +29,7 @@ class OffsetRangePartition(InputPartition):
 def read_partition(
     options: ReadOptions, columns: tuple[str, ...], partition: InputPartition
 ) -> "Iterator[pa.RecordBatch]":
-    """Yields the rows of a task. An empty plan has one task with another partition type, which yields none."""
+    """Yields the rows of one task. For an empty read, Spark passes another partition type, which has no rows."""
     if not isinstance(partition, OffsetRangePartition):
         return
     from penstock.spark.rows import read_rows  # imported late: pyarrow.compute is slow to load, and only tasks use it
@@ -48,7 +48,7 @@ def read_partition(
 
 
 class BatchReader(DataSourceReader):
-    """The reader of a batch query: plans on the driver; each task reads with a copy."""
+    """The reader of a batch query: plans tasks on the driver; each task reads with a copy of it."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
         return [OffsetRangePartition(each, ids[each.tp]) for each in tasks]
 
     def _skip_earlier(self, driver: DriverClient, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Moves starts to the first record of the pushed minimum time; drops partitions without one."""
+        """Starts each range at the first record of the pushed minimum time; drops ranges without such a record."""
         time_ms = self._pushed.time_min_ms
         if time_ms is None:
             return ranges

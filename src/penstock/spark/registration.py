@@ -6,7 +6,7 @@ from penstock.spark.source import PenstockDataSource
 
 
 def register(spark: SparkSession) -> None:
-    """Registers `format("penstock")`. Spark finds it automatically if this package is installed for its Python.
+    """Registers `format("penstock")`. Not needed if Spark's Python has this package installed: Spark finds it then.
 
     >>> register(spark)
     >>> spark.read.format("penstock").option("subscribe", "orders")

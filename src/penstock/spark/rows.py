@@ -13,7 +13,7 @@ from penstock.spark.errors import BadSchema
 from penstock.spark.span_fetch import FetchedBatches, FetchPlan, RangeFetcher, corrupt_at
 
 BATCH_BYTES: Final = 4 << 20
-"""The record bytes after which an Arrow batch is emitted; a single large record batch may exceed it."""
+"""Number of record bytes after which an Arrow batch is emitted; a single large record batch may exceed it."""
 BATCH_ROWS: Final = 32_768
 
 _HEADERS: Final = pa.list_(
@@ -29,7 +29,7 @@ TYPES: Final = {
     "timestampType": pa.int32(),
     "headers": _HEADERS,
 }
-"""The columns of Spark's Kafka source, in its order."""
+"""Arrow types of the columns of Spark's Kafka source, by column name and in its order."""
 SCHEMA: Final = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 )
@@ -70,7 +70,7 @@ class _ArrowBatcher:
                 yield from self.flush()
 
     def flush(self) -> Iterator[pa.RecordBatch]:
-        """Yields the collected rows, if any."""
+        """Yields the collected rows as an Arrow batch, if there are any."""
         rows, self._rows = self._rows, ArrowRows()
         if rows.count:
             arrays = [self._column(rows, name) for name in self._columns]
@@ -92,7 +92,7 @@ class _ArrowBatcher:
 
 
 def _microseconds(milliseconds: pa.Array) -> pa.Array:
-    """Converts to Spark's microseconds; times out of Spark's range become null."""
+    """Converts timestamps to microseconds for Spark; times out of Spark's range become null."""
     try:
         return pc.multiply_checked(milliseconds, 1000).cast(TYPES["timestamp"])
     except pa.ArrowInvalid:

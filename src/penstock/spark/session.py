@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 MASTER_DEFAULT: Final = "local[*]"
 QUERY_LOGGERS: Final = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
-"""The loggers that PySpark writes failed queries to."""
+"""Names of the loggers that PySpark writes failed queries to."""
 _MIB: Final = 1024 * 1024
 _DRIVER_MIB_LEAST: Final = 512
 _DRIVER_MIB_MOST: Final = 8192
@@ -52,7 +52,7 @@ def driver_memory_mib(machine_mib: int) -> int:
 def settings(
     master: str, *, ui: bool = False, machine_mib: int | None = None, cores: int | None = None
 ) -> dict[str, str]:
-    """Returns the Spark settings of a session, before those of the pipeline."""
+    """Returns the default Spark settings of a session, which the pipeline's own settings override."""
     machine_mib = machine_mib or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // _MIB
     cores = cores or os.cpu_count() or 1
     found = {
@@ -127,7 +127,7 @@ def open_session(
 
 
 def redirect_query_errors(log: Path) -> None:
-    """Makes PySpark write details of failed queries to the log instead of printing JSON with a Java stack trace."""
+    """Makes PySpark write details of failed queries to the log file instead of printing JSON with a stack trace."""
     from pyspark.logger import PySparkLogger
 
     for name in QUERY_LOGGERS:
@@ -139,7 +139,7 @@ def redirect_query_errors(log: Path) -> None:
 
 @contextmanager
 def _redirect_stderr(log: Path | None) -> Iterator[None]:
-    """Redirects standard error to the log; a JVM started meanwhile keeps it."""
+    """Redirects standard error to the log file in the `with` block; a JVM started there keeps the redirection."""
     if log is None:
         yield
         return

@@ -37,19 +37,19 @@ from penstock.wire.messages.fetch import (
 )
 
 PREFETCH_MAX: Final = 2
-"""Fetch responses that are buffered or requested ahead."""
+"""Maximum number of Fetch responses that are buffered or requested before the task needs them."""
 FIRST_FETCH_BYTES: Final = 1 << 20
-"""The size of the first fetch, before the record size is known: many offset ranges are short."""
+"""Maximum bytes of the first fetch, while the record size is unknown: many offset ranges are short."""
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """An offset range and the settings to fetch it."""
+    """An offset range to fetch, and the settings for that."""
 
     offset_range: OffsetRange
     topic_id: bytes
-    """The topic at planning time; a topic recreated under the same name is another topic."""
+    """The topic id at planning time, to detect a topic that was recreated under the same name."""
     bootstrap: str
     client: ClientSettings
     settings: FetchSettings
@@ -61,14 +61,14 @@ class FetchedBatches(NamedTuple):
     """The whole record batches of one Fetch response."""
 
     start: int
-    """The fetch offset: the first batch may begin before it."""
+    """The fetch offset; the first batch may begin before this offset."""
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
     """The position and header of each batch."""
     aborted: list[AbortedTransaction]
 
     def visible(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields the batches with records for the reader: no control batches and no aborted transactions.
+        """Yields position and header of the batches for the reader: no control batches, no aborted transactions.
 
         Records of a producer are skipped from the first offset of its aborted transaction to the abort marker.
         """
@@ -155,7 +155,7 @@ class RangeFetcher:
             await client.close()
 
     async def _connect(self, client: KafkaClient) -> None:
-        """Waits up to the poll timeout for a broker: one that the driver reached may be restarting."""
+        """Waits up to the poll timeout for a broker, which may be restarting since the driver reached it."""
         settings = self._plan.client
         deadline_s = self._loop.time() + self._plan.settings.poll_timeout_s
         backoff = Backoff(client.rng, first_s=settings.backoff_first_s, max_s=settings.backoff_max_s)
@@ -192,7 +192,7 @@ class _RangeCursor:
         return self._position >= self._plan.offset_range.end
 
     async def next(self) -> FetchedBatches | None:
-        """Returns the next batches; None if the response held none that can be used."""
+        """Returns the next batches; None if the Fetch response had no usable batches."""
         try:
             data = await self._client.retrying(
                 self._ask, topics=[self._tp.topic], retry_for_s=self._plan.settings.poll_timeout_s
@@ -252,7 +252,7 @@ class _RangeCursor:
         )
 
     def _take(self, data: PartitionData) -> FetchedBatches | None:
-        """Advances past the received batches and sets the size of the next fetch."""
+        """Advances past the received batches and adapts the size of the next fetch."""
         view = memoryview(data.records or b"")
         try:
             found = [(at, header) for at, header in batches(view) if header.next_offset > self._position]

@@ -1,7 +1,7 @@
 """The streaming reader: offsets and offset ranges of micro-batches, and group commits that show progress.
 
-Spark keeps one instance in a separate process while the query runs and calls one method at a time; each task reads
-with a copy.
+Spark keeps one reader in a separate process while the query runs and calls one method at a time; each task reads with
+a copy of the reader.
 """
 
 import logging
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 GROUP_TIMEOUT_S: Final = 5.0
-"""How long a micro-batch waits for an offset commit: group offsets only show progress, Spark does not use them."""
+"""Timeout, in seconds, of offset commits to the consumer group, which only show progress to other tools."""
 GROUP_PAUSE_S: Final = 30.0
-"""How long commits are paused after one failed."""
+"""How long, in seconds, offset commits to the consumer group are paused after a failure."""
 log = logging.getLogger(__name__)
 
 Offsets = dict[str, Any]
-"""Positions as stored in Spark's checkpoint."""
+"""Positions in the form that Spark stores in its checkpoint."""
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,7 +47,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._driver: DriverClient | None = None
         self._latest: Positions = {}
         self._target: Positions | None = None
-        """Where an availableNow query ends, set when it starts."""
+        """End offsets of an availableNow query, set when the query starts."""
         self._is_available_now = False
         self._triggered_s = float("-inf")
         self._committed: Positions = {}
@@ -93,7 +93,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._target
 
     def _next_end(self, start_offsets: Positions, latest: Positions, limit: ReadLimit) -> Positions | None:
-        """Returns the end of the next micro-batch; None if there is none yet."""
+        """Returns the end offsets of the next micro-batch; None if no micro-batch is due yet."""
         if not latest:
             return None
         trigger = self._options.trigger
@@ -189,7 +189,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_to_group(self._parse_offsets(end), None)
 
     def _commit_to_group(self, done: Positions, existing: Collection[TopicPartition] | None) -> None:
-        """Commits progress to the group. A failure is only logged: it must not fail the query."""
+        """Commits progress to the consumer group. A failure is only logged: it must not fail the query."""
         group = self._options.group
         offsets = {tp: offset for tp, offset in done.items() if existing is None or tp in existing}
         if group is None or not offsets or offsets == self._committed or time.monotonic() < self._commit_retry_at_s:

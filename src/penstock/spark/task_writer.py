@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _TOPIC: Final = 2  # the number of topics among the resources that have settings
 _MAX_BYTES: Final = "max.message.bytes"
 DRAFTS_BYTES_MAX: Final = 32 << 20
-"""The total size of incomplete batches after which all of them are sent."""
+"""Maximum total size of incomplete batches in bytes; above it all of them are sent."""
 
 
 class _Topic:
@@ -53,7 +53,7 @@ class _Topic:
 
     @property
     def sticky(self) -> int:
-        """The partition for rows without a key: the same until a batch is full (KIP-480)."""
+        """The partition for rows without a key: it stays the same until a batch is full (KIP-480)."""
         return self._sticky.choose(self._available)
 
     def move_on(self) -> None:
@@ -61,7 +61,7 @@ class _Topic:
 
 
 class TaskWriter:
-    """Fills a batch for each partition, and sends it when it is full or the task ends."""
+    """Fills a record batch for each partition, and sends a batch when it is full or the task ends."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class TaskWriter:
         self._drafts_bytes = 0
         self.rows = 0
         self.size_bytes = 0
-        """Total size of the batches sent."""
+        """Total bytes of the batches sent."""
 
     def write(self, rows: pa.RecordBatch) -> None:
         """Adds all rows of an Arrow batch. Waits while the send buffer is full."""
@@ -104,7 +104,7 @@ class TaskWriter:
     # -- partitioning
 
     def _by_topic(self, rows: pa.RecordBatch) -> Iterator[tuple[_Topic, Ints | None]]:
-        """Yields topics with the indices of their rows; None stands for all rows."""
+        """Yields each topic with the indices of its rows; None stands for all rows."""
         if not self._columns.topic:
             assert self._options.topic is not None
             yield self._topic(self._options.topic), None
@@ -138,7 +138,7 @@ class TaskWriter:
     def _group_by_partition(
         self, topic: _Topic, columns: RowColumns, count: int, indices: Ints | None, wanted: IntColumn | None
     ) -> tuple[Ints, Ints]:
-        """Returns the rows of a topic grouped by partition, and the end of each group."""
+        """Returns the row indices of a topic, grouped by partition, and the end of each partition's group."""
 
         def group() -> tuple[Ints, Ints]:
             return kernel.active.spread(count, indices, columns.key, wanted, topic.partitions, topic.sticky)
@@ -174,7 +174,7 @@ class TaskWriter:
     def _fill(
         self, tp: TopicPartition, batch_bytes: int, columns: RowColumns, rows: Ints, start: int, end: int
     ) -> bool:
-        """Adds rows[start:end] to batches of a partition; returns whether a batch was full."""
+        """Adds rows[start:end] to the batches of a partition; returns whether a batch became full."""
         filled = False
         while start < end:
             draft = self._drafts.get(tp)
@@ -218,7 +218,7 @@ class TaskWriter:
 
 
 async def find_topic(client: KafkaClient, name: str) -> TopicInfo:
-    """Returns a topic. A missing one is created if the brokers allow it (auto.create.topics.enable)."""
+    """Returns a topic's metadata. Creates a missing topic if brokers allow that (auto.create.topics.enable)."""
     try:
         return await client.topic(name)
     except ServerError as error:
@@ -230,7 +230,7 @@ async def find_topic(client: KafkaClient, name: str) -> TopicInfo:
 
 
 async def refresh_topic(client: KafkaClient, name: str) -> TopicInfo:
-    """Returns a topic with fresh metadata."""
+    """Fetches and returns the current metadata of a topic."""
 
     async def look() -> TopicInfo:
         return (await client.refresh([name])).topics[name]

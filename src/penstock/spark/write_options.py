@@ -23,13 +23,13 @@ from penstock.spark.options import (
 
 CLIENT_ID: Final = "penstock-spark"
 BATCH_BYTES: Final = 256 << 10
-"""Uncompressed batch size: fastest for the broker, and below the default `max.message.bytes`."""
+"""Default size of an uncompressed batch in bytes: fastest for the broker, and below `max.message.bytes`."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""The default maximum of brokers: a task that ends early waits for the slowest of its batch."""
+"""Default transaction timeout, the maximum of brokers: a task's transaction stays open until all tasks have ended."""
 DELIVERY_TIMEOUT_MS: Final = 120_000
 TXN_APP: Final = "txnAppId"
 TXN_VERSION: Final = "txnVersion"
-"""As in Delta: a batch write repeated under the same id and version takes effect once; for foreachBatch."""
+"""Option, as in Delta: a batch write repeated with the same `txnAppId` and version takes effect once."""
 COMPRESSION: Final = "kafka.compression.type"
 TRANSACTION_TIMEOUT: Final = "kafka.transaction.timeout.ms"
 BATCH_SIZE: Final = "kafka.batch.size"
@@ -39,7 +39,7 @@ _LEVELS: Final = {
     Codec.LZ4: ("kafka.compression.lz4.level", 1, 17),
     Codec.ZSTD: ("kafka.compression.zstd.level", -131_072, 22),
 }
-"""By codec: the option for its level and the range of levels, as in Kafka."""
+"""Compression levels by codec: the name of the option and the range of levels, as in Kafka."""
 
 WRITE_OPTIONS: Final = OptionTable(
     direction="writing",
@@ -88,11 +88,11 @@ class WriteOptions:
     level: int | None
     batch_bytes: int
     record_bytes_max: int | None
-    """The largest record to send; None: the topic's `max.message.bytes`."""
+    """Maximum bytes of a record; None means the topic's `max.message.bytes`."""
     transaction_timeout_ms: int
     send: SendSettings
     txn_app: str | None = None
-    """The query id for a batch write; None: a new one, deleted after the write."""
+    """The query id of a batch write; None means a new query id, deleted after the write."""
     txn_version: int = 0
 
     @classmethod
@@ -145,7 +145,7 @@ def _parse_codec(options: Options) -> Codec:
 
 
 def _parse_level(options: Options, codec: Codec) -> int | None:
-    """Returns the level of the codec in use; levels of other codecs are ignored, as in Kafka."""
+    """Returns the compression level for `codec`, or None; levels of other codecs are ignored, as in Kafka."""
     found = None
     for each, (name, least, most) in _LEVELS.items():
         level = options.integer(name, least=least, most=most)
@@ -155,7 +155,7 @@ def _parse_level(options: Options, codec: Codec) -> int | None:
 
 
 def _check_delivery_options(options: Options) -> None:
-    """Raises BadOption for settings that would break the delivery guarantees."""
+    """Raises BadOption for producer settings that would break the delivery guarantees."""
     acks = options.text("kafka.acks", "all")
     if acks not in ("all", "-1"):
         raise BadOption(
@@ -189,5 +189,5 @@ def _parse_send(options: Options) -> SendSettings:
 
 
 def _at_least_one(given: int | None, default: int) -> int:
-    """Returns at least 1: Kafka accepts 0 as the minimum."""
+    """Returns `given` or the default, but at least 1: Kafka accepts 0 for such settings."""
     return default if given is None else max(given, 1)

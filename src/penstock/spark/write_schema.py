@@ -30,7 +30,7 @@ class WriteColumns:
     """Which optional columns the DataFrame has; `value` is always present."""
 
     topic: bool
-    """Whether each row names its topic."""
+    """Whether each row names its topic in the column `topic`."""
     key: bool
     partition: bool
     timestamp: bool
@@ -38,7 +38,7 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> "WriteColumns":
-        """Checks a schema. The option `topic` overrides the column; other columns are ignored. Raises BadSchema."""
+        """Checks a schema. The option `topic` overrides that column; extra columns are ignored. Raises BadSchema."""
         found = {field.name: field.dataType for field in schema.fields}
         if "value" not in found:
             there = ", ".join(found) or "none"

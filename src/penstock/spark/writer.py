@@ -1,8 +1,8 @@
 """Exactly-once batch and streaming sinks: tasks write in open transactions, the driver commits them together.
 
 Each task writes in its own transaction and leaves it open. The driver asks the transaction coordinator to commit all
-transactions of a batch atomically, recorded under the query id and batch id: if Spark repeats a batch, it is found
-committed, and the repeated writes are aborted. The proof is in docs/spark.md.
+transactions of a batch atomically, recorded under the query id and batch id: if Spark repeats a batch, the
+coordinator knows that it is committed, and the repeated writes are aborted. The proof is in docs/spark.md.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 QUERY_ID: Final = "sql.streaming.queryId"
-"""The local property that holds a task's streaming query id; each checkpoint has its own id."""
+"""The local property of a Spark task that holds its streaming query id; each checkpoint has its own id."""
 ONLY_BATCH: Final = 0
 """The batch id of a batch write, whose query has only one batch."""
 ID_SLOTS: Final = 4
-"""Transactional ids per attempt of a task. Spark does not tell Python the stage attempt: two attempts may run the
-same task at once, and the second must not fence the first."""
+"""Number of transactional ids per attempt of a task. Spark does not tell Python the stage attempt: two attempts
+may run the same task at once, and the second must not fence the first."""
 ABORT_TIMEOUT_S: Final = 10.0
-"""How long a failed task tries to abort its transaction; later the next commit of the query aborts it."""
+"""How long, in seconds, a failed task tries to abort its transaction; else the query's next commit aborts it."""
 STRAGGLERS_S: Final = 3.0
-"""When tasks of a failed batch have ended: Spark kills its Python workers after two seconds."""
+"""Seconds after which all tasks of a failed batch have ended: Spark kills its Python workers after two seconds."""
 _BUSY_RANK: Final = {"PrepareCommit": 1, "PrepareAbort": 1, "PrepareEpochFence": 1, "Ongoing": 2}
-"""Transaction states to avoid: completing ones, and ongoing ones, which may have an active writer."""
+"""Rank of transaction states: a task takes the transactional id with the lowest. Ongoing: maybe an active writer."""
 log = logging.getLogger(__name__)
 
 
@@ -63,7 +63,7 @@ class TaskCommitMessage(WriterCommitMessage):
 
     query: str
     participant: Participant | None
-    """The open transaction; None if the task wrote nothing or without transactions."""
+    """The task's open transaction; None if the task wrote nothing, or wrote without transactions."""
     rows: int
     size_bytes: int
 
@@ -78,14 +78,14 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Returns the sink for `df.writeStream`. In complete mode each batch appends the whole result."""
+    """Returns the sink for `df.writeStream`. In complete mode each micro-batch appends the whole result."""
     with hide_tracebacks():
         parsed = WriteOptions.parse(options)
         return StreamWriter(parsed, WriteColumns.of(schema, parsed.topic))
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of one batch write; tasks and the committing driver use copies."""
+    """The writer of one batch write. Tasks, and the driver when it commits, use copies of it."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
@@ -116,7 +116,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The sink of a streaming query; created anew in every task, and on the driver for every batch."""
+    """The sink of a streaming query. Spark creates one in every task, and one on the driver for every batch."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
@@ -153,7 +153,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def write_task(
     options: WriteOptions, columns: WriteColumns, query: str, iterator: Iterator[pa.RecordBatch]
 ) -> TaskCommitMessage:
-    """Writes all rows and leaves the transaction open; aborts it on any error."""
+    """Writes all rows of a task and leaves its transaction open; aborts the transaction on any error."""
     loop = background_loop()
     producer: BatchProducer | None = None
     writer: TaskWriter | None = None
@@ -216,7 +216,7 @@ def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
 def commit_batch(
     options: WriteOptions, query: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]
 ) -> None:
-    """Commits the transactions of all tasks atomically, unless the batch is committed already. Raises SetBroken."""
+    """Commits the transactions of all tasks atomically, unless the batch is already committed. Raises SetBroken."""
     loop = background_loop()
     participants = [
         message.participant
@@ -239,9 +239,9 @@ def commit_batch(
 
 
 def end_query(options: WriteOptions, query: str) -> None:
-    """Closes the query, so that running tasks can begin no more transactions; committed records stay.
+    """Closes the query, so that running tasks cannot begin more transactions; committed records stay.
 
-    Spark does not wait for tasks that it kills, nor for those on executors that it has lost.
+    Spark does not wait for tasks that it kills, nor for tasks on executors that it has lost.
     """
     loop = background_loop()
     try:
@@ -251,7 +251,7 @@ def end_query(options: WriteOptions, query: str) -> None:
 
 
 def abort_batch(options: WriteOptions, query: str, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Aborts the open transactions of a failed batch at once, instead of when they time out."""
+    """Aborts the open transactions of a failed batch immediately, before they time out."""
     loop = background_loop()
     try:
         client = loop.client(options.bootstrap, options.client)

@@ -52,8 +52,7 @@ def deletion(queue: Queue, params: Params) -> MessageAck:
 
 
 def renewal(queue: Queue, params: Params) -> MessageAck:
-    """Returns a change of the visibility timeout. With 0 seconds, the message is visible at once; its receipt
-    stays valid."""
+    """Returns a change of the visibility timeout. 0 seconds make the message visible; its receipt stays valid."""
     receipt = read_receipt(queue, params)
     timeout_s = checks.maybe_int(params, "VisibilityTimeout")
     if timeout_s is None:

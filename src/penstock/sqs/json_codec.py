@@ -12,8 +12,7 @@ from penstock.sqs.errors import SERIALIZATION, SqsError
 CONTENT_TYPE: Final = "application/x-amz-json-1.0"
 TARGET_PREFIX: Final = b"AmazonSQS."
 STRINGS_MAX: Final = 4096
-"""Maximum number of strings in a body, including names. Ten entries with ten attributes each have fewer than
-1,000."""
+"""Maximum number of strings in a body, including names. Ten entries with ten attributes have fewer than 1,000."""
 STRUCTURE_BYTES_MAX: Final = 128 << 10
 """Maximum size of a body without its strings, in bytes. Ten such entries have 3,000, or 20,000 if indented."""
 UNCHECKED_BYTES: Final = 320 << 10
@@ -78,8 +77,7 @@ def _too_many_values() -> SqsError:
 def _count_names(body: bytes) -> int | None:
     """Returns the number of names in the outermost object; None if the body has too many values.
 
-    Legitimate large requests have long strings, but a megabyte of empty lists would take a tenth of a second to
-    parse.
+    Legitimate large requests have long strings. A megabyte of empty lists would take a tenth of a second to parse.
     """
     count = depth = strings = size = end = 0
     while True:

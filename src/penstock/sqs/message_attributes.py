@@ -163,8 +163,7 @@ class Filter(NamedTuple):
     is_all: bool = False
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
-    """Sorted; no prefix starts with another one, so only the last prefix that is not greater than a name can match
-    it."""
+    """Sorted prefixes; none starts with another, so only the last prefix not greater than a name can match it."""
 
     @classmethod
     def of(cls, names: Iterable[str]) -> "Filter":

@@ -32,8 +32,7 @@ def queue_at(call: Call, parameter: str, arn: str) -> Queue:
 
 
 def handle_of(call: Call, task: MoveTask) -> str:
-    """Returns the TaskHandle of a task. It contains the source queue, so that CancelMessageMoveTask can check
-    access."""
+    """Returns the TaskHandle of a task. It contains the source queue, so that a cancel request can check access."""
     content = {"taskId": task.handle, "sourceArn": call.arn(task.source)}
     return urlsafe_b64encode(json.dumps(content).encode()).decode()
 

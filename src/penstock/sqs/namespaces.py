@@ -5,7 +5,7 @@ of another account has the account as prefix: `111122223333.jobs`. Where regions
 default region has the region as first prefix: `eu-west-1.111122223333.jobs`. A queue's own name has no dot, except in
 the suffix of a FIFO queue.
 
-Queues created before accounts were separate have no account prefix, whatever their owner.
+Queues created before accounts were separate have no account prefix, for any owner.
 """
 
 import re
@@ -70,7 +70,7 @@ class Namespace(NamedTuple):
         return full.removeprefix(prefix)
 
     def own_name(self, queue: Queue) -> str:
-        """Returns a queue's name without prefix, whatever its owner; empty if it is in another region."""
+        """Returns the name, without prefix, of a queue of any owner; empty if the queue is in another region."""
         name = self.local(queue.name)
         is_own = name.endswith(FIFO_SUFFIX) == queue.settings.is_fifo and "." not in name.removesuffix(FIFO_SUFFIX)
         return name if is_own and queue.name.startswith(self.before) else ""

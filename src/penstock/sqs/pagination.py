@@ -12,7 +12,7 @@ from penstock.sqs.checks import Params
 from penstock.sqs.limits import HANDLE_CHARS_MAX, RESULTS_MAX, Span
 
 NAMES_PER_STEP: Final = 2000
-"""Number of names scanned per time slice."""
+"""Maximum number of names scanned in one time slice."""
 
 
 class Page(NamedTuple):

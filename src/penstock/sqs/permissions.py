@@ -87,8 +87,7 @@ def principals_of(accounts: Sequence[str]) -> list[str]:
 
 
 def with_statement(policy: str, arn: str, label: str, principals: Sequence[str], actions: Sequence[str]) -> str:
-    """Returns the policy of the queue at `arn` plus a statement. Raises OverLimit, and an error if the label
-    exists."""
+    """Returns the queue's policy plus a statement. Raises OverLimit, and another error if the label exists."""
     document = _read(policy) if policy else {"Version": VERSION, "Id": f"{arn}/SQSDefaultPolicy", "Statement": []}
     statements = _statements(document)
     if any(statement.get("Sid") == label for statement in statements):

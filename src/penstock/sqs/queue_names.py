@@ -1,7 +1,6 @@
 """Queue names, URLs and ARNs: parses and builds the forms in which clients name a queue.
 
-The host of a queue URL is ignored, because it may be that of any load balancer. See namespaces.py for accounts and
-regions.
+The host of a queue URL is ignored: it may be that of any load balancer. See namespaces.py for accounts and regions.
 """
 
 import re

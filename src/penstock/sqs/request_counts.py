@@ -13,8 +13,7 @@ PEEK: Final = "Peek"
 
 
 class RequestCounts:
-    """Counts requests by action, and failures also by AWS error code. Both label sets are fixed, so memory is
-    bounded."""
+    """Counts requests by action, and failures also by AWS error code. Both label sets are fixed and small."""
 
     def __init__(self) -> None:
         self.requests: defaultdict[str, int] = defaultdict(int)

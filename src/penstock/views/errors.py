@@ -10,9 +10,9 @@ _SHOWN: int = 60
 class BadExpression(PenstockError):
     """An expression that is not valid in the view language. The error message shows the position:
 
-        there is no function 'upper' in a view; compare fields with values
-          upper(tag) = 'EU'
-          ^^^^^
+    there is no function 'upper' in a view; compare fields with values
+      upper(tag) = 'EU'
+      ^^^^^
     """
 
     code = ErrorCode.INVALID_CONFIG

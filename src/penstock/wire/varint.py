@@ -6,9 +6,10 @@ from penstock.wire.schema import Buffer
 
 
 def uvarint(value: int) -> bytes:
-    """
+    r"""Encodes an unsigned integer as a varint.
+
     >>> uvarint(300)
-    b'\\xac\\x02'
+    b'\xac\x02'
     """
     out = bytearray()
     while value > 127:

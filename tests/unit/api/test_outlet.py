@@ -22,14 +22,18 @@ def producer() -> Iterator[BackgroundProducer]:
     producer.close(1.0)
 
 
+def _send_interrupted(producer: BackgroundProducer, message: Encoded) -> None:
+    signal.setitimer(signal.ITIMER_REAL, 0.002)
+    producer.send(message)  # headers take some 20 ms
+
+
 def test_an_interrupt_that_comes_while_headers_are_read_is_an_interrupt(producer: BackgroundProducer) -> None:
     many = [("name", b"value")] * 200_000
     message = Encoded(topic="t", value=b"", key=None, headers=many, partition=-1, timestamp_ms=0)
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            signal.setitimer(signal.ITIMER_REAL, 0.002)  # in here: it may fire at once
-            producer.send(message)  # headers take some 20 ms
+            _send_interrupted(producer, message)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)

@@ -1,4 +1,4 @@
-"""Remembers which recent batches of a log contain delayed records, so that other reads need not decode them."""
+"""Remembers which recent batches of a log contain delayed records, so that reads need not decode the others."""
 
 from array import array
 from bisect import bisect_left

@@ -186,8 +186,7 @@ class QueueCounter:
     async def _count_delayed(
         self, queue: QueuePartition, fresh_delayed: _DelayedMessages, end: int, delay_ms: int
     ) -> int:
-        """Returns the number of never-delivered messages not due: the first by delay header, the rest by
-        timestamp."""
+        """Returns the number of never-delivered messages not due: first by delay header, the rest by timestamp."""
         partition, read_count = queue.partition, 0
         while fresh_delayed.to < end and read_count < READ_MAX and not fresh_delayed.is_full:
             try:

@@ -46,8 +46,7 @@ class Delivered(NamedTuple):
     value: bytes
     headers: Headers
     is_repeat: bool = False
-    """Whether this repeats an earlier response (AWS: ReceiveRequestAttemptId); a repeated delivery is never
-    undone."""
+    """Whether this repeats an earlier response (AWS: ReceiveRequestAttemptId); such a delivery is never undone."""
 
 
 class MessageAck(NamedTuple):

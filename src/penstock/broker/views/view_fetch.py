@@ -125,7 +125,7 @@ class _ViewFetch:
         return bool(self._failed) or not all(scan.is_at_end for scan in self._scans.values())
 
     def _bytes_left(self, scan: Scan, wanted: FetchPartition) -> int:
-        """Returns how many more bytes may match in a partition. The first match is returned whatever its size."""
+        """Returns how many more bytes may match in a partition. The first match is returned at any size."""
         bytes_left: int = min(
             wanted.partition_max_bytes - scan.kept_bytes, self._attempt.limit_bytes - self._kept_bytes
         )

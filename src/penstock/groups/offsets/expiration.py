@@ -42,7 +42,7 @@ class ExpirationPass:
         return tuple(records)
 
     def _limit(self, group_id: str, count: int, expired: list[StateRecord]) -> list[StateRecord]:
-        """Returns at most EXPIRED_AT_ONCE tombstones; the next slice continues unless the last one had no effect."""
+        """Returns at most EXPIRED_AT_ONCE tombstones; requeues the group for the rest while its offsets decrease."""
         if len(expired) <= EXPIRED_AT_ONCE:
             return expired
         if self._counts.get(group_id) != count:

@@ -36,8 +36,7 @@ def new_target(
 
 
 def compute_assignments(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> Steps[Assignments]:
-    """Computes each member's tasks, none if topics are missing; a generator. It must not run while `state`
-    changes."""
+    """Computes the tasks of each member (a generator), none if topics are missing. `state` must stay unchanged."""
     workers = []
     for count, member in enumerate(state.members.values(), 1):
         if not count % STEP:

@@ -62,7 +62,7 @@ class ConfiguredTopology:
     """Internal topics that do not exist and have to be created."""
     problem: Problem | None = None
     invalid: str | None = None
-    """Why the topology can never be valid, whatever topics exist; None if it can."""
+    """Why the topology is invalid regardless of which topics exist; None if it is valid."""
 
     @property
     def is_ready(self) -> bool:

@@ -1,7 +1,7 @@
 """The `archive` pipeline: copies topics into a lake, exactly once, and can trim topics behind the archived offset.
 
-The lake stores the archived offset of each partition as a mark, in the same commit as the rows. So neither a lost
-checkpoint nor a repeated batch duplicates a row.
+The lake stores the archived offset of each partition as a mark (a named number), in the same commit as the rows. So
+neither a lost checkpoint nor a repeated batch duplicates a row.
 """
 
 import json
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 PARTITION_BY: Final = ("topic", "date")
 EARLIEST: Final = -2
-"""As an offset of Spark's Kafka source."""
+"""The offset that stands for the earliest offset in Spark's Kafka source."""
 COMPACT_EVERY: Final = 50
-"""Small files are merged after this many batches, and at the end."""
+"""Number of batches after which small files are merged; they are also merged at the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,12 +47,12 @@ class ArchiveOptions(StreamOptions):
 
 
 def mark_of(topic: TopicInfo, partition: int) -> str:
-    """Returns the name of the mark with a partition's archived offset. A recreated topic has other marks."""
+    """Returns the name of the lake mark with a partition's archived offset. A recreated topic has other marks."""
     return f"penstock/topic/{topic.name}/{topic.topic_id.hex()}/{partition}"
 
 
 class Archive:
-    """A lake with the archived offsets of topics."""
+    """A lake that holds archived topics and their archived offsets."""
 
     def __init__(self, lake: Lake, topics_read: Mapping[str, TopicInfo]) -> None:
         self.lake: Final = lake
@@ -64,16 +64,16 @@ class Archive:
         self._topics: Final = dict(topics_read)
 
     def ends(self) -> dict[TopicPartition, int]:
-        """Returns the offset after the last archived one, for partitions that have one."""
+        """Returns the offset after the last archived record of each partition that has archived records."""
         found = self.lake.marks(list(self._names.values()))
         return {name: found[mark] for name, mark in self._names.items() if mark in found}
 
     def name(self, partition: TopicPartition) -> str:
-        """Returns the mark of a partition, also of one added since."""
+        """Returns the name of a partition's mark, even if the partition was added after the start."""
         return self._names.setdefault(partition, mark_of(self._topics[partition.topic], partition.partition))
 
     def add(self, batch: "DataFrame") -> int:
-        """Adds the rows that are not archived yet; returns how many."""
+        """Adds the rows of a batch that are not archived yet; returns the number of added rows."""
         before = self.ends()
         files = self.lake.write(_newer(batch, before), PARTITION_BY)
         ends: dict[str, int] = {}
@@ -88,7 +88,7 @@ class Archive:
 
 
 def _newer(batch: "DataFrame", ends: Mapping[TopicPartition, int]) -> "DataFrame":
-    """Drops archived rows: after a crash a batch is repeated, after a lost checkpoint all are."""
+    """Drops rows that are already archived: Spark repeats a batch after a crash, and all after a lost checkpoint."""
     from pyspark.sql import functions as fn
 
     if not ends:
@@ -99,7 +99,7 @@ def _newer(batch: "DataFrame", ends: Mapping[TopicPartition, int]) -> "DataFrame
 
 
 def rows(raw: "DataFrame", fields: "StructType | None") -> "DataFrame":
-    """Returns messages with all their columns, the date, and optionally the fields of JSON values."""
+    """Returns messages with all their columns, the date, and (if `fields` are given) the fields of JSON values."""
     from pyspark.sql import functions as fn
 
     found = raw.withColumn("date", fn.date_format("timestamp", "yyyy-MM-dd"))
@@ -123,7 +123,7 @@ def _fields(options: ArchiveOptions, run: Run) -> "StructType | None":
 
 
 def starting(topics_read: Mapping[str, TopicInfo], ends: Mapping[TopicPartition, int]) -> str:
-    """Returns the starting offsets without a checkpoint: where the archive ends."""
+    """Returns the starting offsets (JSON) for a query without a checkpoint: where the archive ends."""
     found = {
         topic.name: {
             str(number): ends.get(TopicPartition(topic.name, number), EARLIEST) for number in topic.partitions
@@ -181,7 +181,7 @@ def _run(options: ArchiveOptions, run: Run) -> Report:
 
 
 def _with_checkpoint(options: ArchiveOptions) -> ArchiveOptions:
-    """Sets the default checkpoint, inside the archive: they belong together."""
+    """Returns options whose checkpoint folder is, by default, inside the archive, to which it belongs."""
     from dataclasses import replace
 
     return (

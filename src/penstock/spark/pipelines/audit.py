@@ -109,7 +109,7 @@ def _from_log_start(frame: "DataFrame", begins: Mapping[TopicPartition, int]) ->
 
 
 def _sides(options: AuditOptions, expected: Side, run: Run) -> "tuple[DataFrame, DataFrame, bool]":
-    """Returns both sides, hashed, and whether to compare their order."""
+    """Returns hashed messages of the expected and the actual side, and whether to compare their order."""
     from pyspark.sql import functions as fn
 
     frames = [_read_side(options, side, run) for side in (expected, options.actual)]
@@ -169,7 +169,7 @@ def _compare(
     tables: list[ReportTable],
     examples: list[tuple[str, str, int, str]],
 ) -> int:
-    """Compares the two sides; returns the number of faulty messages."""
+    """Compares the two sides and adds the results to the report; returns the number of faulty messages."""
     expected, actual, is_ordered = _sides(options, side, run)
     run.on_step(f"reading {side.name}")
     wanted = fingerprints(expected)
@@ -204,7 +204,7 @@ def _count(prints: Mapping[int, Fingerprint]) -> int:
 
 
 def _total(prints: Mapping[int, Fingerprint]) -> tuple[int, ...]:
-    """Returns the sums over all partitions: messages may have changed partitions."""
+    """Returns the sums of fingerprints over all partitions, since messages may be in other partitions."""
     return tuple(map(sum, zip(*(each.content for each in prints.values()), strict=True)))
 
 

@@ -4,9 +4,9 @@ First each side is read once into fingerprints: for each partition the number of
 and the sum of their hashes weighted by position. Equal fingerprints mean equal messages in equal order, with an error
 probability of about 2^-60. Nothing is shuffled or stored, so the cost per message is constant.
 
-Only if they differ, the differing messages are located: by hash buckets, so that only messages of differing buckets
-are sorted. The order is compared without the differing messages, again by fingerprints; only if it still differs, all
-messages are sorted. Spark sorts on disk what does not fit into memory.
+Only if the fingerprints differ, the differing messages are located: by hash buckets, so that only messages of
+differing buckets are sorted. The order of the other messages is then compared, again by fingerprints; only if it
+differs, all messages are sorted. Spark sorts on disk what does not fit into memory.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PRIME: Final = 2**31 - 1
-"""Products of two numbers below it fit into 64 bits, and so do sums of four billion of them."""
+"""Modulus of hashes: products of two smaller numbers fit into 64 bits, and so do sums of four billion of them."""
 BUCKETS: Final = 4096
 MISMATCHES_MAX: Final = 10_000
-"""The most mismatches to list one by one, so that the order of the rest can be compared."""
+"""Maximum number of mismatches that are listed one by one, so that the order of the rest can be compared."""
 _INDEX_BITS: Final = 33
-"""The bits of monotonically_increasing_id that hold a row's index in its task."""
+"""Number of low bits of monotonically_increasing_id that hold the index of a row in its task."""
 
 
 class Fingerprint(NamedTuple):
@@ -38,17 +38,17 @@ class Fingerprint(NamedTuple):
 
     @property
     def content(self) -> tuple[int, int, int]:
-        """Equal for equal messages in any order."""
+        """The part that is equal for equal messages in any order."""
         return self.rows, self.sum_high, self.sum_low
 
     @property
     def sequence(self) -> tuple[int, int, int, int, int]:
-        """Equal for equal messages in the same order."""
+        """The part that is equal for equal messages in the same order."""
         return *self.content, self.order_high, self.order_low
 
 
 def join_fingerprints(parts: Sequence[Fingerprint]) -> Fingerprint:
-    """Joins the fingerprints of consecutive stretches of one partition, each with positions from 0.
+    """Joins the fingerprints of consecutive parts of one partition, each with positions from 0.
 
     >>> join_fingerprints([Fingerprint(1, 5, 5, 0, 0, 0, 0), Fingerprint(1, 7, 7, 0, 0, 1, 1)]).order_high
     7
@@ -88,7 +88,7 @@ def identity_columns(*, with_offset: bool) -> "list[Column]":
 
 
 def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
-    """Returns fingerprints by partition. The order counts if each task reads rows of one partition in order."""
+    """Returns fingerprints by partition. Each task must read rows of one partition in order, if order matters."""
     from pyspark.sql import functions as fn
 
     high = fn.pmod(fn.shiftrightunsigned("id", 32), fn.lit(PRIME))
@@ -119,7 +119,7 @@ def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
 
 
 def differing_buckets(expected: "DataFrame", actual: "DataFrame") -> list[int]:
-    """Returns the hash buckets whose contents differ."""
+    """Returns the numbers of the hash buckets whose contents differ."""
     sides = [_buckets(expected), _buckets(actual)]
     return sorted(
         bucket for bucket in sides[0].keys() | sides[1].keys() if sides[0].get(bucket) != sides[1].get(bucket)
@@ -143,13 +143,13 @@ class Differences:
     doubled: int = 0
     unknown: int = 0
     examples: Sequence[tuple[str, str, int, str]] = ()
-    """Kind, topic-partition, offset and details."""
+    """Examples of differing messages: kind, topic-partition, offset and details."""
     mismatches: "Sequence[Mismatch] | None" = ()
     """All differing messages; None if there are more than MISMATCHES_MAX."""
 
 
 class Mismatch(NamedTuple):
-    """A message that one side has more often than the other, and its first location on each side."""
+    """A message whose number of occurrences differs between the sides, and its first location on each side."""
 
     id: int
     source: "Spot | None"
@@ -157,7 +157,7 @@ class Mismatch(NamedTuple):
 
 
 def differences(expected: "DataFrame", actual: "DataFrame", examples_max: int) -> Differences:
-    """Finds the messages that one side has more often than the other."""
+    """Finds the messages whose number of occurrences differs between the two sides."""
     from pyspark import StorageLevel
     from pyspark.sql import functions as fn
 
@@ -206,8 +206,8 @@ Spot = tuple[str, int, int]
 
 
 def is_in_order(expected: "DataFrame", actual: "DataFrame", mismatches: Sequence[Mismatch]) -> bool:
-    """Whether all other messages are in the same partitions and order; of a mismatch on both sides, the first
-    counts."""
+    """Whether all messages but the mismatches are in the same partitions and order; of a mismatch on both sides,
+    the first occurrence counts."""
     kept = [mismatch for mismatch in mismatches if mismatch.source is not None and mismatch.found is not None]
     wanted = _exclude_mismatches(expected, mismatches, {mismatch.id: mismatch.source for mismatch in kept})
     found = _exclude_mismatches(actual, mismatches, {mismatch.id: mismatch.found for mismatch in kept})
@@ -221,7 +221,7 @@ def _order_fingerprints(frame: "DataFrame") -> dict[int, tuple[int, ...]]:
 def _exclude_mismatches(
     frame: "DataFrame", mismatches: Sequence[Mismatch], kept: "Mapping[int, Spot | None]"
 ) -> "DataFrame":
-    """Drops mismatches except at the locations in `kept`. Without a shuffle, so that rows stay in order."""
+    """Drops mismatched messages except at the locations in `kept`; without a shuffle, so that rows stay in order."""
     from pyspark.sql import functions as fn
 
     rows = [(mismatch.id, *((kept.get(mismatch.id) or (None, None, None))[1:])) for mismatch in mismatches]
@@ -251,7 +251,7 @@ def _union_sides(expected: "DataFrame", actual: "DataFrame") -> "DataFrame":
 def find_reordered(
     expected: "DataFrame", actual: "DataFrame", examples_max: int
 ) -> tuple[int, list[tuple[str, str, int, str]]]:
-    """Counts messages of one key in another order than expected, with examples; of duplicates, the first counts."""
+    """Returns the number of messages out of order within their key, and examples; of duplicates, the first counts."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 
@@ -299,7 +299,7 @@ class SequenceReport(NamedTuple):
 
 
 def check_sequences(frame: "DataFrame", producer: str, sequence: str, examples_max: int) -> SequenceReport:
-    """Checks numbers that producers increment: gaps and duplicates by producer, order by producer and partition."""
+    """Checks producers' sequence numbers: gaps and duplicates by producer, order by producer and partition."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 

@@ -24,7 +24,7 @@ from penstock.spark.session import SparkMissing
 
 NAMES: Final = ("sql", "archive", "replay", "audit", "insights", "mirror", "redrive")
 _KIND: Final = "pipeline"
-"""The key that names the pipeline in a file."""
+"""The key of a pipeline file that names the pipeline."""
 
 
 class NoSuchPipeline(InvalidConfig):
@@ -38,11 +38,11 @@ class LoadedPipeline:
     pipeline: Pipeline[Any]
     options: CommonOptions
     base: Path
-    """The folder of relative paths: the current directory."""
+    """The folder that relative paths refer to: the current directory."""
 
 
 def find(name: str) -> Pipeline[Any]:
-    """Returns the pipeline of a name. Imports only its module, not Spark."""
+    """Returns the ready-made pipeline of this name. Imports only its module, not Spark."""
     if name not in NAMES:
         raise NoSuchPipeline(f"there is no pipeline {name!r}; {suggest(name, NAMES)}, or a file ending in .yaml")
     try:
@@ -57,7 +57,7 @@ def is_file(target: str) -> bool:
 
 
 def load(target: str, settings: Sequence[tuple[str, str]] = (), bootstrap: str | None = None) -> LoadedPipeline:
-    """Loads a file or a named pipeline, with options of the command line. Raises PipelineInvalid with all problems.
+    """Loads a file or a named pipeline, and sets command-line options. Raises PipelineInvalid with all problems.
 
     `bootstrap` is used if the file names no brokers.
     """
@@ -92,7 +92,7 @@ def _kind(table: Table) -> Pipeline[Any]:
 
 
 def check_statements(loaded: LoadedPipeline) -> list[Problem]:
-    """Checks the SQL as far as possible without Spark. Returns warnings; raises PipelineInvalid for errors."""
+    """Checks a pipeline's SQL, as far as possible without Spark. Returns warnings; errors raise PipelineInvalid."""
     problems = list(loaded.pipeline.examine(loaded.options))
     certain = [problem for problem in problems if problem.is_certain]
     if certain:

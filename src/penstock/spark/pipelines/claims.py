@@ -1,6 +1,6 @@
 """Claims dead letters for a redrive, so that each is sent back exactly once even if the driver dies.
 
-Each round has a unique name, which is both the holder of the claimed messages and the query id of the write. So the
+Each round has a unique name, under which it claims messages, and which is also the query id of its write. So the
 claims of a dead driver show how to recover: closing its query decides whether its messages were sent; then the claims
 are either finished or undone. See docs/decisions/0030-redrive-claims-what-it-has-examined.md.
 """
@@ -30,20 +30,19 @@ from penstock.spark.pipelines.clusters import run_with_client
 from penstock.spark.pipelines.dead_letters import OpenRanges
 
 ROUND_PREFIX: Final = "redrive-"
-"""The prefix of round names, which identifies their claims."""
+"""Prefix of the names of redrive rounds, by which their claims are recognised."""
 ONLY_BATCH: Final = 0
 """The batch id of a round's query, which writes once."""
 NEVER: Final = 1 << 62
 
 
 class NoDeadLetters(PenstockError):
-    """The queue does not exist."""
+    """The dead-letter queue or topic does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    """The dead letters of a queue, or of a dead-letter topic with the share group that tracks which ones are
-    finished."""
+    """The dead letters of a queue, or of a dead-letter topic and the share group that tracks finished ones."""
 
     bootstrap: str
     group: str
@@ -55,20 +54,20 @@ class DeadLetters:
 
 
 class Recovered(NamedTuple):
-    """Counts of claims recovered from dead drivers."""
+    """Numbers of dead letters whose claims, left by dead drivers, were recovered."""
 
     finished: int = 0
-    """Dead letters that had been sent back, and are deleted now."""
+    """Number of dead letters that had been sent back, and are deleted now."""
     returned: int = 0
-    """Dead letters that had been claimed but not sent, and are released."""
+    """Number of dead letters that had been claimed but not sent, and are released."""
     lost: int = 0
-    """Dead letters that had been sent back, but were received by another consumer before they could be deleted."""
+    """Number of dead letters that had been sent back, but could not be deleted: another consumer received them."""
 
 
 class Deleted(NamedTuple):
     done: int
     lost: int
-    """Dead letters that were sent back, but were received by another consumer after the claim had expired."""
+    """Number of dead letters that were sent back, but received by another consumer after the claim had expired."""
 
 
 def open_queue(bootstrap: str, name: str) -> DeadLetters:
@@ -91,7 +90,7 @@ def open_queue(bootstrap: str, name: str) -> DeadLetters:
 
 
 def open_topic(bootstrap: str, name: str, group: str, *, prepare: bool) -> DeadLetters:
-    """Opens a share group's dead-letter topic; with `prepare` creates the tracking group if needed."""
+    """Opens a share group's dead-letter topic. `prepare`: creates the share group that tracks it, if missing."""
 
     async def work(client: KafkaClient) -> DeadLetters:
         topic = await Admin(client).topic(name)
@@ -119,7 +118,7 @@ async def _queue(client: KafkaClient, name: str) -> QueueLocation:
 
 
 def find_queue_topics(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
-    """Returns the topic of each queue; missing queues are left out."""
+    """Returns the topic of each queue by queue name, without queues that do not exist."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         found = {}
@@ -135,7 +134,7 @@ def find_queue_topics(bootstrap: str, queues: Iterable[str]) -> dict[str, str]:
 
 
 def find_topics(bootstrap: str, names: Iterable[str]) -> dict[str, str]:
-    """Returns those of the topics that exist."""
+    """Returns the topics that exist as a mapping from name to name, like `find_queue_topics`."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         known = {topic.name for topic in await Admin(client).topics()}
@@ -151,7 +150,7 @@ def _claims(client: KafkaClient, dlq: DeadLetters) -> Claims:
 def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
     """Finishes or undoes the claims of rounds whose name begins with `rounds`; by default of all rounds.
 
-    A driver that is still running finds its round closed, has sent nothing, and fails.
+    If the driver of such a round still runs, it finds its round closed, has sent nothing, and fails.
     """
 
     async def work(client: KafkaClient) -> Recovered:
@@ -178,7 +177,7 @@ def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
 
 
 def surveys(dlq: DeadLetters) -> dict[int, Survey]:
-    """Returns the unfinished messages by partition."""
+    """Returns the survey of unfinished messages of each partition."""
 
     async def work(client: KafkaClient) -> dict[int, Survey]:
         claims = _claims(client, dlq)
@@ -188,7 +187,7 @@ def surveys(dlq: DeadLetters) -> dict[int, Survey]:
 
 
 def open_ranges(survey: Survey) -> OpenRanges:
-    """Converts a survey for use in tasks."""
+    """Converts a survey into offset ranges for use in Spark tasks."""
     delivery_ranges = survey.delivery_ranges
     return OpenRanges(
         firsts=[delivery_range.first for delivery_range in delivery_ranges],
@@ -200,7 +199,7 @@ def open_ranges(survey: Survey) -> OpenRanges:
 
 
 class Round:
-    """Dead letters that are claimed, sent back and deleted together."""
+    """One round of a redrive: dead letters that are claimed, sent back and deleted together."""
 
     def __init__(self, dlq: DeadLetters, hold_s: float) -> None:
         self.name: Final = f"{ROUND_PREFIX}{uuid.uuid4()}"
@@ -227,7 +226,7 @@ class Round:
         }
 
     def claim(self, wanted: Mapping[int, Iterable[int]]) -> None:
-        """Claims the messages that are still available."""
+        """Claims the messages (offsets by partition) that are still available; skips the others."""
 
         async def work(client: KafkaClient) -> None:
             claims = _claims(client, self._box)
@@ -241,9 +240,9 @@ class Round:
         self._has_claimed = True
 
     def close(self) -> Deleted | None:
-        """Deletes the messages that were sent back. Returns None, with the claims undone, if none can have been sent.
+        """Deletes the messages that were sent back. If none can have been sent, undoes the claims and returns None.
 
-        A round stays closed, because tasks of it may still run.
+        A round stays closed, because its Spark tasks may still run.
         """
 
         async def work(client: KafkaClient) -> Deleted | None:
@@ -263,5 +262,5 @@ class Round:
 
     @property
     def _claimed_nothing(self) -> bool:
-        """Whether all claims were tried and none succeeded."""
+        """Whether all claims of the round were tried and none succeeded."""
         return self._has_claimed and not self.taken

@@ -34,7 +34,7 @@ def run_with_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]])
 
 
 def find_problems(needs: Iterable[Need]) -> list[Problem]:
-    """Finds brokers that do not answer, and missing topics and groups."""
+    """Returns a problem for each broker that does not answer, and each missing topic or group."""
     problems: list[Problem] = []
     known: dict[str, list[str]] = {}
     unreachable: set[str] = set()
@@ -86,7 +86,7 @@ def list_topics(bootstrap: str) -> list[TopicInfo]:
 
 
 def describe_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicInfo]:
-    """Returns the current metadata of topics."""
+    """Returns the current metadata of topics, by name."""
 
     async def work(client: KafkaClient) -> dict[str, TopicInfo]:
         admin = Admin(client)
@@ -96,7 +96,7 @@ def describe_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicInfo
 
 
 def held_ranges(bootstrap: str, names: Iterable[str]) -> dict[TopicPartition, LogRange]:
-    """Returns the current offset range of every partition of topics."""
+    """Returns the current log start and end offset of every partition of these topics."""
 
     async def work(client: KafkaClient) -> dict[TopicPartition, LogRange]:
         partitions = [part for name in names for part in (await client.topic(name)).tps]
@@ -106,7 +106,7 @@ def held_ranges(bootstrap: str, names: Iterable[str]) -> dict[TopicPartition, Lo
 
 
 def trim(bootstrap: str, before: Mapping[TopicPartition, int]) -> None:
-    """Deletes records before the given offsets; partitions that begin later are left alone."""
+    """Deletes records before the given offsets; skips partitions whose log already starts later."""
 
     async def work(client: KafkaClient) -> None:
         held = await log_ranges(client, list(before))
@@ -133,7 +133,7 @@ def create_topic(bootstrap: str, name: str, partitions: int, configs: Mapping[st
 
 
 def topic_configs(bootstrap: str, name: str) -> dict[str, str]:
-    """Returns the settings overridden for a topic."""
+    """Returns the settings of a topic that override the defaults."""
 
     async def work(client: KafkaClient) -> dict[str, str]:
         entries = await Admin(client).configs(name)

@@ -21,13 +21,13 @@ SENT_AT: Final = "penstock-sent-at"
 DELAY_MS: Final = "penstock-delay-ms"
 
 DLQ_PREFIX: Final = "__dlq.errors."
-"""The prefix of headers on dead letters of share groups (KIP-1191)."""
+"""Prefix of the names of headers that brokers add to dead letters of share groups (KIP-1191)."""
 
 VALUE: Final = "value"
 KEY: Final = "key"
 ATTRIBUTES: Final = "attributes"
 FIXABLE: Final = (VALUE, KEY, ATTRIBUTES)
-"""Columns that a fix may replace."""
+"""Columns of a dead letter that a fix may replace."""
 COLUMNS: Final = (
     *FIXABLE,
     "source",
@@ -38,31 +38,31 @@ COLUMNS: Final = (
     "partition",
     "offset",
 )
-"""The columns for SQL; with a schema also `json`."""
+"""Columns of a dead letter for SQL; with a JSON schema there is also `json`."""
 CAUSE: Final = (
     "coalesce(attributes['error'], attributes['exception'], attributes['reason'],"
     " concat('received ', receive_count, ' times'))"
 )
-"""The default grouping of dead letters: the error in their attributes, or else their receive count."""
+"""SQL by which dead letters are grouped by default: the error in their attributes, or else their receive count."""
 
 _NO_HEADERS: Final = "cast(array() AS array<struct<key: string, value: binary>>)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRanges:
-    """The sorted offset ranges of one partition that are not finished (not deleted or acknowledged)."""
+    """Sorted offset ranges of one partition whose messages are unfinished (not deleted or acknowledged)."""
 
     firsts: Sequence[int]
     lasts: Sequence[int]
     counts: Sequence[int]
-    """Delivery count of each range."""
+    """The delivery count of each range."""
     are_available: Sequence[bool]
-    """Whether each range is not in flight."""
+    """Whether the messages of each range are available, that is, not in flight."""
     undelivered_from: int
-    """From this offset on all are unfinished, and were never delivered."""
+    """The offset from which on all messages are unfinished and were never delivered."""
 
     def find(self, offset: int) -> tuple[int, bool] | None:
-        """Returns the delivery count and whether the offset is available; None if it is finished.
+        """Returns an offset's delivery count and whether it is available; None if its message is finished.
 
         >>> OpenRanges(firsts=[3], lasts=[5], counts=[2], are_available=[True], undelivered_from=9).find(4)
         (2, True)
@@ -76,7 +76,7 @@ class OpenRanges:
 
 
 class OpenFilter:
-    """Drops rows of finished offsets and adds the columns `_count` and `_free`. Runs in Spark tasks."""
+    """Drops rows of finished messages, and adds the delivery count `_count` and `_free`. Runs in Spark tasks."""
 
     def __init__(self, spans: Mapping[int, OpenRanges]) -> None:
         self._spans: Final = dict(spans)
@@ -101,7 +101,7 @@ class OpenFilter:
 
 
 def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame":
-    """Returns the unfinished rows with `_count` and `_free`. Keeps the order and the tasks."""
+    """Returns the rows of unfinished messages with `_count` and `_free`. Keeps the order of rows and the tasks."""
     from pyspark.sql.types import BooleanType, IntegerType, StructType
 
     schema = StructType([*raw.schema.fields]).add("_count", IntegerType()).add("_free", BooleanType())
@@ -109,7 +109,7 @@ def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame
 
 
 def parse_letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | None" = None) -> "DataFrame":
-    """Returns dead letters with the SQL columns, beside their raw bytes (`_key`, `_value`, …)."""
+    """Adds the SQL columns to dead letters; their raw bytes stay in other columns (`_key`, `_value`, …)."""
     from pyspark.sql import functions as fn
 
     found = rows.selectExpr(
@@ -132,7 +132,7 @@ def parse_letters(rows: "DataFrame", *, of_queue: bool, fields: "StructType | No
 
 
 def _attributes() -> "Column":
-    """Returns the user's headers as a map; the last of a repeated name wins, values that are not UTF-8 are null."""
+    """Returns the user's headers as a map: the last of a repeated name wins, values that are not UTF-8 are null."""
     from pyspark.sql import functions as fn
 
     return fn.expr(
@@ -145,7 +145,7 @@ def _attributes() -> "Column":
 
 
 def _header_text(name: str) -> str:
-    """Returns SQL for the text of a header; null if it is missing."""
+    """Returns SQL for the text of a header, which is null if the header is missing."""
     return f"cast(try_element_at(filter(_headers, h -> h.key = '{name}'), -1).value AS string)"
 
 
@@ -176,7 +176,7 @@ def _share_columns() -> "dict[str, Column]":
 def to_messages(
     found: "DataFrame", topics: Mapping[str, str], to: str | None, fix: Mapping[str, str], *, keeps_partition: bool
 ) -> "DataFrame":
-    """Returns dead letters as messages: topic, partition, key, value and headers.
+    """Converts dead letters to messages: topic, partition, key, value and headers.
 
     `topics`: the topic of each source, unless all messages are sent `to` one topic.
     """
@@ -201,7 +201,7 @@ def to_messages(
 
 
 def _new_or_old_bytes(name: str, fix: Mapping[str, str]) -> "Column":
-    """Returns the fixed value; the original bytes if there is no fix or it yields null."""
+    """Returns a column with the fixed value; with the original bytes if there is no fix or it yields null."""
     from pyspark.sql import functions as fn
 
     old = fn.col(f"_{name}")
@@ -209,7 +209,7 @@ def _new_or_old_bytes(name: str, fix: Mapping[str, str]) -> "Column":
 
 
 def _message_headers(are_fixed: bool) -> str:
-    """Returns SQL for the headers of a redriven message, as brokers write them in a redrive.
+    """Returns SQL for the headers of a redriven message, the same as brokers write in a redrive.
 
     The message keeps its id and sent time; its receive count is reset.
     """
@@ -223,7 +223,7 @@ def _message_headers(are_fixed: bool) -> str:
 
 
 def _replace_attributes(kept: str) -> str:
-    """Returns SQL for headers with new attributes. Unchanged ones keep their bytes."""
+    """Returns SQL for headers with new attributes. Unchanged attributes keep their bytes."""
     new = f"coalesce(_new_{ATTRIBUTES}, {ATTRIBUTES})"
     is_own = f"startswith(h.key, '{OWN_PREFIX}')"
     is_same = f"try_element_at({new}, h.key) <=> try_element_at({ATTRIBUTES}, h.key)"

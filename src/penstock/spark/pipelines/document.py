@@ -11,7 +11,7 @@ import yaml
 from penstock.foundation.errors import InvalidConfig
 
 BYTES_MAX: Final = 1024 * 1024
-"""Larger files are rejected before they are parsed."""
+"""Maximum size of a pipeline file in bytes; larger files are rejected before they are parsed."""
 _PREFIX: Final = "tag:yaml.org,2002:"
 
 
@@ -20,7 +20,7 @@ class Location(NamedTuple):
 
     file: str
     line: int = 0
-    """0 for an option of the command line."""
+    """Line number in the file; 0 for an option of the command line."""
     column: int = 0
 
     def __str__(self) -> str:
@@ -31,14 +31,14 @@ class Problem(NamedTuple):
     location: Location
     message: str
     is_certain: bool = True
-    """Whether it is an error; otherwise it is a warning."""
+    """Whether the problem is an error; otherwise it is a warning."""
 
     def __str__(self) -> str:
         return f"{self.location}: {self.message}"
 
 
 class PipelineInvalid(InvalidConfig):
-    """A pipeline with invalid options: all problems, sorted by line."""
+    """A pipeline has invalid options. Contains all problems, sorted by line."""
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         self.problems: Final = tuple(sorted(problems, key=lambda problem: problem.location[1:]))
@@ -50,7 +50,7 @@ class Scalar:
     location: Location
     text: str
     kind: str
-    """`str`, `int`, `float`, `bool` or `null`, as YAML resolves plain scalars."""
+    """Type of the value: `str`, `int`, `float`, `bool` or `null`, as YAML resolves plain scalars."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +64,14 @@ class Table:
     location: Location
     entries: Mapping[str, "Value"]
     keys: Mapping[str, Location]
-    """The location of each key."""
+    """The location of each key of the table."""
 
 
 Value = Scalar | Sequence | Table
 
 
 def read_file(path: Path) -> Table:
-    """Parses a file. Raises PipelineInvalid with the line."""
+    """Parses a pipeline file. Raises PipelineInvalid, which names the line."""
     location = Location(str(path))
     try:
         size = path.stat().st_size
@@ -85,7 +85,8 @@ def read_file(path: Path) -> Table:
 
 
 def read_text(text: str, file: str) -> Table:
-    """
+    """Parses YAML; `file` is named in the locations of values.
+
     >>> read_text("name: totals", "totals.yaml").entries["name"].text
     'totals'
     """
@@ -127,7 +128,7 @@ def _convert(node: yaml.Node, file: str) -> Value:
 
 
 def with_option(table: Table, path: str, text: str) -> Table:
-    """Returns the document with one value set: `sink.topic=totals`.
+    """Returns the document with one value set, as by the command-line option `sink.topic=totals`.
 
     A text that begins with `[` or `{` is parsed as YAML.
     """
@@ -155,7 +156,7 @@ def _set(table: Table, names: list[str], value: Value) -> Table:
 
 
 def _moved(value: Value, location: Location) -> Value:
-    """Returns the value with all locations replaced."""
+    """Returns the value, and all values in it, with another location."""
     match value:
         case Scalar():
             return Scalar(location, value.text, value.kind)
@@ -167,7 +168,7 @@ def _moved(value: Value, location: Location) -> Value:
 
 
 def suggest(word: str, words: Iterable[str]) -> str:
-    """Returns the closest match and all choices, for error messages.
+    """Returns advice for error messages: the closest match and all choices.
 
     >>> suggest("topik", ["topic", "path"])
     "did you mean 'topic'? possible are path, topic"

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 STEPS_MS: Final = (100, 1000, 5000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000)
-"""Time steps of plots: the first that yields few enough points is used, or whole days."""
+"""Possible distances, in milliseconds, between the points of a plot; the first with few enough points is used."""
 QUANTILES: Final = (0.5, 0.95, 0.99)
 KEYS_SHOWN: Final = 10
 SAMPLE_S: Final = 1.0
@@ -103,7 +103,7 @@ def _messages(options: InsightsOptions, run: Run) -> "DataFrame":
 
 
 def _millis(frame: "DataFrame", expression: str) -> "Column":
-    """Returns an expression as ms since 1970, whether it is a timestamp or a number."""
+    """Returns a column with the value of an SQL expression (timestamp or number) in milliseconds since 1970."""
     from pyspark.sql import functions as fn
 
     kind = frame.select(fn.expr(expression)).dtypes[0][1]
@@ -119,7 +119,8 @@ def _quantiles(column: str) -> "Column":
 
 
 def step_for(span_ms: int, points: int) -> int:
-    """
+    """Returns the milliseconds between the points of a plot.
+
     >>> step_for(span_ms=90_000, points=120)
     1000
     """
@@ -196,7 +197,7 @@ def _sample_lags(options: InsightsOptions, run: Run) -> list[LagSample]:
 
 
 async def _measure_lags(client: KafkaClient, options: InsightsOptions) -> LagSample:
-    """Returns how many messages of these topics each group has not read yet."""
+    """Returns the lag of each consumer group: messages of these topics that it has not read yet."""
     partitions = [part for name in options.topics for part in (await client.topic(name)).tps]
     ends = await list_offsets(client, partitions, When.LATEST)
     begins = await list_offsets(client, partitions, When.EARLIEST)
@@ -295,7 +296,7 @@ def _page(options: InsightsOptions, found: Findings, tables: Sequence[ReportTabl
 
 
 def _time_grid(found: Findings) -> list[int]:
-    """Returns all points in time of a plot, including those without messages."""
+    """Returns the times of all points of a plot, in milliseconds, including points without messages."""
     times = [int(str(row["at_ms"])) for row in found.times]
     return list(range(min(times), max(times) + found.step_ms, found.step_ms))
 

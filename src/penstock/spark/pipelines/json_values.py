@@ -9,12 +9,12 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SECONDS_MAX: Final = 100_000_000_000
-"""The largest number read as seconds (the year 5138); larger ones are milliseconds."""
+"""The largest number that is read as seconds (the year 5138); larger numbers are milliseconds."""
 
 
 def from_json(value: "Column", fields: "StructType", options: "Mapping[str, str]") -> "Column":
-    """Parses JSON as Spark's from_json does. A number for a TIMESTAMP is seconds or milliseconds since 1970: Spark
-    reads both as seconds, which would put current times into the year 55000."""
+    """Parses JSON as Spark's from_json does, but accepts seconds and milliseconds since 1970 for a TIMESTAMP.
+    Spark reads both as seconds, which would put current times in milliseconds into the year 55000."""
     from pyspark.sql import functions as fn
 
     return _fix_timestamps(fn.from_json(value, fields, dict(options)), fields)

@@ -1,8 +1,8 @@
 """Exactly-once tables of Parquet files (lakes): common parts of the Parquet and Delta formats.
 
 Spark writes a batch into a staging folder; a commit of the table makes all its files visible at once, together with
-marks: named numbers that record progress. A batch whose marks are committed is not written again, even if the
-process, the checkpoint or the query is a new one.
+marks: named numbers that record progress. A batch whose marks are committed is not written again, even by a new
+process, or by a query with a new checkpoint.
 """
 
 import json
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PRIVATE_FOLDER: Final = "_penstock"
-"""The folder of a table for metadata; readers ignore names that begin with an underscore."""
+"""Name of the metadata folder of a table; readers ignore names that begin with an underscore."""
 NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
 FORMATS: Final = ("delta", "parquet")
 SMALL_SHARE: Final = 2
-"""A file smaller than the target size divided by this is compacted."""
+"""Divisor: a file smaller than the target size divided by this number is compacted."""
 
 
 class LakeMismatch(PenstockError):
@@ -34,7 +34,7 @@ class LakeMismatch(PenstockError):
 
 
 class LakeMissing(PenstockError):
-    """There is no table, or the library to read it is missing."""
+    """The lake table does not exist, or the library to read it is missing."""
 
 
 class DataFile(NamedTuple):
@@ -42,14 +42,14 @@ class DataFile(NamedTuple):
 
     staged: Path
     name: str
-    """Its path in the table's folder."""
+    """Path of the file in the table's folder."""
     partition: Mapping[str, str | None]
     rows: int
     size_bytes: int
 
 
 class Added(NamedTuple):
-    """The totals of a commit."""
+    """Number of files, rows and bytes that a commit has added."""
 
     files: int
     rows: int
@@ -68,7 +68,7 @@ class Lake(ABC):
 
     @abstractmethod
     def marks(self, names: Sequence[str]) -> dict[str, int]:
-        """Returns those of the marks that exist."""
+        """Returns the values of these marks by name, without marks that do not exist."""
 
     @abstractmethod
     def commit(self, files: Sequence[DataFile], marks: Mapping[str, int], before: Mapping[str, int]) -> None:
@@ -79,7 +79,7 @@ class Lake(ABC):
 
     @abstractmethod
     def compact(self, target_bytes: int) -> int:
-        """Merges small files; returns by how many the number of files has dropped."""
+        """Merges small files; returns by how much the number of files has decreased."""
 
     @abstractmethod
     def read(self, spark: "SparkSession") -> "DataFrame":
@@ -118,7 +118,8 @@ def _find_staged(staging: Path) -> Iterator[DataFile]:
 
 
 def partition_values(parts: Sequence[str]) -> dict[str, str | None]:
-    """
+    """Parses the names of partition folders.
+
     >>> partition_values(["topic=orders", "date=2026-01-31"])
     {'topic': 'orders', 'date': '2026-01-31'}
     """
@@ -136,7 +137,7 @@ def count_added(files: Sequence[DataFile]) -> Added:
 def end_offsets(file: DataFile) -> dict[int, int]:
     """Returns the end offset of each Kafka partition that has rows in a file.
 
-    Usually from the Parquet footer, as a task reads one partition; otherwise from the two columns.
+    Reads only the Parquet footer if all rows are of one partition, as usual; otherwise reads the two columns.
     """
     import pyarrow.parquet as pq
 
@@ -164,7 +165,7 @@ def _ends_by_rows(path: Path) -> dict[int, int]:
 
 
 def missing_columns(there: Mapping[str, Any], new: Mapping[str, Any], where: Path) -> list[dict[str, Any]]:
-    """Returns the columns (Spark's JSON) that a table lacks. Raises LakeMismatch if a column's type has changed."""
+    """Returns the columns (Spark's JSON) that a table lacks. Raises LakeMismatch if a column has another type."""
     known = {column["name"]: column for column in there["fields"]}
     lacking = []
     for column in new["fields"]:
@@ -180,7 +181,7 @@ def missing_columns(there: Mapping[str, Any], new: Mapping[str, Any], where: Pat
 
 
 def _comparable(kind: Any) -> Any:
-    """Returns a type without nullability and metadata."""
+    """Returns a type of Spark's JSON schema without nullability and metadata."""
     if isinstance(kind, dict):
         return {key: _comparable(value) for key, value in kind.items() if key not in _IGNORED_KEYS}
     return [_comparable(item) for item in kind] if isinstance(kind, list) else kind
@@ -194,7 +195,7 @@ def _short(kind: Any) -> str:
 
 
 def check_marks(there: Mapping[str, int], before: Mapping[str, int], moved: Mapping[str, int], folder: Path) -> None:
-    """Raises LakeMismatch if another writer has changed the marks since they were read."""
+    """Raises LakeMismatch if another writer has changed one of the marks in `moved` since they were read."""
     if any(there.get(name) != before.get(name) for name in moved):
         raise LakeMismatch(f"another writer is writing to {folder}; stop one of the two")
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class DeltaLake(Lake):
-    """Spark writes the Parquet files, deltalake commits them: no Maven packages are needed."""
+    """A lake in Delta format. Spark writes the Parquet files and deltalake commits them, without Maven packages."""
 
     def __init__(self, folder: Path) -> None:
         if find_spec("deltalake") is None:
@@ -117,7 +117,7 @@ def _marks(table: "DeltaTable", names: Sequence[str]) -> dict[str, int]:
 
 
 def _stats(path: Path) -> dict[str, Any]:
-    """Returns file statistics for data skipping: row count, and ranges of integer columns."""
+    """Returns the statistics of a file for data skipping: row count, and ranges of integer columns."""
     metadata = pq.read_metadata(path)
     least: dict[str, int] = {}
     most: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Opens a lake table by its format, or by what is in its folder."""
+"""Opens a lake table by its format, or by the files in its folder."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from penstock.spark.pipelines.lake import PRIVATE_FOLDER, Lake, LakeMissing
 
 
 def open_lake(folder: Path, kind: str) -> Lake:
-    """Returns a table of a format (`FORMATS`), which need not exist yet."""
+    """Returns a table in one of the FORMATS. The table need not exist yet."""
     if kind == "delta":
         from penstock.spark.pipelines.lake_delta import DeltaLake
 

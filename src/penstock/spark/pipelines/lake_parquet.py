@@ -1,8 +1,8 @@
 """A lake of plain Parquet files that any reader can use, with a small commit log.
 
-A commit is a file that lists staged files to move, files to remove, and the new marks. Creating it is the commit;
-applying it is repeated until it succeeds. A concurrent reader may miss files for a moment, or see small files beside
-their merged one; it never sees an uncommitted batch.
+A commit is a file that lists staged files to move, files to remove, and the new marks. The batch is committed once
+this file exists; applying it is repeated until it succeeds. A concurrent reader may miss files for a moment, or see
+small files beside the file they were merged into; it never sees an uncommitted batch.
 """
 
 import json
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _COMMITS_KEPT: Final = 100
-"""Applied commits that are kept for inspection."""
+"""Number of applied commits that are kept for inspection."""
 
 
 class ParquetLake(Lake):
-    """The state after the last commit is in `_penstock/state.json`."""
+    """A lake of Parquet files. The state after the last commit is in `_penstock/state.json`."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -117,14 +117,14 @@ class ParquetLake(Lake):
         self._apply(state, number, commit)
 
     def _recover_state(self) -> dict[str, Any]:
-        """Returns the state after every commit; applies an interrupted commit first."""
+        """Returns the state after the last commit; applies that commit first if it was interrupted."""
         state = self._load_state()
         while (path := self._commits / f"{state['applied'] + 1:020}.json").is_file():
             self._apply(state, state["applied"] + 1, json.loads(path.read_text()))
         return state
 
     def _load_state(self) -> dict[str, Any]:
-        """Returns the state on disk, without applying commits: for readers."""
+        """Returns the state on disk, for readers: without applying an interrupted commit."""
         if not self._file.is_file():
             raise LakeMissing(f"there is no table in {self.folder}")
         state: dict[str, Any] = json.loads(self._file.read_text())
@@ -147,7 +147,7 @@ class ParquetLake(Lake):
 
 
 def _group_files(paths: Sequence[Path], target_bytes: int) -> list[list[Path]]:
-    """Groups files of one folder to merge: at least two, of about the target size in total."""
+    """Returns groups of files of one folder to merge: at least two files each, of about the target size in total."""
     groups: list[list[Path]] = [[]]
     filled = 0
     for path in paths:
@@ -161,7 +161,7 @@ def _group_files(paths: Sequence[Path], target_bytes: int) -> list[list[Path]]:
 
 
 def _merge(paths: Sequence[Path], target: Path) -> None:
-    """Merges files row group by row group, with one in memory."""
+    """Merges files into one, row group by row group, with only one row group in memory."""
     files = [pq.ParquetFile(path) for path in paths]
     try:
         schema = pa.unify_schemas([file.schema_arrow.remove_metadata() for file in files])
@@ -176,7 +176,7 @@ def _merge(paths: Sequence[Path], target: Path) -> None:
 
 
 def _add_missing_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Adds null columns that only other files have."""
+    """Returns the table with the columns of `schema` that it lacks, filled with nulls."""
     columns = [
         table[field.name] if field.name in table.column_names else pa.nulls(table.num_rows, field.type)
         for field in schema

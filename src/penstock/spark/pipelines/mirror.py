@@ -13,7 +13,7 @@ from penstock.spark.pipelines.sinks import start
 
 
 class CannotMirror(PenstockError):
-    """A target topic has too few partitions."""
+    """A target topic has fewer partitions than its source topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ def _needs(options: MirrorOptions) -> Iterator[Need]:
 
 
 def _prepare(options: MirrorOptions) -> list[tuple[str, str, int]]:
-    """Creates missing target topics and checks partition counts: a message keeps its partition."""
+    """Creates missing target topics and checks the partition counts: a message keeps its partition index."""
     here = describe_topics(options.bootstrap, options.topics)
     there = {topic.name: topic for topic in list_topics(options.to)}
     found = []

@@ -27,7 +27,7 @@ from penstock.spark.pipelines.document import (
 
 T = TypeVar("T")
 Reader = Callable[[Value, str, list[Problem]], Any]
-"""Parses a value. The second argument is the value's path; problems are appended to the third."""
+"""A function that parses a value: its second argument is the value's path; it appends problems to the third."""
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?|d|days?)")
 _SECONDS: Final = {"ms": 0.001, "mi": 0.001, "s": 1, "se": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
@@ -39,7 +39,7 @@ _COLUMN: Final = re.compile(r"\s*(`[^`]+`|\w+)\s*:?\s+[A-Za-z]")
 
 @dataclass(frozen=True, slots=True)
 class Locations:
-    """The locations of the keys of an options table, for later checks."""
+    """The locations of the keys of an options table, for later error messages."""
 
     keys: Mapping[str, Location]
     table: Location
@@ -49,7 +49,7 @@ class Locations:
 
 
 def option(reader: Reader, doc: str, *, default: Any = MISSING, metavar: str | None = None) -> Any:
-    """Declares a field of an options class. It is required if it has no default."""
+    """Declares a field of an options class; without a default, the option is required."""
     metadata = {"reader": reader, "doc": doc, "metavar": metavar or getattr(reader, "metavar", "TEXT")}
     if default is MISSING:
         return field(metadata=metadata)
@@ -64,12 +64,12 @@ def locations() -> Any:
 
 
 def options_of(kind: type[Any]) -> list[Field[Any]]:
-    """Returns the fields of an options class that can be set."""
+    """Returns the fields of an options class that users can set."""
     return [each for each in fields(kind) if "reader" in each.metadata]
 
 
 def read(kind: type[T], table: Table, extra: tuple[str, ...] = ()) -> T:
-    """Creates options from a document; `extra` keys are ignored. Raises PipelineInvalid with all problems."""
+    """Creates an options object from a document; ignores `extra` keys. Raises PipelineInvalid with all problems."""
     problems: list[Problem] = []
     made = _read_into(kind, table, "", problems, extra)
     if problems or made is None:
@@ -104,7 +104,7 @@ def _read_into(kind: type[T], table: Table, path: str, problems: list[Problem], 
 
 
 def _reader(metavar: str) -> Callable[[Callable[[Value], Any]], Reader]:
-    """Decorates a parser of one value; its ValueError becomes a Problem."""
+    """Returns a decorator that turns a parser of one value into a Reader; its ValueError becomes a Problem."""
 
     def wrap(parse: Callable[[Value], Any]) -> Reader:
         def read_one(value: Value, path: str, problems: list[Problem]) -> Any:
@@ -193,7 +193,7 @@ def size(value: Value) -> int:
 
 @_reader("TIME")
 def moment(value: Value) -> int:
-    """Parses `2026-01-31T12:00:00Z` or `@1767225600000` into ms since 1970."""
+    """Parses a time such as `2026-01-31T12:00:00Z` or `@1767225600000` into milliseconds since 1970."""
     found = _scalar(value, "a time").text.strip()
     forms = "write 2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
     if found.startswith("@") and found[1:].isdecimal():
@@ -256,7 +256,7 @@ def pairs(value: Value) -> dict[str, str]:
 
 @_reader("COLUMN TYPE, …")
 def schema(value: Value) -> str:
-    """Parses columns in Spark's DDL syntax, or `infer`."""
+    """Parses a schema: columns in Spark's DDL syntax, or the word `infer`."""
     found = _scalar(value, "columns with their types").text.strip()
     if found != "infer":
         columns_of(found)
@@ -264,7 +264,7 @@ def schema(value: Value) -> str:
 
 
 def columns_of(ddl: str) -> list[str]:
-    """The names of the columns of a DDL text; what is nested in types is left alone.
+    """Returns the names of the top-level columns of a schema in Spark's DDL syntax.
 
     >>> columns_of("id BIGINT, at TIMESTAMP, item STRUCT<name: STRING, size: INT>")
     ['id', 'at', 'item']
@@ -291,7 +291,7 @@ def columns_of(ddl: str) -> list[str]:
 
 
 def nested(kind: type[Any]) -> Reader:
-    """Returns a reader of a mapping with the options of `kind`."""
+    """Returns a reader of a mapping whose keys are the options of `kind`."""
 
     def parse(value: Value, path: str, problems: list[Problem]) -> Any:
         if not isinstance(value, Table):
@@ -306,7 +306,7 @@ def nested(kind: type[Any]) -> Reader:
 
 
 def named(kind: type[Any]) -> Reader:
-    """Returns a reader of names, each with the options of `kind`."""
+    """Returns a reader of a mapping from names to the options of `kind`."""
     one = nested(kind)
 
     def parse(value: Value, path: str, problems: list[Problem]) -> Any:

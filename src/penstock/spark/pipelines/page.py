@@ -37,11 +37,11 @@ tr:last-child td{border-bottom:0}footer{color:var(--soft);font-size:13px}
 class Section(NamedTuple):
     title: str
     body: str
-    """HTML; external text in it must be escaped."""
+    """HTML of the section; text from outside must be escaped in it."""
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Returns an HTML table; columns whose name begins with `#` hold numbers."""
+    """Returns an HTML table; columns whose name begins with `#` are formatted as numbers."""
     kinds = [' class="n"' if column.startswith("#") else "" for column in columns]
     head = "".join(
         f"<th{kind}>{escape(column.removeprefix('#').capitalize())}</th>"

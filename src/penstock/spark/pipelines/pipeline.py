@@ -29,7 +29,7 @@ O = TypeVar("O", bound="CommonOptions")  # noqa: E741 - the options of one pipel
 EXACTLY_ONCE: Final = "exactly-once"
 AT_LEAST_ONCE: Final = "at-least-once"
 HOME: Final = "penstock-pipelines"
-"""The default folder for checkpoints, in the current directory."""
+"""The default folder for checkpoints, inside the current directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +57,11 @@ class StreamOptions(CommonOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Topics and groups that must exist before Spark starts."""
+    """Brokers, topics and groups that must be available before Spark starts."""
 
     bootstrap: str
     location: Location
-    """Where the brokers are given."""
+    """Location of the option that gives the brokers."""
     topics: Mapping[str, Location] = field(default_factory=dict)
     pattern: str | None = None
     """A regular expression that must match at least one topic."""
@@ -70,7 +70,7 @@ class Need:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportTable:
-    """A table of a report; columns whose name begins with `#` hold numbers."""
+    """A table of a report; columns whose name begins with `#` are formatted as numbers."""
 
     title: str
     columns: Sequence[str]
@@ -99,18 +99,18 @@ class Report:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """The context of a pipeline run."""
+    """The context of a pipeline run: session, folders and callbacks."""
 
     spark: "SparkSession"
     once: bool
-    """Whether to end when all records available at the start are processed."""
+    """Whether the run ends when all records available at its start are processed."""
     on_batch: Callable[["Batch"], None]
     on_step: Callable[[str], None]
-    """Receives a description of the current step, from pipelines without micro-batches."""
+    """Callback with a description of what the pipeline does now, for pipelines without micro-batches."""
     base: Path
-    """The folder of relative paths."""
+    """The folder that relative paths refer to."""
     stopping: Event = field(default_factory=Event)
-    """Set to end the run early."""
+    """Event that ends the run early when it is set."""
 
     def path(self, written_as: str) -> Path:
         return (self.base / written_as).resolve()
@@ -127,7 +127,7 @@ def _nothing(_: Any) -> Iterable[Problem]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline(Generic[O]):
-    """A ready-made pipeline."""
+    """A ready-made pipeline: its name, options and functions."""
 
     name: str
     summary: str
@@ -137,8 +137,8 @@ class Pipeline(Generic[O]):
     needs: Callable[[O], Iterable[Need]]
     run: Callable[[O, Run], Report]
     check: Callable[[O], Iterable[Problem]] = _nothing
-    """Finds invalid combinations of options."""
+    """Function that returns problems with combinations of options."""
     examine: Callable[[O], Iterable[Problem]] = _nothing
-    """Finds errors that Spark would report, for `validate`, without starting Spark."""
+    """Function for `validate` that finds errors that Spark would report, without starting Spark."""
     streams: bool = False
-    """Whether it can run continuously."""
+    """Whether the pipeline can run continuously."""

@@ -13,14 +13,15 @@ _BAR: Final = 24
 
 
 class Series(NamedTuple):
-    """A line: its name, and a value or None for each point in time."""
+    """A line of a plot: its name, and a value or None for each point in time."""
 
     name: str
     values: Sequence[float | None]
 
 
 def short(number: float) -> str:
-    """
+    """Formats a number with three digits and a unit prefix.
+
     >>> short(1234567), short(950), short(0.25)
     ('1.23M', '950', '0.25')
     """
@@ -31,7 +32,7 @@ def short(number: float) -> str:
 
 
 def ticks(most: float, count: int = 4) -> list[float]:
-    """Returns round numbers from 0 to at least `most`.
+    """Returns round numbers for an axis, from 0 to at least `most`.
 
     >>> ticks(87)
     [0.0, 25.0, 50.0, 75.0, 100.0]
@@ -45,7 +46,7 @@ def ticks(most: float, count: int = 4) -> list[float]:
 
 
 def clock(at_ms: int, span_ms: int) -> str:
-    """Formats a time for an axis, as precise as the time span requires."""
+    """Formats a time for an axis, as precisely as the time span of the plot requires."""
     when = datetime.fromtimestamp(at_ms / 1000, tz=UTC)
     if span_ms > 3 * 86_400_000:
         return when.strftime("%d %b")
@@ -108,7 +109,7 @@ def _line(each: Series, number: int, xs: Sequence[float], y: Callable[[float], f
 
 
 def bars(rows: Sequence[tuple[str, float, str]]) -> str:
-    """Returns an SVG plot of horizontal bars: name, value and label."""
+    """Returns an SVG plot of horizontal bars, each with a name, a value and a label."""
     if not rows:
         return '<p class="none">There is nothing to show.</p>'
     most = max(value for _, value, _ in rows) or 1.0

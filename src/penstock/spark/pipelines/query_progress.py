@@ -17,18 +17,18 @@ _POLL_S: Final = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One micro-batch, or a trigger without new records (rows 0)."""
+    """Progress of one micro-batch, or of a trigger without new records (0 rows)."""
 
     number: int
     rows: int
     seconds: float
     rows_per_s: float
     lag: int | None
-    """Messages not read yet at the end of the micro-batch; None if unknown."""
+    """Number of messages not read yet at the end of the micro-batch; None if unknown."""
     late_s: float | None
-    """How far the watermark is behind the clock; None without a watermark."""
+    """Seconds by which the watermark is behind the clock; None without a watermark."""
     dropped: int
-    """Late rows that the watermark dropped."""
+    """Number of late rows that the watermark dropped."""
     at_ms: int
 
     def as_json(self) -> dict[str, object]:
@@ -108,7 +108,7 @@ def _time(text: str) -> datetime:
 
 
 def lag_of(source: Mapping[str, Any]) -> int | None:
-    """Returns how far a source's end offsets are behind its latest offsets: `{"topic": {"0": 17}}` each.
+    """Returns by how many offsets a source's `endOffset` is behind its `latestOffset`; None if unknown.
 
     >>> lag_of({"endOffset": {"orders": {"0": 5}}, "latestOffset": {"orders": {"0": 8, "1": 2}}})
     5
@@ -137,7 +137,7 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 def watch(query: "StreamingQuery", on_batch: Callable[[Batch], None], stopping: Event) -> Totals:
-    """Follows a query until it ends; stops it if `stopping` is set, which is not an error.
+    """Follows a streaming query until it ends; stops the query if `stopping` is set, which is not an error.
 
     Raises the query's error as Spark raises it; failures.py explains it.
     """
@@ -155,7 +155,7 @@ def watch(query: "StreamingQuery", on_batch: Callable[[Batch], None], stopping: 
 
 
 class _ProgressReporter:
-    """Reports each progress once, and adds up the totals."""
+    """Calls `on_batch` once for each progress of a query, and adds up the totals."""
 
     def __init__(self, query: "StreamingQuery", on_batch: Callable[[Batch], None]) -> None:
         self.totals = Totals()

@@ -1,7 +1,7 @@
 """The `redrive` pipeline: filters dead letters, fixes them with SQL and sends them back, exactly once.
 
 Spark reads the topic of a dead-letter queue without receiving messages. Matching dead letters are claimed by offset,
-written in one transaction, and deleted; claims.py explains why each is sent once. All others stay unchanged.
+written in one transaction, and deleted; claims.py explains why each is sent once. Other dead letters stay unchanged.
 """
 
 import json
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ROUND_ROWS: Final = 10_000
-"""Dead letters per round: well below the in-flight limit of a queue."""
+"""Number of dead letters claimed and sent per round: well below the in-flight limit of a queue."""
 HOLD_S: Final = 12 * 3600.0
-"""The maximum visibility timeout of SQS."""
+"""How long, in seconds, dead letters stay claimed: the maximum visibility timeout of SQS."""
 GROUP: Final = "redrive"
 EXAMPLES: Final = 5
 
 
 class CannotRedrive(PenstockError):
-    """The redrive was interrupted by another one; its claims were released."""
+    """The redrive was interrupted by another redrive; its claims were released."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ def _read(
     spans: Mapping[int, OpenRanges],
     ends: Mapping[int, tuple[int, int]],
 ) -> "DataFrame":
-    """Reads the dead letters of the offsets in `ends`, from the first to the last (exclusive) of each partition."""
+    """Reads dead letters of each partition within its first and last (exclusive) offset in `ends`."""
     chosen = sorted(ends)
     given = {
         "kafka.bootstrap.servers": dlq.bootstrap,
@@ -134,7 +134,7 @@ def _fields(options: RedriveOptions, run: Run, dlq: DeadLetters) -> "StructType 
 
 
 def _examine(options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping[int, Survey]) -> "DataFrame":
-    """Returns all unfinished dead letters with the column `_match`."""
+    """Returns all unfinished dead letters, with the column `_match`: whether the redrive selects them."""
     from pyspark.sql import functions as fn
 
     ends = {number: (survey.start, survey.end) for number, survey in known.items() if survey.start < survey.end}
@@ -143,7 +143,7 @@ def _examine(options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping
 
 
 def _classify(options: RedriveOptions, frame: "DataFrame") -> "DataFrame":
-    """Returns one small row for each dead letter, without its content; cached while it is used."""
+    """Returns one small row for each dead letter, without its content; cached during the redrive."""
     from pyspark.sql import functions as fn
 
     oldest = "sent_at" if options.queue is not None else "dead_at"
@@ -171,7 +171,7 @@ def _group_causes(classified: "DataFrame") -> list[Cause]:
 
 
 def _sendable_offsets(classified: "DataFrame", sources: Iterable[str] | None) -> dict[int, list[int]]:
-    """Returns the sorted offsets of matching, available dead letters. `sources`: the allowed sources."""
+    """Returns by partition the sorted offsets of matching, available dead letters from these sources (None: all)."""
     from pyspark.sql import functions as fn
 
     chosen = classified.where(fn.col("_match") & fn.col("_free"))
@@ -281,7 +281,7 @@ def _batch(count: int, rows: int, seconds: float, left: int) -> Batch:
 def _find_targets(
     options: RedriveOptions, dlq: DeadLetters, sources: Iterable[str]
 ) -> tuple[dict[str, str], str | None]:
-    """Returns the target topic of each source, and the one for all if the option `to` is set."""
+    """Returns the target topic of each source, and the target topic of all if the option `to` is set."""
     if options.to is None:
         found = find_queue_topics(dlq.bootstrap, sources) if dlq.of_queue else find_topics(dlq.bootstrap, sources)
         return found, None
@@ -307,7 +307,7 @@ def _run(options: RedriveOptions, run: Run) -> Report:
 def _examine_and_send(
     options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping[int, Survey], outcome: Outcome
 ) -> None:
-    """Examines the dead letters and redrives the matching ones, unless it is a dry run."""
+    """Examines the dead letters and, unless it is a dry run, redrives those that match."""
     examined = _examine(options, run, dlq, known)
     to_messages(examined, {"": ""}, None, options.fix, keeps_partition=False)  # raises now if a fix is invalid
     classified = _classify(options, examined)

@@ -14,14 +14,14 @@ NOTHING: Final = Recovered()
 
 
 class Cause(NamedTuple):
-    """Dead letters with the same cause and source."""
+    """A row of the report: numbers of dead letters with the same cause and source."""
 
     cause: str | None
     source: str | None
     letters: int
     matched: int
     free: int
-    """Matching dead letters that are not in flight."""
+    """Number of matching dead letters that are not in flight."""
     oldest: object
 
 
@@ -40,13 +40,13 @@ class Outcome:
     """The counts of a redrive, updated while it runs."""
 
     name: str
-    """The dead-letter queue or topic."""
+    """Name of the dead-letter queue or topic."""
     is_dry: bool
     limit: int | None
     recovered: Recovered = NOTHING
     causes: Sequence[Cause] = ()
     targets: Mapping[str | None, str | None] = field(default_factory=dict)
-    """The target topic of each source; None if it does not exist."""
+    """The target topic of each source; None if the target does not exist."""
     examples: Sequence[Example] = ()
     sent_back: int = 0
     deleted: int = 0
@@ -59,7 +59,7 @@ class Outcome:
 
     @property
     def sendable(self) -> int:
-        """Matching dead letters that are not in flight and have a target."""
+        """Number of matching dead letters that are not in flight and have a target."""
         found = sum(each.free for each in self.causes if self.targets.get(each.source) is not None)
         return found if self.limit is None else min(found, self.limit)
 

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OFFSETS_EACH: Final = 1000
-"""Offsets of one partition per chunk: the plan must fit into memory, and the rate should be even."""
+"""Number of offsets of one partition per chunk: all chunks must fit into memory, and the rate should be even."""
 SLICE_S: Final = 2.0
-"""The length of a slice when a rate is set."""
+"""Seconds that the messages of one slice take at the given rate."""
 
 
 class NothingToReplay(PenstockError):
-    """The archive has no matching messages, or they do not fit the topic."""
+    """The archive has no matching messages, or its partitions do not fit the topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class ReplayOptions(CommonOptions):
 
 
 class Slice(NamedTuple):
-    """The messages of one write: an offset range for each partition."""
+    """Messages that one write replays: an offset range for each partition."""
 
     parts: Mapping[tuple[str, int], tuple[int, int]]
     rows: int
@@ -80,7 +80,7 @@ def plan(chunks: Sequence[Chunk], rows_each: int) -> list[Slice]:
 
 
 def _order_chunks(chunks: Sequence[Chunk]) -> list[Chunk]:
-    """Sorts by time, but keeps the offset order of each partition: producers' clocks may be wrong."""
+    """Returns the chunks by time, but in offset order within a partition: producers' clocks may be wrong."""
     latest: dict[tuple[str, int], int] = {}
     timed = []
     for chunk in sorted(chunks, key=lambda each: (each.topic, each.partition, each.first)):
@@ -108,7 +108,7 @@ def _filter(options: ReplayOptions, frame: "DataFrame") -> "DataFrame":
 
 
 def _time_columns(at_ms: int) -> "tuple[Column, Column]":
-    """Returns a time and its date as columns."""
+    """Returns a time as a timestamp column and as a date column."""
     from pyspark.sql import functions as fn
 
     bound = fn.timestamp_millis(fn.lit(at_ms))

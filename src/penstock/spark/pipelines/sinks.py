@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN: Final = 20
 COLUMNS: Final = ("topic", "key", "value", "headers", "partition")
-"""The columns of messages for a topic."""
+"""Columns of a result that become parts of the messages of a topic."""
 
 
 class WrongColumns(PenstockError):
@@ -89,7 +89,7 @@ def sink_need(sink: Sink, default: str) -> Need | None:
 
 
 def messages(frame: "DataFrame", sink: Sink) -> "DataFrame":
-    """Converts rows to messages: key and value, with headers and partition if there are such columns."""
+    """Converts rows to messages: key and value, and headers and partition if there are such columns."""
     from pyspark.sql import functions as fn
 
     there = frame.columns
@@ -118,7 +118,7 @@ def topic_writer_options(sink: Sink, default: str, delivery: str) -> dict[str, s
 
 
 def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> Totals:
-    """Streams rows into a topic until the query ends or is stopped."""
+    """Streams rows into a topic until the query ends or is stopped. Returns the totals."""
     if sink.create is not None and sink.topic is not None:
         create_topic(sink.bootstrap or options.bootstrap, sink.topic, sink.create)
     given = topic_writer_options(sink, options.bootstrap, options.delivery)
@@ -129,7 +129,7 @@ def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions
 
 
 def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], options: StreamOptions) -> Totals:
-    """Writes each micro-batch as an idempotent batch write, because Spark allows Python sinks no update mode."""
+    """Streams rows by an idempotent batch write per micro-batch, since Spark has no update mode for Python sinks."""
     state: dict[str, str] = {}
 
     def add(batch: "DataFrame", number: int) -> None:
@@ -143,7 +143,7 @@ def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], option
 
 
 def write_topic(frame: "DataFrame", sink: Sink, options: StreamOptions) -> None:
-    """Writes rows into a topic: all of them, or none."""
+    """Writes rows into a topic atomically: all of them, or none."""
     if sink.create is not None and sink.topic is not None:
         create_topic(sink.bootstrap or options.bootstrap, sink.topic, sink.create)
     writer = messages(frame, sink).write.format("penstock").mode("append")
@@ -151,7 +151,7 @@ def write_topic(frame: "DataFrame", sink: Sink, options: StreamOptions) -> None:
 
 
 def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions) -> tuple[Totals, Lake]:
-    """Streams rows into a lake, each micro-batch once."""
+    """Streams rows into a lake, each micro-batch exactly once. Returns the totals and the lake."""
     lake = _prepare_lake(run, frame, sink)
     state: dict[str, str] = {}
 
@@ -170,7 +170,7 @@ def start_lake(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions)
 
 
 def write_lake(run: Run, frame: "DataFrame", sink: Sink) -> int:
-    """Adds rows to a lake; returns how many."""
+    """Adds rows to a lake; returns the number of added rows."""
     lake = _prepare_lake(run, frame, sink)
     files = lake.write(frame, sink.partition_by)
     lake.commit(files, {}, {})
@@ -196,7 +196,7 @@ def start(
     on_query_id: Callable[[str], None] | None = None,
     owner: Mapping[str, Any] | None = None,
 ) -> Totals:
-    """Starts a query and follows it. `on_query_id` receives the query id before the first micro-batch."""
+    """Starts a query, follows it and returns the totals. `on_query_id`: gets the query id before the first batch."""
     checkpoint = run.checkpoint(options)
     _check_owner(checkpoint, {"pipeline": options.name, **(owner or {})})
     if on_query_id is not None:
@@ -210,7 +210,7 @@ def start(
 
 
 def query_id(checkpoint: Path) -> str:
-    """Returns the id of a checkpoint's query; creates it if missing, as Spark does."""
+    """Returns the query id of a checkpoint; creates the id if it is missing, as Spark does."""
     file = checkpoint / "metadata"
     if not file.is_file():
         import uuid
@@ -222,7 +222,7 @@ def query_id(checkpoint: Path) -> str:
 
 
 def _check_owner(checkpoint: Path, owner: Mapping[str, Any]) -> None:
-    """Raises OtherCheckpoint if another pipeline created the checkpoint: this one would skip records."""
+    """Raises OtherCheckpoint if another pipeline created the checkpoint: this pipeline would skip records."""
     file = checkpoint / f"{PRIVATE_FOLDER}.json"
     if file.is_file():
         before = json.loads(file.read_text())
@@ -239,7 +239,7 @@ def _check_owner(checkpoint: Path, owner: Mapping[str, Any]) -> None:
 
 
 def first_rows(frame: "DataFrame", rows: int = ROWS_SHOWN) -> tuple[Sequence[str], list[list[object]]]:
-    """Returns the first rows of a result, for the terminal."""
+    """Returns the column names and first rows of a result, to print on the terminal."""
     found = frame.limit(rows).collect()
     numbers = {"tinyint", "smallint", "int", "bigint", "float", "double"}
     columns = [f"#{name}" if kind in numbers else name for name, kind in frame.dtypes]

@@ -1,6 +1,6 @@
 """Checks the SQL of a pipeline without Spark: syntax, tables, and columns where they are known.
 
-Only definite mistakes are errors. Spark supports more SQL than this parser: what it cannot parse is only a warning.
+Only definite mistakes are errors. Spark supports more SQL than this parser: unparsable SQL is only a warning.
 """
 
 import re
@@ -15,14 +15,14 @@ from penstock.foundation.errors import PenstockError
 from penstock.spark.pipelines.document import suggest
 
 Tables = Mapping[str, list[str] | None]
-"""The columns of each table; None if they are not known before reading."""
+"""The columns of each table, by table name; None if they are not known before reading."""
 DIALECT: Final = "spark"
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
-"""Spark's function, which the parser takes for the keyword."""
+"""Spark's `window` function, which the parser mistakes for the keyword WINDOW."""
 
 
 class Unreadable(PenstockError):
-    """SQL that the parser cannot read; Spark may."""
+    """The parser cannot read this SQL; Spark may be able to."""
 
 
 def sql_problems(sql: str, tables: Tables) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _unknown_tables(query: exp.Query | exp.Values, tables: Tables) -> Iterator[s
 
 
 def _unknown_columns(query: exp.Query | exp.Values, columns: Iterable[str], tables: Tables) -> Iterator[str]:
-    """Yields column names that neither a source has nor the query defines."""
+    """Yields column names of the query that no source has and the query does not define."""
     known = {name.lower() for name in (*columns, *tables)} | set(_names_given(query))
     seen: set[str] = set()
     for column in query.find_all(exp.Column):

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SAMPLE: Final = 1000
-"""The number of latest messages per partition from which a schema is inferred."""
+"""Number of latest messages per partition from which a schema is inferred."""
 METADATA_COLUMNS: Final = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
-"""Columns of a table of JSON values beside the fields."""
+"""Columns, beside the JSON fields, of a table made of JSON messages."""
 RAW_COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 
 
@@ -51,7 +51,7 @@ class Watermark:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """A table that the SQL can name."""
+    """A topic or file that the SQL can name as a table."""
 
     topic: tuple[str, ...] | None = option(topics, "The topic, or topics, to read", default=None)
     pattern: str | None = option(text, "Topics that match a regular expression", default=None, metavar="REGEX")
@@ -87,7 +87,7 @@ class Source:
         return self.path is None and self.read == "stream"
 
     def columns(self) -> list[str] | None:
-        """Returns the columns; None if they are not known before reading."""
+        """Returns the names of the columns; None if they are not known before reading."""
         if self.path is not None:
             return None if self.schema == "infer" else columns_of(self.schema)
         if self.value != "json":
@@ -130,7 +130,7 @@ def _is_offsets(value: str) -> bool:
 
 
 def source_need(source: Source, default: str) -> Need | None:
-    """Returns the topics that must exist; None for files."""
+    """Returns the topics that must exist for a source; None if it reads files."""
     if source.path is not None:
         return None
     location = source.locations.of("topic")
@@ -161,7 +161,7 @@ def _open_files(run: Run, source: Source) -> "DataFrame":
 
 
 def topic_options(source: Source, default: str) -> dict[str, str]:
-    """Returns the data source options for reading the topics."""
+    """Returns the options of the `penstock` data source for reading the topics."""
     found = {"kafka.bootstrap.servers": source.bootstrap or default, "includeHeaders": "true"}
     if source.pattern is not None:
         found["subscribePattern"] = source.pattern
@@ -228,7 +228,7 @@ def _as_json(raw: "DataFrame", fields: "StructType", on_corrupt: str) -> "DataFr
 
 
 def infer_schema(run: Run, source: Source, default: str) -> "StructType":
-    """Infers the fields from the latest messages. Raises NothingToInfer if there are none."""
+    """Infers the JSON fields from the latest messages. Raises NothingToInfer if there are no messages."""
     from pyspark.sql.types import StructType
 
     brokers = source.bootstrap or default
