@@ -19,9 +19,9 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
 _PROBE: Final = bytes.fromhex("0000000a 0012 0000 00000000 ffff")
-"""An ApiVersions request, version 0, without a client id."""
+"""Bytes of an ApiVersions request, version 0, without a client id."""
 PROBE_S: Final = 1.0
-"""Timeout of a test connection, which finds out why no broker answered."""
+"""Timeout, in seconds, of a test connection that finds out why no broker answered."""
 
 
 class ApiError(PenstockError):
@@ -39,7 +39,7 @@ class ApiError(PenstockError):
 
 
 class InvalidArgument(ApiError, ValueError):
-    """An argument is invalid, alone or together with others. Nothing was done.
+    """An argument is invalid, alone or in combination with other arguments. Nothing was done.
 
     mq.subscribe("orders", from_="the start")  # penstock.InvalidArgument: … give 'earliest', 'latest', …
     """
@@ -67,7 +67,7 @@ class Closed(ApiError):
 
 
 class NotConnected(ApiError):
-    """No broker answers. Requests in flight may have been carried out or not.
+    """No broker answers. Requests in flight may or may not have been carried out.
 
     penstock.connect("localhost:1")  # penstock.NotConnected: no broker answers at localhost:1 (…)
     """
@@ -76,7 +76,7 @@ class NotConnected(ApiError):
 
 
 class NotAllowed(ApiError):
-    """Authentication failed, or the authenticated user lacks the permission.
+    """Authentication failed, or the authenticated user lacks a permission for the request.
 
     except penstock.NotAllowed as error:
         print(error.code.name)  # TOPIC_AUTHORIZATION_FAILED
@@ -114,7 +114,7 @@ class SubscribeFailed(ApiError):
 
 
 class Busy(ApiError):
-    """The resource is in use: a group that has members, or a transactional id with an open transaction.
+    """The resource is in use: a consumer group that has members, or a transactional id with an open transaction.
 
     mq.seek("billing", "orders", to="earliest")  # penstock.Busy, while a subscription of the group is open
     """
@@ -123,7 +123,7 @@ class Busy(ApiError):
 
 
 class TransactionAborted(ApiError):
-    """The transaction was aborted: none of its messages is delivered. Its block can be run again.
+    """The transaction was aborted: none of its messages is delivered. You can run the block again.
 
     except penstock.TransactionAborted:
         ...  # run the `with mq.transaction(…)` block once more
@@ -133,7 +133,7 @@ class TransactionAborted(ApiError):
 
 
 class Fenced(ApiError):
-    """Another producer or member with the same id has taken over, or the transaction timed out. Start again.
+    """Another producer or group member with the same id has taken over, or the transaction timed out.
 
     except penstock.Fenced:
         raise SystemExit("another process has taken over")
@@ -143,7 +143,7 @@ class Fenced(ApiError):
 
 
 class UnknownQueue(ApiError):
-    """The queue does not exist. Queues are only created by create_queue.
+    """The queue does not exist. Only create_queue creates queues.
 
     mq.queue("jbos").send("hello")  # penstock.UnknownQueue: there is no queue 'jbos'; …
     """
@@ -166,7 +166,7 @@ class QueueFailed(ApiError):
 
 
 class JobLost(QueueFailed):
-    """The visibility timeout is over, and another consumer has received or deleted the message.
+    """The visibility timeout expired, and another consumer has received or deleted the message.
 
     except penstock.JobLost:
         ...  # it was done twice, or is about to be; a longer visibility helps
@@ -217,7 +217,7 @@ _ERROR_CLASSES: Final[dict[ErrorCode, type[ApiError]]] = {
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: NotAllowed,
     ErrorCode.SASL_AUTHENTICATION_FAILED: NotAllowed,
 }
-"""Codes with the same error class for every operation; others raise the error class of the operation."""
+"""Error classes by error code, for codes that mean the same in every operation."""
 
 _FENCED_ADVICE: Final = (
     "another producer with the same transactional id has taken over, or the transaction took longer than its "
@@ -275,8 +275,8 @@ def kafka_error(error: KafkaException) -> KafkaError:
 
 
 def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: str = "") -> ApiError:
-    """Returns the API error for an error of librdkafka. With `servers`, a timeout of unreachable brokers is
-    NotConnected.
+    """Converts a librdkafka error to an ApiError, `otherwise` by default. With `servers`, a timeout is NotConnected
+    if no server accepts connections.
 
     >>> explain(KafkaError(3), "publishing to topic 'orders'", PublishFailed).code.name
     'UNKNOWN_TOPIC_OR_PARTITION'
@@ -297,10 +297,9 @@ def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: s
 
 @contextmanager
 def add_note_to(error: BaseException | None) -> Iterator[None]:
-    """Context manager for cleanup: an ApiError in it becomes a note of `error`, if there is one, instead of replacing
-    it.
+    """Context manager for cleanup: an ApiError raised in it is added to `error` as a note; raised if `error` is None.
 
-    Otherwise Ctrl-C in a block could end as an ApiError that the caller catches and retries.
+    Otherwise an ApiError could replace Ctrl-C, and the caller would catch it and retry.
     """
     try:
         yield
@@ -315,7 +314,7 @@ def unreachable_message(servers: str, reason: str) -> str:
 
 
 def why_unreachable(servers: str) -> str | None:
-    """Returns why none of the addresses accepts connections; None if one does."""
+    """Returns why none of the server addresses accepts connections; None if an address does."""
     reason = "no address"
     for address in parse_bootstrap(servers):
         try:
@@ -328,7 +327,7 @@ def why_unreachable(servers: str) -> str | None:
 
 
 def speaks_http(servers: str) -> str | None:
-    """Returns the first address that answers a Kafka request with HTTP; None if there is none."""
+    """Returns the first address that answers a Kafka request with HTTP; None if no address does."""
     for address in parse_bootstrap(servers):
         with suppress(OSError), socket.create_connection(address, PROBE_S) as probe:
             probe.settimeout(PROBE_S)

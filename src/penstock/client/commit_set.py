@@ -108,10 +108,10 @@ async def abort_open(cluster: KafkaClient, *, query: str) -> int:
 
 
 async def close_query(cluster: KafkaClient, *, query: str) -> int:
-    """Closes a query: no later batch can be decided. Returns the id of the last decided batch; -1 if none.
+    """Closes a query, so that no further batch can commit. Returns the id of its last committed batch; -1 if none.
 
-    A new driver learns in this way which batch to finish, even if the former driver is still alive. Open transactions
-    of the query are aborted, and its tasks that still run cannot begin another transaction.
+    A new driver calls this to find which batch to finish, even if the former driver is still alive. Open transactions
+    of the query are aborted, and its running tasks cannot begin another transaction.
     """
     while True:
         response = await _request(cluster, CommitSetRequest(query=query, action=wire.CLOSE))

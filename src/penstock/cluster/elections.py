@@ -134,11 +134,8 @@ def with_new_offsets(state: PartitionState) -> PartitionState:
 
 
 def without_data(state: PartitionState, node: int) -> PartitionState:
-    """Returns the state without a broker in the ISR that has lost the partition's data and is about to register.
-
-    The last member of the ISR stays: its acknowledged records may be restored. A memory partition cannot be restored,
-    so it restarts empty; a partition on disk is listed as lost in the broker's registration (Broker.lost).
-    """
+    """Returns the state with `node` removed from the ISR, because it lost the partition's data and is about to
+    register."""
     if node not in state.isr:
         return state
     isr = tuple(member for member in state.isr if member != node)

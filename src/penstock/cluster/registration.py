@@ -113,9 +113,9 @@ def lost_partitions(
 def leave_isrs(
     image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool], begun: Container[TopicIdPartition]
 ) -> dict[TopicIdPartition, PartitionState]:
-    """Returns the states of lost partitions without this broker in the ISR; as many as fit into one transaction.
+    """Removes this broker from the ISRs of partitions whose data it lost; returns their new states.
 
-    `begun`: memory partitions that have already restarted empty.
+    The states are as many as fit into one transaction. `begun`: memory partitions that have already restarted empty.
     """
     changed = (
         (tp, after)

@@ -383,7 +383,8 @@ class KafkaConnection(ResponseSender):
         self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Awaits the handler and sends its response. An error closes the connection; unexpected errors are raised."""
+        """Awaits the handler and sends its response. Any error closes the connection; unexpected ones are
+        re-raised."""
         result = None
         try:
             result = await work

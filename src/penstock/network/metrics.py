@@ -14,7 +14,7 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.keys import ApiKey
 
 BUCKETS: Final = 27
-"""Upper bounds of the latency buckets: powers of two of a microsecond, up to about a minute."""
+"""Number of latency buckets. Their upper bounds are 1, 2, 4, … microseconds, up to about a minute."""
 
 
 class ApiMetrics:

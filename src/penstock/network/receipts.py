@@ -51,7 +51,8 @@ class UnconfirmedResponses:
         self._written = 0
         """Bytes written to the connection since the first of these responses."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
-        """The value of `_written` at the end of each unconfirmed response, and the response's `on_lost`."""
+        """Unconfirmed responses, oldest first: the value of `_written` after each response, and its `on_lost`
+        callback."""
 
     def add(self, count: int, on_lost: Callable[[], None] | None) -> None:
         """Adds a written response of `count` bytes; `lose` calls `on_lost` unless the client has received it."""

@@ -1,8 +1,8 @@
 """Bridge between threads and asyncio: delivery reports as futures, and worker threads for blocking calls.
 
-Not confluent_kafka.aio: its producer supports no headers, and so no tags; its consumer waits for a full batch, or
-uses a thread pool for every message. Here each subscription has one thread, which fetches many messages at a time,
-and delivery reports reach the event loop many at a time.
+confluent_kafka.aio is not used: its producer supports no headers, and so no tags; its consumer waits for a full
+batch, or uses a thread pool for every message. Here each subscription has one thread, which fetches many messages at
+a time, and delivery reports reach the event loop many at a time.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class AsyncSender:
-    """Sends messages for tasks, and completes their futures on the event loop."""
+    """Sends messages for asyncio tasks, and completes the futures of their delivery reports on the event loop."""
 
     def __init__(self, pool: ThreadPoolExecutor) -> None:
         self._loop = asyncio.get_running_loop()
@@ -51,7 +51,7 @@ class AsyncSender:
         return await self._loop.run_in_executor(self._pool, report.result)
 
     def _wake_loop(self) -> None:
-        """Schedules `_complete_futures` on the event loop, once. Called by producer threads."""
+        """Schedules `_complete_futures` on the event loop unless it is scheduled. Called by producer threads."""
         if not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(RuntimeError):  # the event loop is closed
@@ -66,7 +66,7 @@ class AsyncSender:
 
 
 async def completed(future: "asyncio.Future[T]") -> T:
-    """Returns the result of a future. A task that is cancelled meanwhile still waits for the end of it."""
+    """Returns the result of a future. If the calling task is cancelled, waits for the future before it raises."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -77,7 +77,7 @@ async def completed(future: "asyncio.Future[T]") -> T:
 
 
 def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Future[T]":
-    """Runs a function on the pool of a connection; on the default executor if that pool is closed."""
+    """Runs a function on the connection's thread pool, or on the default executor if that pool is closed."""
     loop = asyncio.get_running_loop()
     try:
         return loop.run_in_executor(pool, action)
@@ -86,9 +86,9 @@ def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Fut
 
 
 class WorkerThread:
-    """One thread that runs functions for tasks, one after the other.
+    """One thread that runs blocking functions for asyncio tasks, one after the other.
 
-    A function still completes if its task is cancelled; the next task waits for it, and gets its error if it fails.
+    If a task is cancelled, its function still completes; the next task waits for that function, and raises its error.
     """
 
     def __init__(self, name: str) -> None:
@@ -97,7 +97,7 @@ class WorkerThread:
         self._current: asyncio.Future[Any] | None = None
 
     async def wait_for_cancelled(self) -> None:
-        """Waits for the function of a task that was cancelled. Raises its error."""
+        """Waits for the function that a cancelled task left running. Raises the error of that function."""
         async with self._lock:
             await self._wait_for_current()
 

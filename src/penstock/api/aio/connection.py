@@ -53,7 +53,7 @@ from penstock.client.sqs import SqsClient
 T = TypeVar("T")
 
 THREADS_MAX: Final = 32
-"""Threads for blocking calls: begin and end of transactions, lookups."""
+"""Maximum number of threads, per connection, for blocking calls: begin and end of transactions, lookups."""
 
 
 def connect_async(
@@ -95,7 +95,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         self._loops: weakref.WeakSet[AsyncLoop | AsyncWork] = weakref.WeakSet()
         self._sqs: SqsClient | None = None
         self._queue_workers: list[QueueWorker] = []
-        """Workers of queue loops, even of loops that were garbage-collected without being closed."""
+        """Workers of all queue loops, including queue loops that were garbage-collected without being closed."""
         # Messages in flight are still sent if the connection is not closed, at the latest when the process ends.
         self._finalizer = weakref.finalize(self, _finalize, self._resources, self._pool)
 
@@ -157,7 +157,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> list[Published]:
-        """Publishes many messages, and waits for all of them. Each is a value, or an Outgoing with key, headers, …
+        """Publishes messages and waits for all of them. A message is a value, or an Outgoing with key, headers, …
 
         await mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
         """
@@ -172,7 +172,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> AsyncIterator[Published]:
-        """Publishes messages lazily, and yields the position of each in order. Memory is bounded by `max_in_flight`.
+        """Publishes messages lazily; yields each message's position, in order. `max_in_flight` bounds the memory.
 
         async for place in mq.publish_stream("lines", lines()):
             ...
@@ -252,7 +252,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         return count
 
     async def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
-        """Commits the offsets at which a group continues. Returns the offset of each partition. See Connection.seek.
+        """Sets the committed offsets of a consumer group. Returns the offset by partition. See Connection.seek.
 
         await mq.seek("billing", "orders", to="earliest")
         """
@@ -262,8 +262,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
     # -- views
 
     async def create_view(self, name: str, *, of: str, where: str, idle: Duration | None = None) -> None:
-        """Creates a view of a topic: a read-only topic with those of its messages that match. See
-        Connection.create_view.
+        """Creates a view: a read-only topic with the messages of `of` that match `where`. See Connection.create_view.
 
         await mq.create_view("orders-eu", of="orders", where="tag IN ('eu', 'uk') AND priority > 3")
         """
@@ -271,7 +270,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         await self._run(lambda: create_view(self._resources.lookup, name, of, where, idle))
 
     async def drop_view(self, name: str) -> None:
-        """Drops a view; its topic stays.
+        """Drops a view. The topic that the view reads from stays.
 
         await mq.drop_view("orders-eu")
         """
@@ -281,7 +280,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
     # -- queues
 
     def queue(self, name: str) -> AsyncQueue:
-        """Returns the queue of this name. Whether it exists is checked by the first request.
+        """Returns the queue of this name. The first request to the queue checks whether it exists.
 
         await mq.queue("jobs").send({"id": 1})
         """
@@ -350,7 +349,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
     # -- closing
 
     async def close(self) -> None:
-        """Closes all loops, waits for messages in flight, and ends all threads of the connection.
+        """Closes all subscriptions and queue loops, waits for messages in flight, and ends the connection's threads.
 
         await mq.close()
         """

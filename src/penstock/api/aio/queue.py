@@ -19,7 +19,7 @@ class AsyncQueue:
     """
 
     def __init__(self, owner: object, calls: QueueCalls, register: Callable[[AsyncWork, QueueWorker], None]) -> None:
-        """`register` has a loop and its worker closed with the connection."""
+        """`register` registers a queue loop and its worker, so that the connection closes both when it closes."""
         self._owner = owner  # a connection lasts as long as its queues
         self._calls = calls
         self._register = register
@@ -54,7 +54,7 @@ class AsyncQueue:
         return await self._calls.send(message)
 
     async def send_many(self, messages: Iterable[object]) -> list[SentJob]:
-        """Sends many messages, ten per request. Each is a body, or an OutgoingJob. See Queue.send_many.
+        """Sends many messages, ten per request. A message is a body or an OutgoingJob. See Queue.send_many.
 
         await mq.queue("jobs").send_many([{"id": 1}, penstock.OutgoingJob({"id": 2}, delay="1m")])
         """
@@ -63,7 +63,7 @@ class AsyncQueue:
     async def receive(
         self, *, max: int = 1, wait: Duration | None = None, visibility: Duration | None = None
     ) -> list[AsyncJob]:
-        """Returns up to `max` messages; waits up to `wait` for the first. See Queue.receive.
+        """Returns up to `max` messages; waits up to `wait` for the first message. See Queue.receive.
 
         for job in await mq.queue("jobs").receive(max=10, wait="20s", visibility="1m"):
             await job.delete()
@@ -108,13 +108,13 @@ class AsyncQueue:
         limit: int | None = None,
         idle_timeout_s: float | None = None,
     ) -> AsyncWork | Coroutine[Any, Any, int]:
-        """Returns a loop over the messages, or calls `handler` with each of them. See Queue.work.
+        """Returns a loop over the messages, or a coroutine that calls `handler` with each message. See Queue.work.
 
         async for job in mq.queue("jobs").work(visibility="30s"):
             print(job.json())
         await mq.queue("jobs").work(print, concurrency=8, idle_timeout_s=60)
 
-        A task renews the visibility timeout: code that blocks the event loop for longer than that loses its messages.
+        A task renews the visibility timeout: if your code blocks the event loop for longer, messages are redelivered.
         """
         plan = plan_of(visibility, concurrency, backoff, backoff_max, limit, idle_timeout_s)
         queue_worker = QueueWorker(self._calls, plan)
@@ -138,7 +138,7 @@ class AsyncQueue:
 
 
 class AsyncReceivedJobActions:
-    """Actions of jobs from receive(), which are not tracked or renewed."""
+    """Actions of jobs from receive(): no worker tracks these jobs or renews their visibility timeout."""
 
     def __init__(self, calls: QueueCalls, visibility: Duration | None) -> None:
         self._calls = calls

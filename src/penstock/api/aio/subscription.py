@@ -17,11 +17,11 @@ from penstock.api.core.settings import TIMEOUT_S, check_positive
 from penstock.api.errors import Closed, add_note_to
 
 TURN: Final = 64
-"""Messages that a task may take before it yields to other tasks."""
+"""Number of messages that a task may take before it yields to other tasks of the event loop."""
 
 
 class AsyncLoop:
-    """Base of AsyncSubscription and AsyncExactlyOnce. One task iterates. Opened on first use."""
+    """Base class of AsyncSubscription and AsyncExactlyOnce. Only one task may iterate. Opens on first use."""
 
     def __init__(self, owner: object) -> None:
         self._owner = owner  # a connection lasts as long as its loops
@@ -33,7 +33,7 @@ class AsyncLoop:
         self._taken = 0
 
     def _open(self) -> tuple[MessageBuffer, Callable[[], None]]:
-        """Opens the buffer, on the worker's thread. Returns it, and the function that closes it."""
+        """Opens the message buffer, on the worker thread. Returns the buffer and the function that closes it."""
         raise NotImplementedError
 
     async def _get_buffer(self) -> MessageBuffer:
@@ -60,7 +60,7 @@ class AsyncLoop:
         return taken[0]
 
     async def _next(self, most: int) -> list[Message]:
-        """Returns the next messages; empty if the loop is over."""
+        """Waits for messages and returns up to `most`; an empty list if the loop has ended."""
         try:
             return [] if self._is_closing else await self._take(most)
         except Closed:
@@ -89,7 +89,7 @@ class AsyncLoop:
         return []
 
     async def ready(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Waits until partitions are assigned and returns the loop: no message published after that is missed.
+        """Waits until partitions are assigned: no message published afterwards is missed. Returns the loop.
 
         messages = await mq.subscribe("orders", group="billing", from_="latest").ready()
         """
@@ -102,7 +102,7 @@ class AsyncLoop:
         return self
 
     async def close(self) -> None:
-        """Commits finished messages, and leaves the group. Delivered messages that are not done() are redelivered."""
+        """Commits finished messages and leaves the consumer group. Messages that are not finished are redelivered."""
         self._is_closing = True
         if not self._is_closed:
             self._is_closed = True
@@ -151,7 +151,7 @@ class AsyncSubscription(AsyncLoop):
         return buffer, buffer.close
 
     async def batches(self, most: int = 100) -> AsyncIterator[list[Message]]:
-        """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes all of them.
+        """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes the previous list.
 
         async for batch in mq.subscribe("orders", group="billing").batches(1000):
             await database.insert_many([message.json() for message in batch])
@@ -162,7 +162,7 @@ class AsyncSubscription(AsyncLoop):
 
 
 class AsyncExactlyOnce(AsyncLoop):
-    """An async iterator over messages whose results are published exactly once: see mq.exactly_once.
+    """An async iterator over messages; what the loop publishes is delivered exactly once. See mq.exactly_once.
 
     async with mq.exactly_once("orders", group="billing") as loop:
         async for message in loop:
@@ -181,7 +181,7 @@ class AsyncExactlyOnce(AsyncLoop):
 
     @property
     def transactions(self) -> int:
-        """The number of committed transactions.
+        """The number of transactions that this loop has committed.
 
         async with mq.exactly_once("in", group="g", limit=10) as loop: ...
         print(loop.transactions)
@@ -199,7 +199,7 @@ class AsyncExactlyOnce(AsyncLoop):
         partition: int | None = None,
         timestamp: datetime | int | None = None,
     ) -> None:
-        """Publishes a message in the transaction of the current message. Waits only while the buffer is full.
+        """Publishes a message in the transaction of the current message. Waits only while the send buffer is full.
 
         await loop.publish("invoices", {"order": message.json()["id"]}, key=message.key)
         """

@@ -1,4 +1,4 @@
-"""AsyncTransaction: the transaction block for asyncio."""
+"""AsyncTransaction: the `async with` block of a transaction."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +28,7 @@ class AsyncTransaction:
 
     @property
     def published(self) -> int:
-        """Messages published so far.
+        """The number of messages published in this transaction so far.
 
         print(tx.published)
         """
@@ -56,7 +56,7 @@ class AsyncTransaction:
         delay: Duration | None = None,
         deliver_at: datetime | int | None = None,
     ) -> None:
-        """Publishes a message that is delivered when the transaction commits. Waits only while the buffer is full.
+        """Publishes a message that is delivered when the transaction commits. Waits only if the send buffer is full.
 
         await tx.publish("invoices", {"id": 1}, key="42")
         """

@@ -18,7 +18,7 @@ AsyncHandler = Callable[[AsyncJob], Awaitable[object] | object]
 
 
 class AsyncWork:
-    """A loop over the messages of a queue. A background task renews their visibility timeout. See Work.
+    """A loop over the messages of a queue. A background task renews the visibility timeout of messages. See Work.
 
     async for job in mq.queue("jobs").work(visibility="30s"):
         print(job.json())
@@ -91,7 +91,7 @@ class AsyncWork:
         return done
 
     async def _handle(self, handler: AsyncHandler, job: AsyncJob) -> bool:
-        """Returns whether the message was handled and deleted."""
+        """Calls the handler with a message. Returns whether the message was handled and deleted."""
         try:
             given = handler(job)
             if inspect.isawaitable(given):
@@ -105,7 +105,7 @@ class AsyncWork:
     # -- closing
 
     def stop(self) -> None:
-        """Takes no more messages; those in flight are still processed.
+        """Stops taking messages; messages in flight are still processed.
 
         jobs = mq.queue("jobs").work()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, jobs.stop)

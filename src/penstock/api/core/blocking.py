@@ -1,7 +1,7 @@
 """Timeouts for blocking calls of librdkafka that have none: offset commits and closing a consumer.
 
-librdkafka repeats an OffsetCommit without end if it was in flight when the coordinator went down, and does not close
-a consumer before its commits have ended. So both run in a thread that is awaited with a timeout.
+librdkafka retries an OffsetCommit forever if it was in flight when the coordinator went down, and does not close a
+consumer before its commits have ended. So these calls run in a thread, and callers wait for it up to a timeout.
 """
 
 import threading
@@ -17,13 +17,13 @@ T = TypeVar("T")
 
 
 class CallTimedOut(PenstockError):
-    """The call has not returned in time. It continues in its thread."""
+    """A blocking call did not return within its timeout. The call continues in its thread."""
 
     code = ErrorCode.REQUEST_TIMED_OUT
 
 
 class _Call(Generic[T]):
-    """One call in a daemon thread, which does not keep the process alive."""
+    """One blocking call that runs in a daemon thread, which does not keep the process alive."""
 
     def __init__(self, work: Callable[[], T], after: "_Call[Any] | None") -> None:
         self._work = work
@@ -63,16 +63,16 @@ class BlockingCalls:
         self._last: _Call[Any] | None = None
 
     def run(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Returns the result of `work`. Raises its error, or CallTimedOut.
+        """Runs `work` in a thread and returns its result. Raises the error of `work`, or CallTimedOut.
 
-        No call starts while one that timed out is still running: there is never more than one.
+        While an earlier call that timed out is still running, `work` does not start: only one call runs at a time.
         """
         if self._last is not None and not self._last.wait(timeout_s):
             raise CallTimedOut
         return self._begin(work, None, timeout_s)
 
     def run_last(self, work: Callable[[], T], timeout_s: float) -> T:
-        """Runs the last call, which starts as soon as the call before it has ended."""
+        """Runs the consumer's last call once the previous call has ended. Raises CallTimedOut after `timeout_s`."""
         return self._begin(work, self._last, timeout_s)
 
     def _begin(self, work: Callable[[], T], after: _Call[Any] | None, timeout_s: float) -> T:

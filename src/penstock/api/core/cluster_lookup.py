@@ -46,16 +46,16 @@ from penstock.foundation.ids import TopicPartition
 T = TypeVar("T")
 
 From = Literal["earliest", "latest"] | datetime | int
-"""Where to start: "earliest", "latest", a time, an offset, or -N for the last N messages of each partition."""
+"""Start position: "earliest", "latest", a time, an offset, or -N for the last N messages of each partition."""
 Missing = Literal["error", "wait", "create"]
-"""What a subscription does if a topic does not exist."""
+"""Action of a subscription if a topic does not exist: raise an error, wait for the topic, or create it."""
 Topics = str | Iterable[str] | re.Pattern[str]
-"""A topic, several topics, or a pattern that must match whole names. A str that begins with ^ is a pattern too."""
+"""A topic name, several names, or a pattern that must match whole names. A str that begins with ^ is a pattern."""
 TOPIC_WAIT_S: Final = 2.0
-"""How long a topic that was just created may be unknown to the broker."""
+"""Maximum wait, in seconds, for a topic that was just created and is still unknown to the broker."""
 POLL_S: Final = 0.05
 FIRST_TRY_S: Final = 0.5
-"""After so long without a response, tests whether the server speaks another protocol."""
+"""Seconds without a response after which `check` tests whether the server speaks HTTP instead of Kafka."""
 _TOPIC_CREATING_CODES: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.LEADER_NOT_AVAILABLE})
 _COORDINATOR_LOADING_CODES: Final = frozenset(
     {
@@ -65,11 +65,11 @@ _COORDINATOR_LOADING_CODES: Final = frozenset(
     }
 )
 INTERNAL: Final = "__"
-"""Prefix of internal topics, which patterns do not match."""
+"""Name prefix of internal topics. Patterns do not match internal topics."""
 
 
 def start_of(from_: From) -> Start:
-    """Returns the start position for a `from_` argument. Raises InvalidArgument.
+    """Returns the start position for a `from_` argument. Raises InvalidArgument if it is not a valid position.
 
     >>> start_of(-5)
     Start(origin=<Origin.BACK: 'back'>, value=5)
@@ -121,10 +121,10 @@ class TopicSelection:
 def start_offsets(
     start: Start, ranges: Mapping[TopicPartition, LogRange], at_time: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Returns the offset to start at in each partition. `at_time`: the offsets at the time of `start`, for
-    Origin.TIME.
+    """Returns the start offset of each partition. `at_time`: for Origin.TIME, the offset by partition at that time.
 
-    Origin.OFFSET raises SubscribeFailed if no partition holds the offset; the others start at their nearer end.
+    Origin.OFFSET raises SubscribeFailed if no partition holds the offset; partitions without it start at the nearer
+    end of their log.
     """
     match start.origin:
         case Origin.EARLIEST:
@@ -178,14 +178,14 @@ class ClusterLookup:
             ) from error
 
     def topics(self, selection: TopicSelection) -> list[str]:
-        """Returns the selected names, or the existing topics that match the pattern."""
+        """Returns the topic names of the selection or, for a pattern, the existing topics that match."""
         if selection.pattern is None:
             return list(selection.names)
         found = self._call(lambda: self._admin.list_topics(timeout=self._settings.timeout_s), "looking for topics")
         return sorted(name for name in found.topics if selection.matches(name))
 
     def require(self, topics: Collection[str]) -> None:
-        """Raises UnknownTopic unless all of these topics exist. Creates none."""
+        """Raises UnknownTopic unless all of these topics exist. Does not create topics."""
         deadline_s = self._clock.monotonic_s() + min(TOPIC_WAIT_S, self._settings.timeout_s / 2)
         while absent := sorted(set(topics) - self.existing(topics)):
             if self._clock.monotonic_s() >= deadline_s:
@@ -202,7 +202,7 @@ class ClusterLookup:
         )
 
     def existing(self, topics: Collection[str]) -> set[str]:
-        """Returns those of these topics that exist. Creates none."""
+        """Returns the subset of `topics` that exists. Does not create topics."""
         found = set()
         for topic, future in self._describe(topics).items():
             try:
@@ -215,9 +215,9 @@ class ClusterLookup:
         return found
 
     def auto_create(self, topics: Collection[str]) -> None:
-        """Requests metadata so that the broker creates missing topics, if it does (auto.create.topics.enable).
+        """Requests metadata so that the broker creates missing topics, if auto.create.topics.enable allows it.
 
-        librdkafka's consumers do not request it in that way, unlike Kafka's.
+        Needed because librdkafka's consumers, unlike Kafka's, do not cause topics to be created.
         """
         deadline_s = self._clock.monotonic_s() + min(TOPIC_WAIT_S, self._settings.timeout_s / 2)
         for topic in topics:
@@ -233,7 +233,7 @@ class ClusterLookup:
         return error
 
     def create(self, topic: str, configs: Mapping[str, str], *, exists_ok: bool = False) -> None:
-        """Creates a topic or view with these settings. Raises InvalidArgument if they are invalid."""
+        """Creates a topic or view with these configs. Raises InvalidArgument if a config is invalid."""
         timeout_s = self._settings.timeout_s
         (future,) = self._admin.create_topics(
             [NewTopic(topic, config=dict(configs))], request_timeout=timeout_s
@@ -253,14 +253,14 @@ class ClusterLookup:
         self._call(future.result, f"deleting {topic!r}")
 
     def config(self, topic: str, name: str) -> str | None:
-        """Returns one setting of a topic; None if topics have no such setting."""
+        """Returns the value of one topic config; None if topics have no config of this name."""
         resource = ConfigResource(ResourceType.TOPIC, topic)
         (future,) = self._admin.describe_configs([resource], request_timeout=self._settings.timeout_s).values()
         found = self._call(future.result, f"topic {topic!r}")
         return str(found[name].value) if name in found else None
 
     def partitions(self, topics: Collection[str]) -> list[TopicPartition]:
-        """Returns all partitions of these topics. Raises UnknownTopic if one does not exist."""
+        """Returns all partitions of these topics. Raises UnknownTopic if a topic does not exist."""
         found: list[TopicPartition] = []
         for topic, future in self._describe(topics).items():
             described = self._call(future.result, f"topic {topic!r}")
@@ -276,7 +276,7 @@ class ClusterLookup:
         return futures
 
     def resolve(self, start: Start, tps: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """Returns the offset to start at in each partition."""
+        """Returns the offset of the start position in each partition."""
         if not tps:
             return {}
         first = self._offsets(tps, OffsetSpec.earliest())
@@ -301,7 +301,7 @@ class ClusterLookup:
         return found
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets for a group without members. Waits while its coordinator is loading."""
+        """Commits offsets for a consumer group without members. Waits while the group coordinator is loading."""
         deadline_s = self._clock.monotonic_s() + self._settings.timeout_s
         while (error := self._try_commit_offsets(group, offsets)) is not None:
             if error.code() not in _COORDINATOR_LOADING_CODES or self._clock.monotonic_s() >= deadline_s:
@@ -358,5 +358,5 @@ class ClusterLookup:
 
 
 def to_kafka(offsets: Mapping[TopicPartition, int]) -> list[Any]:
-    """Converts offsets to confluent-kafka's TopicPartition."""
+    """Converts offsets to a list of confluent-kafka's TopicPartition."""
     return [KafkaPartition(tp.topic, tp.partition, offset) for tp, offset in offsets.items()]

@@ -16,7 +16,7 @@ log = logging.getLogger("penstock.api")
 
 
 class Committer(Protocol):
-    """The commits of a SubscriptionConsumer."""
+    """Interface for committing offsets, asynchronously or synchronously; implemented by SubscriptionConsumer."""
 
     def commit(self, offsets: Offsets) -> None: ...
 
@@ -24,38 +24,38 @@ class Committer(Protocol):
 
 
 class CommitPolicy(Protocol):
-    """Decides when to commit. Returned messages were not committed, and must be delivered again."""
+    """Decides when offsets are committed. Methods return messages of an aborted transaction, to be redelivered."""
 
     def before_delivery(self, arrived: Collection[Message]) -> bool:
-        """Called with messages that have arrived; returns whether they may be delivered."""
+        """Called with messages that were fetched. Returns whether they may be delivered now."""
 
     def on_delivered(self, message: Message | None) -> None:
-        """Called when a message was delivered; None: when one was skipped."""
+        """Called when a message was delivered; with None, when a message was skipped."""
 
     def wait_s(self) -> float:
-        """Returns the seconds until `commit_due` has something to do."""
+        """Returns the seconds until `commit_due` must be called."""
 
     def commit_due(self) -> list[Message]:
-        """Commits what is due."""
+        """Commits offsets if a commit is due. Returns messages to redeliver."""
 
     def retry(self, message: Message) -> bool:
-        """Returns whether `commit_due` will return this message for redelivery."""
+        """Called when a message is to be retried. Returns whether `commit_due` will return it for redelivery."""
 
     def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
-        """The partitions are being revoked. `undelivered`: their first undelivered offsets."""
+        """Called before partitions are revoked; may commit. `undelivered`: first undelivered offset by partition."""
 
     def on_lost(self, tps: Collection[TopicPartition]) -> list[Message]:
-        """The partitions are assigned to other members already."""
+        """Called when partitions were lost: other members own them, and commits are no longer possible."""
 
     def commit_all(self) -> list[Message]:
-        """Commits all finished messages, and waits for it."""
+        """Commits all finished messages, and waits for the response. Returns messages to redeliver."""
 
     def close(self, undelivered: Offsets) -> None:
-        """Ends the policy; commits finished messages."""
+        """Commits finished messages. `undelivered`: first undelivered offset by partition."""
 
 
 class NoCommits:
-    """Commits nothing: for a subscription without a group."""
+    """Commit policy that commits nothing, for a subscription without a consumer group."""
 
     def before_delivery(self, arrived: Collection[Message]) -> bool:
         return True
@@ -86,7 +86,7 @@ class NoCommits:
 
 
 class AtLeastOnceCommits(NoCommits):
-    """At-least-once: commits finished messages periodically, and when partitions are revoked."""
+    """At-least-once commit policy: commits finished messages periodically, and when partitions are revoked."""
 
     def __init__(self, committer: Committer, tracker: PositionTracker, interval_s: float, clock: Clock) -> None:
         self._committer = committer
@@ -139,7 +139,7 @@ class AtLeastOnceCommits(NoCommits):
 
 
 class AtMostOnceCommits(NoCommits):
-    """At-most-once: commits messages before they are delivered."""
+    """At-most-once commit policy: commits messages before they are delivered."""
 
     def __init__(self, committer: Committer) -> None:
         self._committer = committer
@@ -165,7 +165,7 @@ class AtMostOnceCommits(NoCommits):
         self._rewind(undelivered)
 
     def _rewind(self, undelivered: Offsets) -> None:
-        """Commits the first undelivered offsets again, so that the next member receives these messages."""
+        """Commits the first undelivered offsets, so that the next member receives the undelivered messages."""
         if undelivered:
             failed = self._committer.commit_now(undelivered)
             for tp, error in failed.items():

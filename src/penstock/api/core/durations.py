@@ -11,7 +11,7 @@ Duration = float | str | timedelta
 
 
 def seconds_of(value: Duration, name: str) -> float:
-    """Returns the seconds of a duration. Raises InvalidArgument if it is negative or not a duration.
+    """Returns a duration in seconds. Raises InvalidArgument if the value is negative or not a duration.
 
     >>> seconds_of("1.5m", "delay"), seconds_of(timedelta(hours=1), "delay"), seconds_of(3, "delay")
     (90.0, 3600.0, 3.0)
@@ -32,7 +32,7 @@ def seconds_of(value: Duration, name: str) -> float:
 
 
 def whole_seconds(value: Duration, name: str, *, least: int = 0, most: int) -> int:
-    """Returns a duration in whole seconds, rounded up. Raises InvalidArgument if it is not within `least` and `most`.
+    """Returns a duration in whole seconds, rounded up. Raises InvalidArgument unless it is from `least` to `most`.
 
     >>> whole_seconds("1500ms", "visibility", most=43_200)
     2

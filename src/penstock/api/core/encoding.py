@@ -16,7 +16,7 @@ JSON: Final = b"application/json"
 TEXT: Final = b"text/plain; charset=utf-8"
 ANY_PARTITION: Final = -1
 NOW_MS: Final = 0
-"""As a timestamp: librdkafka fills in the current time."""
+"""Timestamp value for which librdkafka fills in the current time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class Encoded:
     partition: int
     timestamp_ms: int
     is_delayed: bool = False
-    """Whether a header requests delayed delivery."""
+    """Whether the message has a header that requests delayed delivery."""
 
 
 def encode(topic: str, message: Outgoing) -> Encoded:
-    """Encodes a message.
+    """Encodes a message for publishing to `topic`.
 
     >>> encode("orders", Outgoing({"id": 1}, tag="eu")).headers
     [('content-type', b'application/json'), ('tag', b'eu')]
@@ -72,7 +72,7 @@ def _delay_header(message: Outgoing) -> tuple[str, bytes]:
 
 
 def encode_value(value: object) -> tuple[bytes | None, bytes | None]:
-    """Returns a value as bytes, and its content type; None for bytes and tombstones.
+    """Returns a value as bytes (None for a tombstone), and its content type (None for bytes and tombstones).
 
     >>> encode_value([1, "zwei"])
     (b'[1,"zwei"]', b'application/json')
@@ -135,7 +135,7 @@ def _timestamp_ms(timestamp: datetime | int | None) -> int:
 
 
 def time_ms(time: datetime | int, name: str) -> int:
-    """Returns milliseconds since 1970. Raises InvalidArgument for a datetime without a time zone.
+    """Returns a time in milliseconds since 1970. Raises InvalidArgument for a datetime without a time zone.
 
     >>> time_ms(datetime.fromisoformat("2026-01-01T00:00:00Z"), "timestamp")
     1767225600000

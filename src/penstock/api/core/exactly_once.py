@@ -1,4 +1,4 @@
-"""Exactly-once commits: the offsets of a batch are committed in the transaction of its results.
+"""Exactly-once commits: one transaction commits the offsets of a batch and the messages published for it.
 
     with mq.exactly_once("orders", group="billing") as loop:
         for message in loop:
@@ -23,7 +23,7 @@ log = logging.getLogger("penstock.api")
 
 
 class TransactionWriter(Protocol):
-    """The interface of TransactionalProducer: one transaction at a time."""
+    """Interface of TransactionalProducer, which runs one transaction at a time."""
 
     is_broken: bool
 
@@ -40,7 +40,7 @@ class TransactionWriter(Protocol):
 
 
 class TransactionalCommits(NoCommits):
-    """Commits the offsets of finished messages in the transaction of their results, batch by batch."""
+    """Exactly-once commit policy: one transaction per batch commits its offsets and the messages published for it."""
 
     def __init__(
         self,
@@ -65,12 +65,12 @@ class TransactionalCommits(NoCommits):
         self._is_failed = False
         self._published_for_last = 0
         self.committed = 0
-        """The number of committed transactions."""
+        """Number of transactions committed so far."""
 
     # -- the current batch
 
     def publish(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        """Publishes in the transaction of the delivered message. Raises BufferError if it may not wait and must."""
+        """Publishes in the current batch's transaction. Raises BufferError if it must wait and not `is_waiting`."""
         failure = self._writer.failure
         if failure is not None:
             self._is_failed = True
@@ -115,7 +115,7 @@ class TransactionalCommits(NoCommits):
     # -- commit and abort
 
     def _commit_batch(self) -> list[Message]:
-        """Commits the transaction. Returns the messages to deliver again if it was aborted."""
+        """Commits the transaction. Returns the messages to redeliver if it was aborted, else an empty list."""
         if self._must_abort or self._is_failed:
             return self._abort()
         with self._tracker.lock:
@@ -163,7 +163,7 @@ class TransactionalCommits(NoCommits):
         return self._commit_batch()
 
     def close(self, undelivered: Offsets) -> None:
-        """Commits finished messages; aborts if the unfinished message has published results."""
+        """Commits finished messages; aborts if messages were published for a message that is not finished."""
         if self._writer.is_broken:
             return
         with self._tracker.lock:

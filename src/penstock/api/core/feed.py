@@ -1,7 +1,7 @@
-"""Message buffer between the consumer and the loop of a subscription: delivery, finish, retry, redelivery.
+"""Message buffer between the Kafka consumer and the loop of a subscription: delivery, finish, retry, redelivery.
 
-It serves threads and tasks alike: `take` and `finish` only update state; `catch_up` and `wait` talk to the cluster
-and block. The loops in sync/subscription.py and aio/subscription.py call them.
+Threads and asyncio tasks share it: `take` and `finish` only update memory (and the store of handled ids); `catch_up`
+and `wait` send requests and block. The loops in sync/subscription.py and aio/subscription.py call these methods.
 """
 
 import threading
@@ -26,18 +26,18 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 
 STEP_S: Final = 0.5
-"""The longest wait of one step."""
+"""Maximum duration, in seconds, of one poll for messages."""
 JOINING_S: Final = 0.05
-"""The longest wait of one step before partitions are assigned: a poll does not return when they are."""
+"""Maximum duration, in seconds, of one poll before partitions are assigned: an assignment does not end a poll."""
 REDELIVERY_DELAY_S: Final = 0.2
-"""Delay before the messages of a failed transaction are delivered again, to give the cluster time."""
+"""Seconds before messages are delivered after an aborted transaction or a failed at-most-once commit."""
 
 DeliveryKey = tuple[PartitionPosition, int]
-"""A message in flight: its partition, for the current assignment, and its offset."""
+"""Key of a message in flight: the position of its partition in the current assignment, and its offset."""
 
 
 class Source(Protocol):
-    """Where messages come from: a SubscriptionConsumer."""
+    """Interface of SubscriptionConsumer, from which the buffer polls messages."""
 
     is_joined: bool
 
@@ -66,7 +66,7 @@ class MessageBuffer:
         clock: Clock,
         pause: Callable[[float], bool] | None = None,
     ) -> None:
-        """`pause` waits up to so many seconds for a message to be finished, and returns whether one was."""
+        """`pause` waits up to the given seconds until a message is finished or retried. Returns False on timeout."""
         self._settings = settings
         self._loop_options = loop_options
         self._tracker = tracker
@@ -90,21 +90,21 @@ class MessageBuffer:
         self._pause = pause or self._changed.wait
 
     def begin(self, consumer: Source, commits: CommitPolicy) -> None:
-        """Sets the consumer and the commit policy. The consumer may have called on_assigned before."""
+        """Sets the consumer and the commit policy. The consumer may call `on_assigned` before `begin`."""
         self._consumer = consumer
         self._commits = commits
 
     # -- delivery
 
     def finish_delivered(self) -> None:
-        """Finishes the messages delivered last, unless several may be in flight: the loop has requested more."""
+        """Finishes the last delivered messages, when the loop requests more; not if max_in_flight is above 1."""
         delivered, self._delivered = self._delivered, []
         if self._loop_options.is_sequential:
             for message in delivered:
                 self.finish(message)
 
     def take(self, most: int = 1) -> list[Message]:
-        """Returns up to `most` messages to deliver; empty if none is ready."""
+        """Returns up to `most` messages to deliver; an empty list if no message is ready."""
         taken: list[Message] = []
         while len(taken) < most:
             message = self._pop()
@@ -134,7 +134,7 @@ class MessageBuffer:
         )
 
     def _deliver(self, message: Message, taken: list[Message]) -> bool:
-        """Delivers or skips a message. Returns False if it, and all after it, must wait."""
+        """Delivers or skips a message. Returns False if it must wait for a message in flight with the same id."""
         position = message._position
         assert position is not None
         if not self._is_wanted(message):
@@ -174,7 +174,7 @@ class MessageBuffer:
     # -- message.done() and message.retry()
 
     def finish(self, message: Message) -> None:
-        """Marks a message as finished. Does nothing if it was finished or retried before."""
+        """Marks a message as finished. Does nothing if the message is already finished or retried."""
         assert message._position is not None
         key = message._position, message.offset
         with self._changed:
@@ -222,14 +222,14 @@ class MessageBuffer:
         return self._commits.wait_s() <= 0 or bool(self._arrived) or self._consumer.is_overdue
 
     def catch_up(self) -> None:
-        """Commits due offsets, and polls if the last poll is too long ago."""
+        """Commits offsets that are due, and polls if max.poll.interval.ms may have passed since the last poll."""
         if self._consumer.is_overdue:
             self._add_polled(self._consumer.poll(0))
         self._redeliver(self._commits.commit_due())
         self._make_ready()
 
     def wait(self) -> bool:
-        """Waits a while for messages. Returns True if the loop is over."""
+        """Polls once for messages, for up to STEP_S. Returns True, without a poll, if the loop has ended."""
         if self.is_over():
             return True
         self.poll_once()
@@ -288,7 +288,7 @@ class MessageBuffer:
             self._not_before_s = now_s + REDELIVERY_DELAY_S
 
     def _redeliver(self, messages: list[Message]) -> None:
-        """Queues messages of an aborted transaction for redelivery, in order, before all others."""
+        """Puts messages of an aborted transaction at the front of the buffer, in order, for redelivery."""
         if not messages:
             return
         self._not_before_s = max(self._not_before_s, self._clock.monotonic_s() + REDELIVERY_DELAY_S)
@@ -332,7 +332,7 @@ class MessageBuffer:
         self._redeliver(redelivered)
 
     def _restore_limit(self, messages: int) -> None:
-        """Adds messages back to the limit: unfinished when their partition was lost, they are delivered again."""
+        """Adds a number of messages to the remaining `limit`: unfinished messages of lost partitions do not count."""
         if self._limit_left is not None:
             self._limit_left += messages
 
@@ -348,11 +348,11 @@ class MessageBuffer:
 
     @property
     def may_block(self) -> bool:
-        """Whether taking and finishing messages may block, on the store of handled ids."""
+        """Whether taking and finishing messages may block, because a store of handled ids is used."""
         return self._handled_filter is not None
 
     def is_over(self) -> bool:
-        """Returns whether `limit` or `idle_timeout_s` is reached; then commits finished messages."""
+        """Returns True if `limit` or `idle_timeout_s` is reached and the finished messages have been committed."""
         if not self._is_finished():
             return False
         redelivered = self._commits.commit_all()
@@ -387,7 +387,7 @@ class MessageBuffer:
         return self._consumer.is_joined
 
     def close(self) -> None:
-        """Commits finished messages, and leaves the group."""
+        """Commits finished messages, and leaves the consumer group."""
         with self._changed:
             if self._is_closed:
                 return

@@ -21,11 +21,11 @@ from penstock.foundation.settings import LONG_MAX
 
 MessageId = str | bytes | int
 IdempotentBy = Callable[[Message], MessageId]
-"""Returns the id of a message; messages with the same id count as duplicates."""
+"""Function that returns the id of a message; messages with the same id count as duplicates."""
 KEEP: Final = 1_000_000
 KEEP_S: Final = 7 * 24 * 3600.0
 TRIM_EVERY: Final = 1_000
-"""How many marks are made between deletions of ids that are too old or too many."""
+"""Number of `mark` calls between two deletions of ids that exceed `keep` or are older than `keep_s`."""
 MEMORY: Final = ":memory:"
 FILE_NAME_CHARS_MAX: Final = 200
 
@@ -40,7 +40,7 @@ CREATE INDEX IF NOT EXISTS handled_by_time ON handled (marked_ms);
 
 
 class HandledStore(Protocol):
-    """A store of handled ids. To survive any crash, keep them with the side effect, in the same transaction.
+    """Interface of a store of handled message ids. To survive any crash, write id and side effect in one transaction.
 
     class InPostgres:
         def seen(self, id): return self.row("SELECT 1 FROM handled WHERE id = %s", id) is not None
@@ -48,14 +48,15 @@ class HandledStore(Protocol):
     """
 
     def seen(self, id: MessageId) -> bool:
-        """Returns whether this id was marked and is still remembered."""
+        """Returns whether this id is marked as handled and has not been deleted since."""
 
     def mark(self, id: MessageId) -> None:
-        """Marks the message with this id as handled. May be called again for the same id."""
+        """Marks the message with this id as handled. Must accept an id that is marked already."""
 
 
 class SqliteHandled:
-    """Handled ids in a SQLite file, or in memory: at most `keep`, for `keep_s` seconds. Processes may share a file.
+    """Handled ids in a SQLite file or in memory: at most `keep` ids, for `keep_s` seconds. Processes may share a
+    file.
 
     >>> store = SqliteHandled(":memory:", keep=1000, keep_s=3600)
     >>> store.mark("order-1"); store.seen("order-1"), store.seen("order-2")
@@ -87,14 +88,14 @@ class SqliteHandled:
         self._trim()
 
     def seen(self, id: MessageId) -> bool:
-        """Returns whether this id was marked and is still remembered."""
+        """Returns whether this id is marked as handled and has not been deleted since."""
         oldest_ms = self._clock.now_ms() - self._keep_ms
         with self._lock:
             found = self._database.execute("SELECT marked_ms FROM handled WHERE id = ?", (id,)).fetchone()
         return found is not None and found[0] >= oldest_ms
 
     def mark(self, id: MessageId) -> None:
-        """Remembers this id. It survives a crash of the process at once, and a power failure shortly after."""
+        """Marks this id as handled. A process crash does not lose the id; a power failure shortly after can."""
         now_ms = self._clock.now_ms()
         with self._lock:
             self._database.execute("INSERT OR REPLACE INTO handled (id, marked_ms) VALUES (?, ?)", (id, now_ms))
@@ -116,7 +117,7 @@ class SqliteHandled:
 
 
 class HandledFilter:
-    """Skips handled messages for a subscription."""
+    """Finds messages of a subscription that were handled before, by their ids in a HandledStore."""
 
     def __init__(self, id_of: IdempotentBy, store: HandledStore, owned: SqliteHandled | None) -> None:
         self._id_of = id_of
@@ -162,7 +163,7 @@ def create_handled_filter(
 
 
 def default_path(group: str) -> Path:
-    """Returns the default file for the handled ids of a group on this machine.
+    """Returns the default SQLite file for the handled ids of a consumer group on this machine.
 
     >>> default_path("billing/eu").name
     'billing%2Feu.sqlite'

@@ -1,7 +1,7 @@
 """Kafka consumer of a subscription: topic discovery, group rebalances, start offsets, commits.
 
-With a group, the group assigns the partitions. Without one, all partitions are read and nothing is committed. Not
-thread-safe.
+With a consumer group, the group assigns the partitions. Without a group, all partitions are read and no offsets are
+committed. Not thread-safe.
 """
 
 import logging
@@ -33,24 +33,24 @@ TRANSIENT_CODES: Final = frozenset(
         KafkaError._WAIT_COORD,
     }
 )
-"""Errors from which librdkafka recovers automatically."""
+"""Error codes from which librdkafka recovers automatically."""
 MISSING_CHECK_S: Final = 1.0
-"""How often a subscription checks whether an awaited topic was created."""
+"""Interval, in seconds, at which a subscription checks whether an awaited topic was created."""
 UNKNOWN_TOPIC_CODES: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})
 
 log = logging.getLogger("penstock.api")
 
 
 class RebalanceListener(Protocol):
-    """Receives changes of the assigned partitions, and results of asynchronous commits."""
+    """Interface for changes of the assigned partitions and results of asynchronous commits."""
 
     def on_assigned(self, tps: Collection[TopicPartition]) -> None: ...
 
     def on_revoked(self, tps: Collection[TopicPartition]) -> None:
-        """The partitions are about to be revoked: finished messages can still be committed."""
+        """Called before partitions are revoked: finished messages can still be committed."""
 
     def on_lost(self, tps: Collection[TopicPartition]) -> None:
-        """The partitions are assigned to other members already."""
+        """Called when partitions are already assigned to other members: commits are no longer possible."""
 
     def on_commit_result(self, tp: TopicPartition, offset: int, is_committed: bool) -> None:
         """Called when an asynchronous commit succeeded or failed."""
@@ -58,22 +58,22 @@ class RebalanceListener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """Topics, group and start position of a subscription."""
+    """Topics, consumer group and start position of a subscription."""
 
     selection: TopicSelection
     group: str | None
     start: Start
     prefetch: int
-    """The most messages that one poll returns."""
+    """Maximum number of messages that one poll returns."""
     processing_timeout_s: float
     reports_end: bool
-    """Whether librdkafka reports the end of a partition."""
+    """Whether librdkafka reports that the end of a partition was reached."""
     missing: Missing
-    """What to do about a topic that does not exist."""
+    """Action if a topic does not exist: raise an error, wait for the topic, or create it."""
 
 
 class SubscriptionConsumer:
-    """The consumer of a subscription, with or without a group."""
+    """The Kafka consumer of a subscription, with or without a consumer group."""
 
     def __init__(
         self,
@@ -103,11 +103,11 @@ class SubscriptionConsumer:
         self._at_end: set[TopicPartition] = set()
         self._missing_until_s: dict[str, float] = {}  # unknown topics, with a deadline
         self._awaited_topics: set[str] | None = None
-        """Topics that do not exist yet; None before the first update."""
+        """Selected topics that do not exist yet; None before the first topic lookup."""
         self._created_later: set[str] = set()
-        """Topics that did not exist at first: they are read from their beginning."""
+        """Topics that did not exist at some topic lookup: they are read from their beginning."""
         self.is_joined = False
-        """Whether the partitions are assigned."""
+        """Whether partitions are assigned, or there is no topic to join for."""
         self._updated_s = self._polled_s = clock.monotonic_s()
         try:
             self._consumer = Consumer({**config, "on_commit": self._on_commit, **logging_config(settings, clock)})
@@ -122,7 +122,7 @@ class SubscriptionConsumer:
     # -- topics and partitions
 
     def _update_topics(self) -> None:
-        """Looks up topics and partitions, and subscribes to changes."""
+        """Looks up the topics to read, and subscribes to them; without a group, assigns all their partitions."""
         self._updated_s = self._clock.monotonic_s()
         topics = self._find_topics()
         if self._options.group is None:
@@ -140,7 +140,7 @@ class SubscriptionConsumer:
                 self.is_joined = True  # there is nothing to join for
 
     def _find_topics(self) -> list[str]:
-        """Returns the topics to read. At the first call, missing topics are created, awaited or refused."""
+        """Returns the existing topics to read. A missing topic is awaited, created or an error, by `missing`."""
         selection, missing = self._options.selection, self._options.missing
         is_first = self._awaited_topics is None
         absent: set[str] = set()
@@ -204,11 +204,11 @@ class SubscriptionConsumer:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all assigned partitions were read to their end."""
+        """Whether all assigned partitions were read up to their end offset."""
         return self.is_joined and self._tps <= self._at_end
 
     def poll(self, wait_s: float) -> list[Arrived]:
-        """Returns messages that have arrived; waits up to `wait_s` for the first. Rebalances happen in here."""
+        """Returns fetched messages; waits up to `wait_s` for the first. Runs the rebalance callbacks."""
         self._polled_s = self._clock.monotonic_s()
         self._raise_failure()
         self._maybe_update_topics()
@@ -222,7 +222,7 @@ class SubscriptionConsumer:
         return [message for message in (first, *rest) if not self._handle_event(message)]
 
     def poll_paused(self) -> list[Arrived]:
-        """Polls with all partitions paused, to stay in the group while no message can be taken. May return one."""
+        """Polls with all partitions paused, to stay in the group. May return a message that was fetched before."""
         self._polled_s = self._clock.monotonic_s()
         self._raise_failure()
         self._pause()
@@ -237,14 +237,14 @@ class SubscriptionConsumer:
             self._paused.update(added)
 
     def _resume(self, tps: Collection[TopicPartition]) -> None:
-        """Resumes those of these partitions that are paused, whether they are assigned or not."""
+        """Resumes the paused partitions among `tps`, even if they are not assigned."""
         resumed = [tp for tp in tps if tp in self._paused]
         if resumed:
             self._consumer.resume(_as_partitions(resumed))
             self._paused.difference_update(resumed)
 
     def _handle_event(self, message: Arrived) -> bool:
-        """Returns False for a message; handles an error or end-of-partition event and returns True."""
+        """Handles an error or end-of-partition event and returns True; returns False for a normal message."""
         error = message.error()
         if error is None:
             if self._at_end:
@@ -271,7 +271,7 @@ class SubscriptionConsumer:
         return True
 
     def _raise_failure(self) -> None:
-        """Raises the first permanent failure, at every call: after it, messages could be skipped."""
+        """Raises the first permanent failure, at every later poll too: reading on could skip messages."""
         if self._failure is not None:
             raise self._failure
 
@@ -323,7 +323,7 @@ class SubscriptionConsumer:
         self._capture_failure(lambda: notify(tps))
 
     def _capture_failure(self, action: Callable[[], None]) -> None:
-        """Runs a callback of librdkafka; an error in it is raised by the current poll and all later ones."""
+        """Runs a librdkafka callback. If it fails, the current poll and all later polls raise the error."""
         try:
             action()
         except KafkaException as error:
@@ -335,11 +335,11 @@ class SubscriptionConsumer:
     # -- commits
 
     def commit(self, offsets: Offsets) -> None:
-        """Commits asynchronously; a later poll passes the result to the listener."""
+        """Commits offsets asynchronously; a later poll passes the result to the RebalanceListener."""
         self._consumer.commit(offsets=to_kafka(offsets), asynchronous=True)
 
     def commit_now(self, offsets: Offsets) -> dict[TopicPartition, ApiError]:
-        """Commits, and waits up to `timeout_s` for the response. Returns the errors by partition."""
+        """Commits offsets, and waits up to `timeout_s` for the response. Returns the errors by partition."""
         doing = f"committing for group {self._options.group!r}"
         partitions = to_kafka(offsets)
         try:
@@ -365,11 +365,11 @@ class SubscriptionConsumer:
             self._listener.on_commit_result(tp, partition.offset, not failed)
 
     def group_metadata(self) -> Any:
-        """Returns the member's group metadata, by which transactional offset commits are fenced (KIP-447)."""
+        """Returns the consumer group metadata of this member, which fences transactional offset commits (KIP-447)."""
         return self._consumer.consumer_group_metadata()
 
     def close(self) -> None:
-        """Leaves the group, so that the other members need not wait for the session to expire."""
+        """Closes the consumer and leaves the group, so that other members need not wait for a session timeout."""
         self._paused.clear()  # nothing is fetched any more
         try:
             self._blocking.run_last(self._consumer.close, self._settings.timeout_s)

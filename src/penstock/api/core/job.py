@@ -11,7 +11,7 @@ from penstock.api.core.durations import Duration
 from penstock.api.errors import InvalidValue, QueueFailed
 
 AttributeValue = str | bytes | int | float | Decimal
-"""The SQS types String, Binary and Number."""
+"""Value of a message attribute, of SQS type String, Binary or Number."""
 Attributes = Mapping[str, AttributeValue]
 
 
@@ -24,14 +24,14 @@ class OutgoingJob:
     """
 
     body: object
-    """str is sent as it is, bytes must be UTF-8; any other value is encoded as JSON."""
+    """The message body: str is sent as it is, bytes must be UTF-8; any other value is encoded as JSON."""
     _: KW_ONLY
     delay: Duration | None = None
-    """Delays the delivery, up to 15 minutes. Not in FIFO queues, where the queue sets the delay."""
+    """Delay before delivery, up to 15 minutes. Not for FIFO queues, where only the queue has a delay."""
     group: str | None = None
-    """The message group, in a FIFO queue: its messages are delivered in order."""
+    """Message group, in a FIFO queue: the messages of a group are delivered in order."""
     deduplication_id: str | None = None
-    """In a FIFO queue: a message with the same id within five minutes is not sent again."""
+    """Deduplication id, in a FIFO queue: a message with an id sent in the last five minutes is dropped."""
     attributes: Attributes | None = None
 
 
@@ -46,11 +46,11 @@ class SentJob:
     queue: str
     message_id: str
     sequence: str = ""
-    """In a FIFO queue: increases within a message group."""
+    """Sequence number, in a FIFO queue: it increases within a message group. Empty in other queues."""
 
 
 class SendFailed(QueueFailed):
-    """Some messages of send_many were rejected. `failed` has the reasons by index; `sent` has None at these indexes.
+    """Error of send_many: messages were rejected. `failed` maps their index to the reason; `sent` has None there.
 
     except penstock.SendFailed as error:
         for number, reason in error.failed.items(): ...
@@ -66,7 +66,7 @@ class SendFailed(QueueFailed):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueCounts:
-    """The number of messages in a queue; exact while no request is in progress.
+    """The number of messages in a queue, by state; exact while no request is in progress.
 
     >>> QueueCounts(available=3, in_flight=1, delayed=0).total
     4
@@ -74,12 +74,12 @@ class QueueCounts:
 
     available: int
     in_flight: int
-    """Received, and neither deleted nor visible again."""
+    """Number of messages that were received, and are neither deleted nor visible again."""
     delayed: int
 
     @property
     def total(self) -> int:
-        """All messages that are not deleted.
+        """The number of available, in-flight and delayed messages.
 
         mq.queue("jobs").counts().total
         """
@@ -88,28 +88,28 @@ class QueueCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Received:
-    """A received message of a queue: the common part of Job and AsyncJob."""
+    """A message received from a queue: base class of Job and AsyncJob."""
 
     queue: str
     message_id: str
     receipt: str = field(repr=False)
     """The receipt handle of this delivery."""
     value: bytes
-    """The body as stored in the log."""
+    """The message body in bytes, as stored in the log."""
     attributes: Mapping[str, AttributeValue]
     receive_count: int
-    """How often it was received, this delivery included."""
+    """How often the message was received, including this delivery."""
     sent_ms: int
     first_received_ms: int
     group: str | None = None
     deduplication_id: str | None = None
     sequence: str | None = None
     source: str | None = None
-    """For a message in a dead-letter queue: the queue that it comes from."""
+    """In a dead-letter queue: the queue that the message was moved from."""
 
     @property
     def body(self) -> str:
-        """The body as text. Raises InvalidValue if it is not UTF-8.
+        """The body as text. Raises InvalidValue if the body is not UTF-8.
 
         mq.queue("jobs").send("hello")  # job.body == "hello"
         """
@@ -119,7 +119,7 @@ class Received:
             raise InvalidValue(f"{self._what} is not UTF-8 ({error}); job.value has its bytes") from error
 
     def json(self) -> Any:
-        """Returns the body decoded as JSON. Raises InvalidValue if it is not JSON.
+        """Returns the body decoded as JSON. Raises InvalidValue if the body is not JSON.
 
         for job in mq.queue("jobs").work():
             print(job.json()["id"])
@@ -135,7 +135,7 @@ class Received:
 
 
 class JobActions(Protocol):
-    """Carries out what a Job requests: delete, release, extend, fail."""
+    """Interface that carries out the methods of a Job: delete, release, extend, fail."""
 
     def delete(self, job: Received) -> None: ...
 
@@ -144,7 +144,7 @@ class JobActions(Protocol):
     def extend(self, job: Received, visibility: Duration | None) -> None: ...
 
     def fail(self, job: Received, error: BaseException) -> None:
-        """Releases the message after a failure, with a backoff."""
+        """Releases the message after a failure, with a backoff delay."""
 
     def has(self, job: Received) -> bool:
         """Returns whether the message is neither deleted nor released."""
@@ -164,7 +164,7 @@ class AsyncJobActions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Job(Received):
-    """A received message. Unless it is deleted in time, it becomes visible again after its visibility timeout.
+    """A message received from a queue. Unless deleted, it becomes visible again after its visibility timeout.
 
     for job in mq.queue("jobs").receive(max=10, wait="20s"):
         print(job.body, job.receive_count)
@@ -174,8 +174,8 @@ class Job(Received):
     _actions: JobActions = field(repr=False)
 
     def delete(self) -> None:
-        """Deletes the message: it is done. Raises JobLost if another consumer has it. A work() loop does this
-        automatically.
+        """Deletes the message, as a work() loop does automatically. Raises JobLost if another consumer has received
+        it.
 
         job = mq.queue("jobs").receive()[0]
         job.delete()
@@ -191,7 +191,7 @@ class Job(Received):
         self._actions.release(self, delay)
 
     def extend(self, visibility: Duration | None = None) -> None:
-        """Sets the visibility timeout, counted from now; by default to the one it was received with.
+        """Sets the visibility timeout, counted from now. Default: the timeout that the message was received with.
 
         job = mq.queue("jobs").receive(visibility="30s")[0]
         job.extend("5m")
@@ -204,7 +204,7 @@ class Job(Received):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Deletes the message at the end of the block; releases it after an exception."""
+        """Deletes the message at the end of the block; releases the message if the block raised an exception."""
         if self._actions.has(self):
             if error is None:
                 self._actions.delete(self)
@@ -214,7 +214,7 @@ class Job(Received):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AsyncJob(Received):
-    """A received message, for asyncio: see Job.
+    """A message received from a queue, for asyncio: see Job.
 
     for job in await mq.queue("jobs").receive(max=10, wait="20s"):
         print(job.body, job.receive_count)
@@ -224,7 +224,7 @@ class AsyncJob(Received):
     _actions: AsyncJobActions = field(repr=False)
 
     async def delete(self) -> None:
-        """Deletes the message: it is done. See Job.delete.
+        """Deletes the message. See Job.delete.
 
         async for job in mq.queue("jobs").work():
             await job.delete()
@@ -240,7 +240,7 @@ class AsyncJob(Received):
         await self._actions.release(self, delay)
 
     async def extend(self, visibility: Duration | None = None) -> None:
-        """Sets the visibility timeout, counted from now; by default to the one it was received with.
+        """Sets the visibility timeout, counted from now. Default: the timeout that the message was received with.
 
         async for job in mq.queue("jobs").work():
             await job.extend("5m")
@@ -253,7 +253,7 @@ class AsyncJob(Received):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Deletes the message at the end of the block; releases it after an exception."""
+        """Deletes the message at the end of the block; releases the message if the block raised an exception."""
         if self._actions.has(self):
             if error is None:
                 await self._actions.delete(self)

@@ -8,7 +8,7 @@ from penstock.api.core.settings import check_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopOptions:
-    """Which messages a loop delivers, how many, and when it ends."""
+    """Which messages a subscription loop delivers, how many, and when the loop ends."""
 
     tags: frozenset[str] | None = None
     limit: int | None = None
@@ -21,7 +21,7 @@ class LoopOptions:
 
     @property
     def is_sequential(self) -> bool:
-        """Whether requesting the next message finishes the previous one."""
+        """Whether requesting the next message finishes the previous message."""
         return self.max_in_flight == 1
 
 

@@ -26,7 +26,7 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine and returns its result. Interrupting the caller cancels it."""
+        """Runs a coroutine and returns its result. Cancels the coroutine if the caller is interrupted."""
         running = self._submit(work)
         try:
             return running.result()
@@ -34,12 +34,12 @@ class LoopThread:
             running.cancel()
 
     def call(self, action: Callable[[], None]) -> None:
-        """Calls a function that does not block, without waiting for it."""
+        """Schedules a non-blocking function on the event loop, and returns at once. Ignored after `close`."""
         if not self._is_closed:
             self._loop.call_soon_threadsafe(action)
 
     def abandon(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a coroutine, and waits for it up to ABANDON_S, unless called on the loop's thread."""
+        """Runs a coroutine; cancels it after ABANDON_S. Does not wait if called on the event loop's own thread."""
         if self._is_closed:
             work.close()
             return
@@ -57,7 +57,7 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def close(self) -> None:
-        """Cancels all tasks, and ends the thread."""
+        """Cancels all tasks of the event loop, and ends its thread."""
         if self._is_closed:
             return
         self._is_closed = True

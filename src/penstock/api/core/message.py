@@ -16,7 +16,7 @@ CONTENT_TYPE: Final = "content-type"
 """The header that holds the content type of the value."""
 
 Headers = Mapping[str, str | bytes | None] | Iterable[tuple[str, str | bytes | None]]
-"""`{"trace": "abc"}`, or pairs if a name occurs more than once."""
+"""Message headers: a mapping such as `{"trace": "abc"}`, or pairs if a name occurs more than once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,20 +28,20 @@ class Outgoing:
     """
 
     value: object
-    """bytes and str are sent as they are; None is a tombstone; any other value is encoded as JSON."""
+    """The message value: bytes and str are sent as they are, None is a tombstone, the rest is encoded as JSON."""
     _: KW_ONLY
     key: str | bytes | None = None
     headers: Headers | None = None
     tag: str | None = None
     partition: int | None = None
     timestamp: datetime | int | None = None
-    """A datetime with a time zone, or milliseconds since 1970. None: now."""
+    """Timestamp of the message: a datetime with a time zone, or milliseconds since 1970. None: now."""
     topic: str | None = None
-    """Overrides the topic of the call."""
+    """Topic to publish to, in place of the topic that the call names; None: the topic of the call."""
     delay: Duration | None = None
-    """Delays the delivery, on a topic with delayed.messages=true: seconds, a timedelta, or text like "30s"."""
+    """Delay before delivery, on a topic with delayed.messages=true: seconds, a timedelta, or text like "30s"."""
     deliver_at: datetime | int | None = None
-    """Delivers at this time instead of after `delay`."""
+    """Time of delivery, on a topic with delayed.messages=true; an alternative to `delay`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +55,12 @@ class Published:
     topic: str
     partition: int
     offset: int | None
-    """None with at-most-once delivery, which waits for no acknowledgement."""
+    """Offset of the message; None with at-most-once delivery, which waits for no acknowledgement."""
     timestamp_ms: int
 
 
 class MessageSource(Protocol):
-    """Receives the done() and retry() calls of a message."""
+    """Interface that carries out the done() and retry() calls of a message."""
 
     def finish(self, message: "Message") -> None: ...
 
@@ -69,7 +69,7 @@ class MessageSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A received message.
+    """A message received from a topic.
 
     for message in mq.subscribe("orders", group="billing"):
         print(message.offset, message.tag, message.json()["id"])
@@ -81,10 +81,10 @@ class Message:
     timestamp_ms: int
     key: bytes | None
     value: bytes | None
-    """None is a tombstone: it deletes its key on a compacted topic."""
+    """The message value; None is a tombstone, which deletes the message key on a compacted topic."""
     headers: tuple[tuple[str, bytes | None], ...]
     attempt: int = 1
-    """1 at the first delivery, and one more at each redelivery by this subscription."""
+    """Delivery attempt: 1 at the first delivery, and one more at each redelivery by this subscription."""
     _position: PartitionPosition | None = field(default=None, repr=False, compare=False)
     _source: MessageSource | None = field(default=None, repr=False, compare=False)
 
@@ -98,14 +98,14 @@ class Message:
         return None if tag is None else tag.decode(errors="replace")
 
     def header(self, name: str) -> bytes | None:
-        """Returns the header of this name, the last one if there are several; None if there is none.
+        """Returns the value of a header, the last if the name occurs several times; None if there is no such header.
 
         message.header("content-type")  # b"application/json"
         """
         return next((value for key, value in reversed(self.headers) if key == name), None)
 
     def json(self) -> Any:
-        """Returns the value decoded as JSON. Raises InvalidValue if it is not JSON.
+        """Returns the value decoded as JSON. Raises InvalidValue if the value is not JSON.
 
         message.json()["id"]
         """
@@ -118,7 +118,7 @@ class Message:
             ) from error
 
     def text(self) -> str:
-        """Returns the value decoded as UTF-8. Raises InvalidValue if it is not UTF-8.
+        """Returns the value decoded as UTF-8. Raises InvalidValue if the value is not UTF-8.
 
         message.text().splitlines()
         """
@@ -140,7 +140,7 @@ class Message:
     def done(self) -> None:
         """Marks this message as finished, so that its offset can be committed.
 
-        The loop does this automatically when it requests the next message. Call it before a `break`, and with
+        The loop does this automatically when it requests the next message. Call done() before a `break`, and with
         max_in_flight above 1; any thread may call it.
 
         for message in mq.subscribe("orders", group="billing"):
@@ -152,7 +152,7 @@ class Message:
             self._source.finish(self)
 
     def retry(self, delay_s: float = 0.0) -> None:
-        """Delivers this message again, after `delay_s` seconds. Its offset is not committed until it is finished.
+        """Delivers this message again after `delay_s` seconds. Its offset is not committed before it is finished.
 
         except TimeoutError:
             message.retry(delay_s=2 ** message.attempt)

@@ -1,7 +1,7 @@
 """Background producer: librdkafka's producer with a thread that polls for delivery reports.
 
-Polling on its own thread reports a delivery sooner than polling from the waiting thread (82 µs against 119 µs per
-message, measured), and serves threads and tasks alike.
+A polling thread reports a delivery sooner than polling in the thread that waits for it (82 µs against 119 µs per
+message, measured), and works for threads and asyncio tasks.
 """
 
 import logging
@@ -21,9 +21,9 @@ from penstock.api.errors import ApiError, Closed, InvalidArgument, PublishFailed
 from penstock.foundation.clock import Clock, SystemClock
 
 POLL_S: Final = 0.1
-"""The longest that closing waits for the polling thread to notice."""
+"""Maximum duration, in seconds, of one poll for delivery reports; the polling thread notices a close after it."""
 GRACE_S: Final = 5.0
-"""How much longer than librdkafka, which completes every message in time, a caller waits."""
+"""Seconds that a caller waits beyond `timeout_s`, within which librdkafka itself completes every message."""
 ERROR_LOG_INTERVAL_S: Final = 30.0
 
 log = logging.getLogger("penstock.api")
@@ -33,7 +33,7 @@ LIBRDKAFKA_LOG.addHandler(logging.NullHandler())
 
 
 class DeliveryReport:
-    """The delivery report of one message. When it `is_complete`, it has either `published` or an `error`."""
+    """The delivery report of one message. If `is_complete` is set, either `published` or `error` is set."""
 
     __slots__ = ("_producer", "error", "is_complete", "on_complete", "published", "topic")
 
@@ -88,16 +88,16 @@ def logging_config(settings: Settings, clock: Clock) -> dict[str, Any]:
 
 
 def translate_type_error(error: TypeError) -> BaseException:
-    """Returns the exception behind a TypeError of confluent-kafka.
+    """Returns the exception that caused a TypeError of confluent-kafka: KeyboardInterrupt, for example.
 
-    Python checks for signals while confluent-kafka reads a header name, and it reports Ctrl-C there as a name of the
-    wrong type. Header names have been checked before (encoding.py).
+    Python handles signals while confluent-kafka reads a header name, and confluent-kafka reports Ctrl-C as a name of
+    the wrong type. The types of header names were checked before (encoding.py).
     """
     return KeyboardInterrupt() if "header key" in str(error) else error
 
 
 class BackgroundProducer:
-    """A producer and the thread that polls it. Thread-safe."""
+    """A librdkafka producer and the thread that polls it for delivery reports. Thread-safe."""
 
     def __init__(
         self, settings: Settings, config: dict[str, Any], delay_topics: DelayTopics, clock: Clock | None = None
@@ -118,7 +118,7 @@ class BackgroundProducer:
         self._thread.start()
 
     def send(self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
-        """Sends a message. `on_complete` is called on the polling thread. Raises BufferError instead of waiting."""
+        """Sends a message. Calls `on_complete` on the polling thread. Raises BufferError if it would have to wait."""
         if message.is_delayed and not self._delay_topics.is_known(message.topic):
             raise BufferError("delayed.messages of the topic must be looked up first")
         report = DeliveryReport(self, message.topic, on_complete)
@@ -151,7 +151,7 @@ class BackgroundProducer:
     def send_waiting(
         self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None
     ) -> DeliveryReport:
-        """Sends a message; waits while the buffer is full. Raises the errors of DelayTopics.check."""
+        """Sends a message; waits while the send buffer is full. Raises the errors of DelayTopics.check."""
         if message.is_delayed:
             self._delay_topics.check(message.topic)
         deadline_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
@@ -165,7 +165,7 @@ class BackgroundProducer:
                     self._changed.wait(POLL_S)  # bounded: space may have been freed before the wait
 
     def wait(self, report: DeliveryReport) -> Published:
-        """Waits for the delivery of a message, and returns its position."""
+        """Waits for the delivery of a message. Returns its position, or raises the error of the delivery."""
         if not report.is_complete:
             with self._changed:
                 is_complete = self._changed.wait_for(lambda: report.is_complete, self._settings.timeout_s + GRACE_S)
@@ -179,7 +179,7 @@ class BackgroundProducer:
         return explain(error, doing, PublishFailed, self._settings.servers)
 
     def flush(self, timeout_s: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
-        """Waits until no message is in flight or `is_enough` holds. Returns False after the timeout."""
+        """Waits until no message is in flight or `is_enough` returns True. Returns False after the timeout."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._in_flight or is_enough(), timeout_s)
 
@@ -206,12 +206,12 @@ class BackgroundProducer:
                 self._changed.notify_all()
 
     def begin_closing(self) -> None:
-        """Rejects new messages. Called on several producers first, their threads end at the same time."""
+        """Rejects new messages. Several producers close faster if this is called on all of them before `close`."""
         with self._changed:
             self._is_closing = True
 
     def close(self, timeout_s: float) -> None:
-        """Waits for messages in flight, drops those left after `timeout_s`, and ends the thread."""
+        """Waits for messages in flight, drops messages left after `timeout_s`, and ends the polling thread."""
         self.begin_closing()
         if self._is_closed:
             return

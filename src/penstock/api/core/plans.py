@@ -1,4 +1,4 @@
-"""Plans of subscribe() and exactly_once(): arguments checked once, then opened on a thread or for a task."""
+"""Checked arguments of subscribe() and exactly_once(), which open a subscription for a thread or an asyncio task."""
 
 import os
 from collections.abc import Callable
@@ -123,7 +123,7 @@ class ExactlyOncePlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionalLoop:
-    """The buffer, commits and producer of an open exactly-once loop."""
+    """The message buffer, commit policy and producer of an open exactly-once loop."""
 
     buffer: MessageBuffer
     commits: TransactionalCommits

@@ -1,7 +1,7 @@
 """Position tracker of a subscription: delivered, finished and committed offsets of each partition.
 
 An offset may be committed when all messages before it are finished; messages may be finished in any order. No I/O and
-no clock; users of a PositionTracker hold its lock.
+no clock; callers of a PositionTracker must hold its lock.
 """
 
 import threading
@@ -13,7 +13,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class PartitionPosition:
-    """The position in one partition during one assignment. A later assignment of the partition has a new one.
+    """The position in one partition during one assignment. A later assignment creates a new PartitionPosition.
 
     >>> position = PartitionPosition(TopicPartition("orders", 0))
     >>> position.deliver(7); position.deliver(8); position.finish(8); position.watermark
@@ -40,7 +40,7 @@ class PartitionPosition:
         return len(self._unfinished)
 
     def deliver(self, offset: int) -> None:
-        """Marks a message as delivered and unfinished. A redelivered message was unfinished all the time."""
+        """Marks a message as delivered and unfinished. A retried message is still marked from its first delivery."""
         self._unfinished[offset] = None
         self._next = max(offset + 1, self._next or 0)
 
@@ -57,7 +57,7 @@ class PartitionPosition:
         self._next = self._requested = self._committed
 
     def due(self, even_if_requested: bool = False) -> int | None:
-        """Returns the offset to commit; None if it is committed, or requested unless `even_if_requested`."""
+        """Returns the offset to commit; None if it is committed or, unless `even_if_requested`, being committed."""
         mark = self.watermark
         return None if mark == (self._committed if even_if_requested else self._requested) else mark
 
@@ -66,7 +66,7 @@ class PartitionPosition:
         self._requested = self.watermark
 
     def record_commit(self, offset: int, is_committed: bool) -> None:
-        """Records the result of a commit; a failed one becomes due again."""
+        """Records the result of a commit; after a failure, the offset is due for commit again."""
         if is_committed:
             self._committed = offset
         elif self._requested == offset:
@@ -74,7 +74,7 @@ class PartitionPosition:
 
 
 class PositionTracker:
-    """The positions in all assigned partitions."""
+    """The positions in all partitions that are assigned to a subscription."""
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -100,7 +100,7 @@ class PositionTracker:
     def due(
         self, tps: Iterable[TopicPartition] | None = None, *, even_if_requested: bool = False
     ) -> dict[TopicPartition, int]:
-        """Returns the offsets to commit now, of all partitions or of these."""
+        """Returns the offsets to commit now, by partition; with `tps`, only of these partitions."""
         found = {}
         for tp in self._positions if tps is None else tps:
             position = self._positions.get(tp)
@@ -110,7 +110,7 @@ class PositionTracker:
         return found
 
     def mark_requested(self, offsets: Offsets) -> None:
-        """Marks these commits as in flight."""
+        """Marks the commits of these offsets as in flight."""
         for tp in offsets:
             self._positions[tp].mark_requested()
 

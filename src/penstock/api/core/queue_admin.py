@@ -22,7 +22,7 @@ CENTURY_S = 3_155_760_000
 
 
 def open_sqs(settings: Settings, lookup: ClusterLookup, clock: Clock, executor: Executor | None) -> SqsClient:
-    """Returns an SQS client. Its endpoint is that of the settings, or is looked up from the brokers on a thread."""
+    """Returns an SQS client for the endpoint in the settings; without one, asks the brokers for it, on a thread."""
 
     async def find() -> list[Endpoint]:
         if settings.endpoint is not None:
@@ -77,7 +77,7 @@ async def create_queue(sqs: SqsClient, name: str, queue: NewQueue, tags: Mapping
 
 
 async def list_queues(sqs: SqsClient, prefix: str) -> list[str]:
-    """Returns the names of all queues with this prefix."""
+    """Returns the names of all queues that begin with `prefix`."""
     found: list[str] = []
     params = {"QueueNamePrefix": prefix} if prefix else {}
     while True:

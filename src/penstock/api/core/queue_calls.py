@@ -1,4 +1,4 @@
-"""SQS requests for one queue: send, receive, delete, change visibility, purge. For the tasks of one event loop."""
+"""SQS requests for one queue: send, receive, delete, change visibility, purge. Used by tasks of one event loop."""
 
 import asyncio
 import uuid
@@ -23,7 +23,7 @@ from penstock.client.sqs import BATCH_MAX, WAIT_S_MAX, SqsClient
 from penstock.foundation.errors import PenstockError
 
 TRIES_MAX: Final = 5
-"""Attempts to send messages of a batch that failed by no fault of the sender."""
+"""Maximum number of attempts to send the messages of a batch that failed without SenderFault."""
 RETRY_DELAY_S: Final = 0.2
 _COUNTS: Final = (
     "ApproximateNumberOfMessages",
@@ -33,7 +33,7 @@ _COUNTS: Final = (
 
 
 class QueueCalls:
-    """The requests of one queue. All errors are ApiErrors."""
+    """SQS requests for one queue. All errors are raised as ApiErrors."""
 
     def __init__(self, sqs: SqsClient, name: str) -> None:
         self._sqs = sqs
@@ -56,7 +56,7 @@ class QueueCalls:
         return self._sent(response)
 
     async def send_many(self, messages: Iterable[object]) -> list[SentJob]:
-        """Sends all messages. A rejected message does not stop the others, except in a FIFO queue."""
+        """Sends all messages. After a rejected message, the other messages are still sent, except in a FIFO queue."""
         entries = [
             entry_of(message if isinstance(message, OutgoingJob) else OutgoingJob(message)) for message in messages
         ]
@@ -87,7 +87,7 @@ class QueueCalls:
     async def _send_portion(
         self, portion: Sequence[Entry], begin: int, sent: list[SentJob | None]
     ) -> dict[int, tuple[str, str]]:
-        """Sends up to ten messages, with retries. Returns the errors of those that failed, by index."""
+        """Sends up to ten messages, with retries. Returns the errors of failed messages, by message index."""
         left = {str(begin + number): entry for number, entry in enumerate(portion)}
         failures: dict[int, tuple[str, str]] = {}
         for attempt in range(1, TRIES_MAX + 1):
@@ -125,7 +125,7 @@ class QueueCalls:
     async def receive(
         self, most: int, wait: Duration | None = None, visibility: Duration | None = None
     ) -> list[dict[str, Any]]:
-        """Returns the fields of up to `most` messages. `wait`: how long to wait for the first."""
+        """Returns the fields of up to `most` messages. `wait`: how long to wait for the first message."""
         if most < 1:
             raise InvalidArgument(f"max={most} is invalid; give 1 or more")
         loop = asyncio.get_running_loop()
@@ -168,11 +168,11 @@ class QueueCalls:
         await self._call("DeleteMessage", {"ReceiptHandle": receipt})
 
     async def change(self, receipt: str, timeout_s: int) -> None:
-        """Sets the visibility timeout of a message, counted from now; 0 releases it."""
+        """Sets the visibility timeout of a message, counted from now; 0 makes the message visible."""
         await self._call("ChangeMessageVisibility", {"ReceiptHandle": receipt, "VisibilityTimeout": timeout_s})
 
     async def extend_all(self, receipts: Sequence[str], timeout_s: int) -> dict[str, ApiError]:
-        """Sets the visibility timeout of many messages. Returns the errors of those that are lost."""
+        """Sets the visibility timeout of many messages. Returns the errors of lost messages, by receipt handle."""
         lost: dict[str, ApiError] = {}
         for begin in range(0, len(receipts), BATCH_MAX):
             some = receipts[begin : begin + BATCH_MAX]

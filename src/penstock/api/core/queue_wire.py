@@ -39,14 +39,14 @@ _INVALID_CODES: Final = {"InvalidParameterValue", "MissingParameter", "InvalidAt
 
 
 class Entry(NamedTuple):
-    """A message as sent, and about how many bytes it counts for."""
+    """SendMessage parameters of a message, and its approximate size in bytes toward the batch limit."""
 
     params: dict[str, Any]
     size: int
 
 
 def entry_of(message: OutgoingJob) -> Entry:
-    """Encodes a message for SendMessage.
+    """Encodes a message as SendMessage parameters.
 
     >>> entry_of(OutgoingJob({"id": 1}, delay="1m")).params
     {'MessageBody': '{"id":1}', 'DelaySeconds': 60}
@@ -85,7 +85,7 @@ def _attribute(name: str, value: AttributeValue) -> dict[str, str]:
 
 
 def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
-    """Yields as many entries at a time as one batch request may have, in order."""
+    """Splits entries, in order, into lists that fit into one SendMessageBatch request each."""
     portion: list[Entry] = []
     size = 0
     for entry in entries:
@@ -99,7 +99,7 @@ def portions(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def read_message(queue: str, response: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the fields of a Received from one message of a ReceiveMessage response."""
+    """Returns the fields of a Received, from one message of a ReceiveMessage response."""
     system = response.get("Attributes", {})
     body = response["Body"].encode()
     source = system.get("DeadLetterQueueSourceArn")
@@ -121,7 +121,7 @@ def read_message(queue: str, response: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_attributes(attributes: Mapping[str, Mapping[str, str]]) -> Attributes:
-    """Decodes message attributes.
+    """Decodes SQS message attributes to Python values.
 
     >>> read_attributes({"n": {"DataType": "Number", "StringValue": "7"}})
     {'n': 7}
@@ -143,7 +143,7 @@ def _value(entry: Mapping[str, str]) -> AttributeValue:
 
 
 def explain(error: PenstockError, queue: str) -> ApiError:
-    """Returns the API error for an error of the SQS client."""
+    """Converts an error of the SQS client to an ApiError."""
     if isinstance(error, ApiError):
         return error
     if not isinstance(error, SqsError):

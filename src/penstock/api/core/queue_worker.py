@@ -1,6 +1,6 @@
 """Queue worker: receives messages, renews their visibility timeout, and deletes or releases them.
 
-For the tasks of one event loop; the loops in sync/work.py and aio/work.py are built on it.
+Used by tasks of one event loop; the queue loops in sync/work.py and aio/work.py are built on QueueWorker.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ VISIBILITY: Final = "30s"
 BACKOFF: Final = "1s"
 BACKOFF_MAX: Final = "5m"
 RENEW_AFTER: Final = 1 / 3
-"""Fraction of the visibility timeout: two renewals may fail before the message becomes visible again."""
+"""Fraction of the visibility timeout after which it is renewed: two renewals may fail before it expires."""
 
 Fields = dict[str, Any]
-"""The fields of a Received."""
+"""The fields of a Received, by name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkPlan:
     visibility_s: int
     concurrency: int = 1
-    """Messages in flight at a time."""
+    """Maximum number of messages in flight."""
     backoff_s: float = 1.0
     backoff_max_s: float = 300.0
     limit: int | None = None
@@ -44,11 +44,11 @@ class WorkPlan:
 
     @property
     def is_sequential(self) -> bool:
-        """Whether requesting the next message deletes the previous one."""
+        """Whether requesting the next message deletes the previous message."""
         return self.concurrency == 1
 
     def delay_s(self, receive_count: int) -> int:
-        """Returns the delay before a failed message is delivered again; it doubles with each receive.
+        """Returns the seconds before a failed message is redelivered; the delay doubles with each receive.
 
         >>> plan = WorkPlan(visibility_s=30)
         >>> [plan.delay_s(count) for count in (1, 2, 3, 99)]
@@ -77,19 +77,19 @@ def plan_of(
 
 
 class QueueWorker:
-    """The messages in flight of one worker. A message is in flight until it is deleted, released or lost."""
+    """Receives and tracks the messages of one queue loop. A message is in flight until deleted, released or lost."""
 
     def __init__(self, calls: QueueCalls, plan: WorkPlan) -> None:
         self.calls = calls
         self.plan = plan
         self._ready: deque[Fields] = deque()
-        """Received, and not delivered to the loop yet."""
+        """Messages that were received, and not yet delivered to the queue loop."""
         self._in_flight: dict[str, float] = {}
-        """Time of the last renewal by receipt handle, of messages that are ready or delivered."""
+        """Time of the last visibility renewal, by receipt handle, for ready and delivered messages."""
         self._counts: dict[str, int] = {}
-        """Receive count by receipt handle."""
+        """Receive count of each message in flight, by receipt handle."""
         self._lost: dict[str, ApiError] = {}
-        """Messages whose visibility timeout is over, until their holder is notified."""
+        """Errors of messages whose visibility timeout expired, by receipt handle, until they are raised."""
         self._delivered = 0
         self._finished_s = 0.0
         self._is_closing = False
@@ -109,7 +109,7 @@ class QueueWorker:
     # -- receiving
 
     async def take(self) -> Fields | None:
-        """Waits for the next message, and for a free slot; returns None when the worker ends."""
+        """Waits for a free slot and the next message. Returns its fields; None when the worker has ended."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with self._receiving:
@@ -172,7 +172,7 @@ class QueueWorker:
     # -- visibility
 
     async def _renew_visibility(self) -> None:
-        """Renews the visibility timeout of messages in flight, well before it ends."""
+        """Renews the visibility timeout of messages in flight, well before the timeout expires."""
         every_s = self.plan.visibility_s * RENEW_AFTER
         loop = asyncio.get_running_loop()
         while True:
@@ -208,7 +208,7 @@ class QueueWorker:
     # -- delete and release
 
     async def finish(self, receipt: str) -> None:
-        """Deletes the message. Raises JobLost if its visibility timeout is over and it was received again."""
+        """Deletes the message. Raises JobLost if its visibility timeout expired and it was received again."""
         self._untrack(receipt)
         await self.calls.delete(receipt)
 
@@ -218,7 +218,7 @@ class QueueWorker:
         await self.calls.change(receipt, delay_s)
 
     async def extend(self, receipt: str, timeout_s: int) -> None:
-        """Sets the visibility timeout; automatic renewals resume shortly before its end."""
+        """Sets the visibility timeout; automatic renewals resume shortly before the timeout expires."""
         if receipt in self._lost:
             raise self._lost[receipt]
         await self.calls.change(receipt, timeout_s)
@@ -227,7 +227,7 @@ class QueueWorker:
             self._in_flight[receipt] = now_s + timeout_s - self.plan.visibility_s
 
     async def fail(self, receipt: str, error: BaseException) -> None:
-        """Releases the message after a failure, with a backoff; logs errors, for example if the message is lost."""
+        """Releases the message after a failure, with a backoff delay. Logs errors, such as JobLost."""
         count = self._counts.get(receipt, 1)
         delay_s = self.plan.delay_s(count)
         log.warning(
@@ -239,7 +239,7 @@ class QueueWorker:
             log.warning("job_not_released queue=%s reason=%r", self.calls.name, str(failure))
 
     async def done(self, receipt: str) -> bool:
-        """Deletes the message; returns False if it was lost."""
+        """Deletes the message. Returns False if the message was lost."""
         try:
             await self.finish(receipt)
         except JobLost as error:
@@ -248,7 +248,7 @@ class QueueWorker:
         return True
 
     def _untrack(self, receipt: str) -> None:
-        """Stops renewing the message and frees its slot. Raises its error if it was lost."""
+        """Stops renewing the message and frees its slot. Raises the stored error if the message was lost."""
         self._in_flight.pop(receipt, None)
         lost = self._lost.pop(receipt, None)
         self._finished_s = asyncio.get_running_loop().time()
@@ -263,18 +263,18 @@ class QueueWorker:
     # -- closing
 
     def stop(self) -> None:
-        """Delivers no more messages. Those in flight stay in flight, and are still renewed."""
+        """Stops delivering messages. The visibility timeout of messages in flight is still renewed."""
         self._is_closing = True
         self._slot_freed.set()
         if self._receive_task is not None:
             self._receive_task.cancel()  # closes the connection: the broker delivers the message elsewhere
 
     async def close(self, *, is_failure: bool = False) -> None:
-        """Ends the worker and releases all unfinished messages, with a backoff if `is_failure`."""
+        """Ends the worker and releases all unfinished messages, with a backoff delay if `is_failure`."""
         await asyncio.shield(self.begin_closing(is_failure=is_failure))
 
     def begin_closing(self, *, is_failure: bool) -> "asyncio.Task[None]":
-        """Starts `close` without waiting for it."""
+        """Starts closing the worker, without waiting. Returns the task that closes it."""
         self.stop()
         if self._close_task is None:
             self._close_task = asyncio.ensure_future(self._run_close(is_failure))

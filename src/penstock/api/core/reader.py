@@ -35,7 +35,7 @@ Count = TypeVar("Count")
 
 
 class Reader(ABC, Generic[Messages, Loop, Count]):
-    """The reading methods of a connection. They build a plan, which the blocking or asyncio connection opens."""
+    """The reading methods of a connection. They check arguments; the blocking or asyncio subclass opens the loop."""
 
     _settings: Settings
 
@@ -47,11 +47,11 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
 
     @abstractmethod
     def _process(self, messages: Messages, step: Transformation, batch: int, delivery: Delivery) -> Count:
-        """Reads batches, and publishes the results of each before the next is read."""
+        """Reads batches; publishes the results of a batch before the next is read. Returns how many were read."""
 
     @abstractmethod
     def _process_exactly_once(self, loop: Loop, step: Transformation) -> Count:
-        """Reads messages, and publishes the results in the transactions of the loop."""
+        """Reads messages and publishes their results in the loop's transactions. Returns how many were read."""
 
     def subscribe(
         self,
@@ -72,7 +72,7 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
         missing: Missing = "error",
     ) -> Messages:
-        """Reads messages: as a member of a consumer group, or without a group all messages.
+        """Returns an iterator over messages, as a member of a consumer group; without a group, over all messages.
 
         for message in mq.subscribe("orders", group="billing", delivery="at-least-once"):
             charge(message.json())
@@ -82,10 +82,10 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         from_: where to start if the group has no committed offset, or there is no group.
         tags: only messages with one of these tags.
         where: only messages that match this condition, evaluated by the broker through a view (docs/views.md).
-        limit, idle_timeout_s: ends after so many messages, or after so long without one.
+        limit, idle_timeout_s: the loop ends after this many messages, or after this long without a message.
         max_in_flight: above 1, messages may be processed concurrently, and each is finished by message.done().
         idempotent_by, store: skips messages that were handled before (docs/delivery.md).
-        prefetch: messages fetched at a time; at-most-once can lose as many in a crash.
+        prefetch: messages fetched at a time; a crash can lose this many messages with at-most-once.
         processing_timeout_s: the group removes a member that takes longer for one message.
         missing: if a topic does not exist, "error" raises UnknownTopic, "wait" awaits it, "create" creates it.
         With asyncio: `async for`.
@@ -119,15 +119,15 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
         missing: Missing = "error",
     ) -> Loop:
-        """Returns a loop that commits its offsets and the messages it publishes in one transaction.
+        """Returns a loop that commits, in one transaction, the offsets it has read and the messages it publishes.
 
         with mq.exactly_once("orders", group="billing") as loop:
             for message in loop:
                 loop.publish("invoices", invoice(message.json()), key=message.key)
 
         batch, batch_s: maximum number of messages, and duration, of one transaction. transactional_id: a fixed id for
-        each process, by which a restart aborts the transaction that a crash left open; otherwise it is aborted after
-        transaction_timeout_s. With asyncio: `async with`, `async for`, `await loop.publish`.
+        each process: a restart aborts the transaction that a crash left open. Without an id, that transaction is
+        aborted after transaction_timeout_s. With asyncio: `async with`, `async for`, `await loop.publish`.
         """
         prefetch = max(1, min(batch, PREFETCH))
         plan = ExactlyOncePlan(
@@ -159,14 +159,14 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
         processing_timeout_s: float = PROCESSING_TIMEOUT_S,
         missing: Missing = "error",
     ) -> Count:
-        """Reads, transforms and publishes messages until Ctrl-C, `limit` or `idle_timeout_s`. Returns how many were
+        """Reads, transforms and publishes messages until Ctrl-C, `limit` or `idle_timeout_s`. Returns the number
         read.
 
         mq.process("orders", "invoices", group="billing", transform=lambda message: invoice(message.json()))
         mq.process("orders", lambda message: f"orders-{message.tag}", group="split", transform=lambda m: m.value)
 
-        transform returns a value, an Outgoing, a list of those, or None for no result; a result without a key gets
-        the key of the message. An exception ends the call, and the message is delivered again next time. With
+        transform returns a value, an Outgoing, a list of these, or None for no result; a result without a key gets
+        the key of the message. An exception ends the call, and the next call receives the message again. With
         asyncio: `await`, and transform may be a coroutine function.
         """
         promised = delivery_of(delivery, self._settings, Delivery.EXACTLY_ONCE)

@@ -22,7 +22,7 @@ class Closable(Protocol):
 
 
 class Resources:
-    """Creates resources on first use and closes them together. Thread-safe."""
+    """A connection's resources: created on first use, closed together. Thread-safe."""
 
     def __init__(self, settings: Settings, clock: Clock | None = None) -> None:
         self.settings = settings
@@ -67,13 +67,13 @@ class Resources:
             raise Closed("the connection is closed; connect again")
 
     def register(self, loop: Closable) -> None:
-        """Closes this loop with the connection, unless it is garbage-collected before."""
+        """Registers a loop to be closed with the connection, unless the loop is garbage-collected before."""
         with self._lock:
             self._check_open()
             self._loops.add(loop)
 
     def close(self) -> None:
-        """Closes loops first, since they commit; then flushes and closes the producers."""
+        """Closes loops first, because they commit offsets; then flushes and closes the producers."""
         with self._lock:
             if self._is_closed:
                 return

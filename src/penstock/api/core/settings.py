@@ -13,7 +13,7 @@ from penstock.client.signing import AccessKeys
 
 
 class Delivery(StrEnum):
-    """Delivery guarantees: see docs/delivery.md.
+    """Delivery guarantee: see docs/delivery.md.
 
     >>> Delivery("at-least-once") is Delivery.AT_LEAST_ONCE
     True
@@ -31,15 +31,15 @@ TRANSACTION_TIMEOUT_S: Final = 30.0
 REFRESH_S: Final = 30.0
 PROCESSING_TIMEOUT_S: Final = 300.0
 SESSION_MS: Final = 45_000
-"""session.timeout.ms: a member without a heartbeat for so long is removed from its group (KIP-735)."""
+"""session.timeout.ms: time without a heartbeat after which a member is removed from its group (KIP-735)."""
 HEARTBEAT_MS: Final = 1_000
-"""heartbeat.interval.ms: bounds how soon a member notices a rebalance. Kafka's clients use 3 s."""
+"""heartbeat.interval.ms: the maximum time until a member notices a rebalance. Kafka's clients use 3 s."""
 LINGER_MANY_MS: Final = 5
-"""linger.ms when many messages are published: fuller batches double the throughput."""
+"""linger.ms for publish_many and publish_stream: fuller batches double the throughput."""
 TOPIC_PATIENCE_MS: Final = 5_000
-"""How long a topic may be unknown after it was created."""
+"""Milliseconds for which a topic may be reported as unknown before it counts as missing: it may be new."""
 MESSAGE_BYTES_MAX: Final = 100_000_000
-"""More than any topic accepts: the limit is max.message.bytes of the topic."""
+"""message.max.bytes of producers: higher than any topic allows, so that max.message.bytes of the topic decides."""
 
 _MANAGED_OPTIONS: Final = {
     "bootstrap.servers": "the first argument of connect()",
@@ -60,7 +60,7 @@ _MANAGED_OPTIONS: Final = {
     "on_commit": "delivery=",
     "error_cb": "the logger 'penstock.api'",
 }
-"""librdkafka settings on which the delivery guarantees depend, and the parameter to use instead."""
+"""librdkafka options that users cannot set, since delivery guarantees depend on them; what to use instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +72,12 @@ class Settings:
     timeout_s: float = TIMEOUT_S
     client_id: str = "penstock"
     refresh_s: float = REFRESH_S
-    """How often subscriptions look for new topics and partitions."""
+    """Interval, in seconds, at which subscriptions look for new topics and partitions."""
     options: Mapping[str, Any] = field(default_factory=dict)
     endpoint: str | None = None
-    """The SQS endpoint; None: as the brokers advertise it."""
+    """The SQS endpoint; None: the endpoint that the brokers advertise."""
     keys: AccessKeys | None = None
-    """Access keys that sign queue requests; None: they are not signed."""
+    """Access keys that sign SQS requests; None: requests are not signed."""
 
     def __post_init__(self) -> None:
         try:
@@ -99,7 +99,7 @@ def check_positive(name: str, value: float | None) -> None:
 
 
 def delivery_of(name: str | None, settings: Settings, otherwise: Delivery) -> Delivery:
-    """Returns the guarantee of the call, else of the connection, else the default `otherwise`.
+    """Returns the delivery guarantee of a call: `name`, else that of the connection, else `otherwise`.
 
     >>> delivery_of("at-most-once", Settings(servers="localhost:9092"), Delivery.EXACTLY_ONCE).value
     'at-most-once'
@@ -128,10 +128,10 @@ def admin_config(settings: Settings) -> dict[str, Any]:
 
 
 def producer_config(settings: Settings, delivery: Delivery, *, linger_ms: int) -> dict[str, Any]:
-    """Returns the configuration of a producer with this delivery guarantee.
+    """Returns the librdkafka configuration of a producer with this delivery guarantee.
 
-    At-most-once waits for no acknowledgement and never retries. The other two wait for all in-sync replicas and
-    retry; exactly-once adds sequence numbers, by which the broker drops duplicates (KIP-98).
+    At-most-once waits for no acknowledgement and never retries. At-least-once and exactly-once wait for all in-sync
+    replicas and retry; exactly-once adds sequence numbers, by which the broker drops duplicates (KIP-98).
     """
     promises: dict[Delivery, dict[str, Any]] = {
         Delivery.AT_MOST_ONCE: {"acks": 0, "retries": 0, "enable.idempotence": False},
@@ -165,7 +165,7 @@ def transactional_config(settings: Settings, transactional_id: str, timeout_s: f
 
 
 def consumer_config(settings: Settings, group: str, processing_timeout_s: float) -> dict[str, Any]:
-    """Returns the configuration of a consumer with manual commits that reads committed messages only."""
+    """Returns the librdkafka configuration of a consumer: manual commits, and only committed messages are read."""
     processing_timeout_ms = int(processing_timeout_s * 1000)
     config = {
         "enable.auto.commit": False,
@@ -190,10 +190,10 @@ def consumer_config(settings: Settings, group: str, processing_timeout_s: float)
 
 
 def _is_new_protocol(config: Mapping[str, Any]) -> bool:
-    """Returns whether the broker assigns partitions and sets session and heartbeat times (KIP-848)."""
+    """Returns whether the configuration selects the KIP-848 protocol: the broker assigns partitions."""
     return config.get("group.protocol") == "consumer"
 
 
 def is_incremental(config: Mapping[str, Any]) -> bool:
-    """Returns whether rebalance callbacks get only the changed partitions (KIP-429, KIP-848)."""
+    """Returns whether rebalance callbacks get only added or removed partitions (KIP-429, KIP-848)."""
     return _is_new_protocol(config) or "cooperative" in config["partition.assignment.strategy"]

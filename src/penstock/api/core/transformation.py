@@ -9,9 +9,9 @@ from penstock.api.core.message import Message, Outgoing
 from penstock.api.errors import InvalidArgument
 
 Transform: TypeAlias = Callable[[Message], object]
-"""Returns a value, an Outgoing, a list of those, or None for no result. With asyncio, may be a coroutine function."""
+"""Function that returns a value, an Outgoing, a list of these, or None. In asyncio, may be a coroutine function."""
 Route: TypeAlias = str | Callable[[Message], str]
-"""The topic of the results, or a function from the message that was read to a topic."""
+"""The topic for the results, or a function that returns the topic for the message that was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +22,7 @@ class Transformation:
     to: Route
 
     def results(self, result: object, message: Message) -> list[Encoded]:
-        """Encodes the results of one message. A result without a key gets the key of that message.
+        """Encodes the results of one message. A result without a key gets the key of `message`.
 
         >>> read = Message(topic="in", partition=0, offset=0, timestamp_ms=1, key=b"42", value=b"", headers=())
         >>> work = Transformation(lambda message: [{"a": 1}, b"raw"], "out")

@@ -1,4 +1,4 @@
-"""Views of a connection: create and drop, and views that subscribe(where=) creates automatically."""
+"""Creates and drops views: those of create_view(), and those that subscribe(where=) creates automatically."""
 
 from dataclasses import replace
 from typing import Final
@@ -10,7 +10,7 @@ from penstock.api.errors import InvalidArgument
 from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE, ad_hoc_name
 
 AD_HOC_IDLE_S: Final = 1800.0
-"""Views of subscriptions are dropped after so long without a reader, or 2 * processing_timeout_s if longer."""
+"""Minimum time, in seconds, without a reader before a view that subscribe(where=) created is dropped."""
 
 
 def create_view(lookup: ClusterLookup, name: str, of: str, where: str, idle: Duration | None) -> None:
@@ -27,7 +27,7 @@ def drop_view(lookup: ClusterLookup, name: str) -> None:
 
 
 def with_views(read_options: ReadOptions, where: str, lookup: ClusterLookup) -> ReadOptions:
-    """Returns the options for reading each topic through a view with this condition; creates missing views."""
+    """Returns options that read each topic through a view with condition `where`; creates missing views."""
     idle_s = max(AD_HOC_IDLE_S, 2 * read_options.processing_timeout_s)
     names = []
     if read_options.missing == "create":
@@ -42,7 +42,7 @@ def with_views(read_options: ReadOptions, where: str, lookup: ClusterLookup) -> 
 
 
 def check_where(where: str | None, read_options: ReadOptions) -> None:
-    """Raises InvalidArgument."""
+    """Raises InvalidArgument if `where` is not a condition, or is combined with a pattern or missing="wait"."""
     if where is None:
         return
     if not isinstance(where, str) or not where.strip():

@@ -44,7 +44,7 @@ from penstock.client.address import BOOTSTRAP_DEFAULT
 from penstock.client.signing import keys_of
 
 IN_FLIGHT_MAX: Final = 10_000
-"""Messages in flight before publish_many waits for the first of them."""
+"""Default of `max_in_flight`: unacknowledged messages before publish_many waits for the oldest."""
 
 
 def connect(
@@ -109,7 +109,7 @@ def settings_of(
 
 
 def wait_for_delivery(producer: BackgroundProducer, report: DeliveryReport, number: int) -> Published:
-    """Waits for one message of many. Raises its error with the number of the message."""
+    """Waits for the delivery of a message of publish_many. Adds the message index to the text of an error."""
     try:
         return producer.wait(report)
     except ApiError as error:
@@ -117,7 +117,7 @@ def wait_for_delivery(producer: BackgroundProducer, report: DeliveryReport, numb
 
 
 def with_message_number(error: ApiError, number: int) -> ApiError:
-    """Returns the same error, with the number of the message in its text."""
+    """Returns an error of the same class and code, with the index of the message in its text."""
     return type(error)(f"message {number} was not published (the {number} before it were): {error}", error.code)
 
 
@@ -194,7 +194,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> list[Published]:
-        """Publishes many messages, and waits for all of them. Each is a value, or an Outgoing with key, headers, …
+        """Publishes messages and waits for all of them. A message is a value, or an Outgoing with key, headers, …
 
         mq.publish_many("orders", [{"id": 1}, penstock.Outgoing({"id": 2}, key="42")])
         """
@@ -208,7 +208,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         max_in_flight: int = IN_FLIGHT_MAX,
         delivery: DeliveryName | None = None,
     ) -> Iterator[Published]:
-        """Publishes messages lazily, and yields the position of each in order. Memory is bounded by `max_in_flight`.
+        """Publishes messages lazily; yields each message's position, in order. `max_in_flight` bounds the memory.
 
         for place in mq.publish_stream("lines", open("huge.txt")):
             ...
@@ -281,12 +281,12 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         return count
 
     def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
-        """Commits the offsets at which a group continues. Returns the offset of each partition.
+        """Sets the committed offsets of a consumer group. Returns the offset by partition.
 
         mq.seek("billing", "orders", to="earliest")
         mq.seek("billing", "orders", to=datetime(2026, 1, 31, tzinfo=UTC))
 
-        The group must have no members, else Busy is raised.
+        Raises Busy if the group has members.
         """
         self._resources.check_open()
         return seek(self._resources.lookup, group, topic, to)
@@ -294,17 +294,17 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     # -- views
 
     def create_view(self, name: str, *, of: str, where: str, idle: Duration | None = None) -> None:
-        """Creates a view of a topic: a read-only topic with those of its messages that match a condition.
+        """Creates a view: a read-only topic with the messages of topic `of` that match the condition `where`.
 
         mq.create_view("orders-eu", of="orders", where="tag IN ('eu', 'uk') AND priority > 3")
 
-        idle: drops the view when it was not read for so long. Raises InvalidArgument if the condition is invalid.
+        idle: the view is dropped after this time without a reader. Raises InvalidArgument if `where` is invalid.
         """
         self._resources.check_open()
         create_view(self._resources.lookup, name, of, where, idle)
 
     def drop_view(self, name: str) -> None:
-        """Drops a view; its topic stays.
+        """Drops a view. The topic that the view reads from stays.
 
         mq.drop_view("orders-eu")
         """
@@ -314,7 +314,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     # -- queues
 
     def queue(self, name: str) -> Queue:
-        """Returns the queue of this name. Whether it exists is checked by the first request.
+        """Returns the queue of this name. The first request to the queue checks whether it exists.
 
         mq.queue("jobs").send({"id": 1})
         """
@@ -352,9 +352,9 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         mq.create_queue("payments.fifo", content_based_deduplication=True)
         mq.create_queue("audit", from_topic="orders")
 
-        A message that was received `max_receives` times (5) and not deleted moves to the dead_letter queue.
-        from_topic: delivers the messages of a topic, which consumer groups can still read. The name of a FIFO queue
-        ends in `.fifo`.
+        A message that was received `max_receives` times (default 5) and not deleted moves to the dead_letter queue.
+        from_topic: the queue delivers the messages of this topic; consumer groups can still read the topic. The name
+        of a FIFO queue ends in `.fifo`.
         """
         wanted = new_queue(
             name,
@@ -384,7 +384,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     # -- closing
 
     def close(self) -> None:
-        """Closes all loops, waits for messages in flight, and ends all threads of the connection.
+        """Closes all subscriptions and queue loops, waits for messages in flight, and ends the connection's threads.
 
         mq.close()
         """

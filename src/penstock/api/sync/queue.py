@@ -62,24 +62,24 @@ class Queue:
         return self._thread.run(self._calls.send(message))
 
     def send_many(self, messages: Iterable[object]) -> list[SentJob]:
-        """Sends many messages, ten per request. Each is a body, or an OutgoingJob with delay, group, …
+        """Sends many messages, ten per request. A message is a body, or an OutgoingJob with delay, group, …
 
         mq.queue("jobs").send_many([{"id": 1}, penstock.OutgoingJob({"id": 2}, delay="1m")])
 
-        Raises SendFailed if some were rejected; it has the reasons, and the ids of the others.
+        Raises SendFailed if messages were rejected; the error has the reasons, and the ids of the sent messages.
         """
         return self._thread.run(self._calls.send_many(messages))
 
     # -- receiving
 
     def receive(self, *, max: int = 1, wait: Duration | None = None, visibility: Duration | None = None) -> list[Job]:
-        """Returns up to `max` messages; waits up to `wait` for the first.
+        """Returns up to `max` messages; waits up to `wait` for the first message.
 
         for job in mq.queue("jobs").receive(max=10, wait="20s", visibility="1m"):
             job.delete()
 
-        No other consumer receives them for the `visibility` timeout; extend() it for longer work, or use work(). The
-        defaults of `wait` and `visibility` are those of the queue: 0 and 30 seconds, unless changed.
+        No other consumer receives these messages for the `visibility` timeout; for longer work call job.extend(), or
+        use work(). The defaults of `wait` and `visibility` are those of the queue: 0 and 30 seconds, unless changed.
         """
         actions = ReceivedJobActions(self._thread, self._calls, visibility)
         return [
@@ -123,15 +123,15 @@ class Queue:
         limit: int | None = None,
         idle_timeout_s: float | None = None,
     ) -> Work | int:
-        """Returns a loop over the messages, or calls `handler` with each of them and returns how many were handled.
+        """Returns a loop over the messages, or calls `handler` with each message and returns how many it handled.
 
         for job in mq.queue("jobs").work(visibility="30s"):
             print(job.json())
         mq.queue("jobs").work(print, concurrency=8, idle_timeout_s=60)
 
-        visibility: how soon other consumers get the messages of a process that dies; while it lives, the timeout is
-        renewed. A failed message is delivered again after `backoff`, then twice that, up to `backoff_max`. The loop
-        ends after `limit` messages, or after `idle_timeout_s` without one.
+        visibility: how soon other consumers get the messages of a process that dies; while the process lives, the
+        timeout is renewed. A failed message is delivered again after `backoff`, then twice that, up to `backoff_max`.
+        The loop ends after `limit` messages, or after `idle_timeout_s` without a message.
         """
         plan = plan_of(visibility, concurrency, backoff, backoff_max, limit, idle_timeout_s)
         work = Work(self._owner, self._thread, QueueWorker(self._calls, plan))
@@ -156,7 +156,7 @@ class Queue:
 
 
 class ReceivedJobActions:
-    """Actions of jobs from receive(), which are not tracked or renewed."""
+    """Actions of jobs from receive(): no worker tracks these jobs or renews their visibility timeout."""
 
     def __init__(self, thread: LoopThread, calls: QueueCalls, visibility: Duration | None) -> None:
         self._thread = thread

@@ -17,7 +17,7 @@ from penstock.foundation.clock import Clock
 
 
 class Loop:
-    """Base of Subscription and ExactlyOnce. One thread iterates; any thread may close."""
+    """Base class of Subscription and ExactlyOnce. Only one thread may iterate; any thread may close the loop."""
 
     def __init__(self, owner: object, buffer: MessageBuffer, clock: Clock, end: Callable[[], None]) -> None:
         self._owner = owner  # a connection lasts as long as its loops
@@ -38,7 +38,7 @@ class Loop:
         return taken[0]
 
     def _next(self, most: int) -> list[Message]:
-        """Returns the next messages; empty if the loop is over."""
+        """Waits for messages and returns up to `most`; an empty list if the loop has ended."""
         buffer = self._buffer
         with self._busy:
             if self._is_closing:
@@ -56,7 +56,7 @@ class Loop:
         return []
 
     def ready(self, timeout_s: float = TIMEOUT_S) -> Self:
-        """Waits until partitions are assigned and returns the loop: no message published after that is missed.
+        """Waits until partitions are assigned: no message published afterwards is missed. Returns the loop.
 
         messages = mq.subscribe("orders", group="billing", from_="latest").ready()
         """
@@ -71,7 +71,7 @@ class Loop:
         return self
 
     def close(self) -> None:
-        """Commits finished messages, and leaves the group. Delivered messages that are not done() are redelivered."""
+        """Commits finished messages and leaves the consumer group. Messages that are not finished are redelivered."""
         self._is_closing = True
         with self._busy:
             self._finalizer()
@@ -97,7 +97,7 @@ class Subscription(Loop):
         super().__init__(owner, buffer, clock, buffer.close)
 
     def batches(self, most: int = 100) -> Iterator[list[Message]]:
-        """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes all of them.
+        """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes the previous list.
 
         for batch in mq.subscribe("orders", group="billing").batches(1000):
             database.insert_many([message.json() for message in batch])
@@ -108,7 +108,7 @@ class Subscription(Loop):
 
 
 class ExactlyOnce(Loop):
-    """An iterator over messages whose results are published exactly once: see mq.exactly_once.
+    """An iterator over messages; what the loop publishes is delivered exactly once. See mq.exactly_once.
 
     with mq.exactly_once("orders", group="billing") as loop:
         for message in loop:
@@ -121,7 +121,7 @@ class ExactlyOnce(Loop):
 
     @property
     def transactions(self) -> int:
-        """The number of committed transactions.
+        """The number of transactions that this loop has committed.
 
         with mq.exactly_once("in", group="g", limit=10) as loop: ...
         print(loop.transactions)
@@ -139,7 +139,7 @@ class ExactlyOnce(Loop):
         partition: int | None = None,
         timestamp: datetime | int | None = None,
     ) -> None:
-        """Publishes a message in the transaction of the current message. Does not wait for it.
+        """Publishes a message in the transaction of the current message. Does not wait for its delivery.
 
         loop.publish("invoices", {"order": message.json()["id"]}, key=message.key)
         """

@@ -1,4 +1,4 @@
-"""Transactions: transactional producers over librdkafka, their pool, and the Transaction block."""
+"""Transactions: transactional producers over librdkafka, their pool, and the `with` block of a transaction."""
 
 import logging
 import threading
@@ -35,11 +35,11 @@ from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
 
 CALL_S: Final = 1.0
-"""Timeout of one call to librdkafka before it is repeated; in between, Ctrl-C is noticed."""
+"""Timeout, in seconds, of one call to librdkafka. The call is then repeated; Ctrl-C takes effect between calls."""
 CALL_S_MAX: Final = 16.0
-"""Maximum timeout of a call that starts anew when repeated: its timeout doubles each time."""
+"""Maximum timeout, in seconds, of a repeated call that starts over; its timeout doubles with each repetition."""
 IDLE_PRODUCERS_MAX: Final = 16
-"""Idle transactional producers that a connection keeps; the least recently used one is closed first."""
+"""Maximum number of idle transactional producers of a connection; the least recently used is closed first."""
 
 TRANSIENT_CODES: Final = frozenset(
     {
@@ -51,13 +51,13 @@ TRANSIENT_CODES: Final = frozenset(
         KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
     }
 )
-"""Delivery failures after which the same message may succeed later."""
+"""Error codes of failed deliveries after which sending the same message later may succeed."""
 
 log = logging.getLogger("penstock.api")
 
 
 class TransactionalProducer:
-    """A transactional producer. One transaction at a time; any thread may send."""
+    """A transactional producer. Runs one transaction at a time; any thread may send messages in it."""
 
     def __init__(
         self, settings: Settings, transactional_id: str, timeout_s: float, delay_topics: DelayTopics, clock: Clock
@@ -71,11 +71,11 @@ class TransactionalProducer:
         self._has_failed_message = False
         self._is_fatal = False
         self.is_broken = False
-        """Whether it can no longer be used."""
+        """Whether the producer is unusable after an error."""
         self._open()
 
     def _open(self) -> None:
-        """Creates the producer, and fences earlier producers with the transactional id."""
+        """Creates the producer, and fences earlier producers with the same transactional id."""
         config = transactional_config(self._settings, self.transactional_id, self.timeout_s)
         self._producer = BackgroundProducer(self._settings, config, self._delay_topics, self._clock)
         try:
@@ -101,10 +101,10 @@ class TransactionalProducer:
         self._call(lambda: self._kafka.begin_transaction(), "beginning a transaction")
 
     def send(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        """Sends a message in the transaction; its delivery is checked by `commit`. Raises BufferError if it may not
-        wait.
+        """Sends a message in the transaction; `commit` checks its delivery. Raises BufferError if sending must wait
+        and `is_waiting` is False.
 
-        Raises TransactionAborted, or its permanent error, if an earlier message of the transaction has failed.
+        If an earlier message of the transaction has failed, raises its permanent error, else TransactionAborted.
         """
         try:
             if is_waiting:
@@ -130,32 +130,31 @@ class TransactionalProducer:
 
     @property
     def _is_failed(self) -> bool:
-        """Whether a message of this transaction has failed, with a known reason."""
+        """Whether a message of this transaction has failed, other than by a purge after another failure."""
         return self._failed is not None and self._failed.code() not in _PURGED_CODES
 
     @property
     def must_be_replaced(self) -> bool:
-        """Whether it cannot be used for another transaction.
+        """Whether this producer cannot be used for another transaction.
 
-        librdkafka counts the sequence of a rejected message, and the broker does not: the next would be out of
-        sequence.
+        After a rejected message, librdkafka's next sequence number is higher than the broker expects.
         """
         return self.is_broken or self._has_failed_message
 
     @property
     def failure(self) -> ApiError | None:
-        """The permanent error of a message of this transaction; None if there is none, or it is transient."""
+        """The permanent error of a message of this transaction; None if no message failed permanently."""
         failed = self._failed
         if failed is None or not self._is_failed or failed.code() in TRANSIENT_CODES:
             return None
         return self._producer.failure(failed, f"publishing in transaction {self.transactional_id!r}")
 
     def commit(self, offsets: Offsets | None = None, group: Any = None) -> None:
-        """Commits. Raises TransactionAborted if the transaction was aborted, or another error if a retry would fail
-        too.
+        """Commits the transaction. Raises TransactionAborted if it was aborted and can be run again, or a permanent
+        error.
 
-        After NotConnected the outcome is unknown; the coordinator completes it before the next transaction with this
-        id.
+        After NotConnected the outcome is unknown; the coordinator completes this transaction before the next one with
+        the same transactional id.
         """
         doing = f"committing transaction {self.transactional_id!r}"
         try:
@@ -173,7 +172,6 @@ class TransactionalProducer:
             raise (self.failure or error) from error
 
     def abort(self) -> None:
-        """Aborts the transaction."""
         doing = f"aborting transaction {self.transactional_id!r}"
         try:
             self._retry_call(lambda timeout_s: self._kafka.abort_transaction(timeout_s), doing)
@@ -188,10 +186,9 @@ class TransactionalProducer:
             self.is_broken = self._has_failed_message = self._is_fatal = False
 
     def _retry_call(self, call: Callable[[float], None], doing: str, *, resumes: bool = True) -> None:
-        """Repeats a call that is safe to repeat, until it is answered or the deadline is over.
+        """Repeats a librdkafka call that is safe to repeat, until the cluster answers or the deadline has passed.
 
-        `resumes`: whether a repeated call continues the last one; otherwise each call gets more time, for slow
-        clusters.
+        `resumes`: whether a repeated call continues the previous call; if False, the timeout doubles with each call.
         """
         deadline_s = self._clock.monotonic_s() + self._settings.timeout_s + GRACE_S
         wait_s = CALL_S
@@ -234,7 +231,7 @@ class TransactionalProducer:
 
 
 _UNANSWERED_CODES: Final = frozenset({KafkaError._TIMED_OUT, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN})
-"""No answer, in errors that librdkafka does not mark as retriable."""
+"""Error codes of calls without a response, which librdkafka does not mark as retriable."""
 _PURGED_CODES: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 
 
@@ -245,7 +242,7 @@ class _RetriableError(Exception):
 
 
 class ProducerPool:
-    """The transactional producers of a connection, kept for the next transaction with their id."""
+    """A connection's transactional producers; a transaction reuses the idle producer of its transactional id."""
 
     def __init__(self, settings: Settings, delay_topics: DelayTopics, clock: Clock) -> None:
         self._settings = settings
@@ -316,11 +313,11 @@ class Transaction:
         self._timeout_s = timeout_s
         self._producer: TransactionalProducer | None = None
         self.published = 0
-        """Messages published so far."""
+        """Number of messages published in this transaction so far."""
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be published now.
+        """Whether the `with` block is active, so that messages can be published.
 
         assert tx.is_open
         """

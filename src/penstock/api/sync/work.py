@@ -18,14 +18,14 @@ Handler = Callable[[Job], object]
 
 
 class Work:
-    """A loop over the messages of a queue. A background thread renews their visibility timeout.
+    """A loop over the messages of a queue. A background thread renews the visibility timeout of messages.
 
     for job in mq.queue("jobs").work(visibility="30s"):
         print(job.json())
 
-    Requesting the next message deletes the previous one. A loop that ends by an exception or `break` releases it, so
-    that it is delivered again; call job.delete() before a `break` to finish it. With concurrency above 1, that many
-    messages may be in flight, and each must be finished by job.delete() or a `with job:` block.
+    Requesting the next message deletes the previous message. A loop that ends by an exception or `break` releases the
+    current message for redelivery; call job.delete() before a `break` to finish it. With concurrency above 1, that
+    many messages may be in flight, and each must be finished by job.delete() or a `with job:` block.
     """
 
     def __init__(self, owner: object, thread: LoopThread, queue_worker: QueueWorker) -> None:
@@ -79,8 +79,8 @@ class Work:
 
         mq.queue("jobs").work(concurrency=8, idle_timeout_s=60).run(print)
 
-        An exception releases the message, to be delivered again after a backoff; other messages are still handled.
-        Ends by `limit`, `idle_timeout_s`, close() (also of the connection) or Ctrl-C, once all threads have finished
+        If the function raises, the message is delivered again after a backoff; other messages are still handled. Ends
+        by `limit`, `idle_timeout_s`, close() of the loop or connection, or Ctrl-C, once all threads have finished
         their message.
         """
         count = self._worker.plan.concurrency
@@ -103,7 +103,7 @@ class Work:
         return done
 
     def _handle(self, handler: Handler, job: Job) -> bool:
-        """Returns whether the message was handled and deleted."""
+        """Calls the handler with a message. Returns whether the message was handled and deleted."""
         try:
             handler(job)
         except Exception as error:  # noqa: BLE001  # the message is delivered again, and the others are still handled
@@ -115,7 +115,7 @@ class Work:
     # -- closing
 
     def stop(self) -> None:
-        """Takes no more messages; those in flight are still processed. May be called by any thread or signal handler.
+        """Stops taking messages; messages in flight are still processed. Callable by any thread or signal handler.
 
         jobs = mq.queue("jobs").work()
         signal.signal(signal.SIGTERM, lambda number, frame: jobs.stop())

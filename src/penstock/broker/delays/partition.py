@@ -298,7 +298,10 @@ class DelayPartition:
         self._pause(RETRY_MS)
 
     def _on_delivered(self, done: Sequence[Entry], base: int, end: int) -> None:
-        """Records the delivery once it is committed. After failover, the next leader finds it in the topic."""
+        """Records `done` as delivered once the delivered messages are committed.
+
+        If failover loses that record, the next leader finds the delivered messages in the topic.
+        """
         if not self._is_leader or not self.partition.has_committed(end):
             return
         now_ms = self._clock.now_ms()

@@ -60,7 +60,8 @@ class ClassicGroup(Membership):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether the group has no members, no pending member ids and no record; it may have committed offsets."""
+        """Whether the group has no members, no pending member ids and no group metadata record. It may have
+        offsets."""
         return self.is_empty and not self.is_stored and not self.pending
 
     @property

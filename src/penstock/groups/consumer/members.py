@@ -79,7 +79,7 @@ class Member(NamedTuple):
     """Partitions no longer assigned, but held until the member reports that it has revoked them."""
 
     def with_metadata_of(self, other: "Member") -> "Member":
-        """Returns this member's current assignment combined with the metadata of `other`."""
+        """Returns a copy of this member that keeps its assignment and takes its metadata from `other`."""
         return _new_member((*other[:_ASSIGNMENT_FROM], *self[_ASSIGNMENT_FROM:]))
 
     def with_assignment_of(self, other: "Member") -> "Member":

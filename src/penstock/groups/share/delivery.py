@@ -65,7 +65,10 @@ class DeliveryStateRemoval:
         )
 
     def complete(self, topic_ids: frozenset[bytes]) -> tuple[tuple[StateRecord, ...], list[Reply], bool]:
-        """Called when leaders have deleted the state; returns records, replies, and whether to delete the group."""
+        """Completes the removal for topics whose leaders have deleted their delivery state.
+
+        Returns the records to persist, the replies to send, and whether to delete the group.
+        """
         known = self._state.delivery_topics
         left = DeliveryTopics(
             known.topics, {topic_id: name for topic_id, name in known.deleting.items() if topic_id not in topic_ids}
