@@ -17,8 +17,8 @@ from penstock.cluster.image import PartitionState, Topic
 from penstock.cluster.metadata import Metadata
 from penstock.coordination.store import ABSENT, Put
 from penstock.coordination.stores import open_store
+from penstock.foundation.host import boot_id
 from penstock.foundation.ids import TopicPartition, uuid_bytes
-from penstock.foundation.machine import boot_id
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.recovery import open_log

@@ -60,7 +60,7 @@ PURE_FILES = (
     "foundation/view_names.py",
     "log/admission.py",
     "log/epochs.py",
-    "log/keytable.py",
+    "log/offset_map.py",
     "log/producer_state.py",
     "log/producers.py",
     "log/settings.py",
@@ -74,7 +74,7 @@ PURE_FILES = (
     "security/policies.py",
     "security/sigv4.py",
     "sqs/permissions.py",
-    "telemetry/collected.py",
+    "telemetry/client_metrics.py",
     "telemetry/otlp.py",
     "telemetry/subscriptions.py",
 )

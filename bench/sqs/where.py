@@ -86,7 +86,7 @@ def _room(file: str) -> str:
 def main() -> None:
     """The broker, with every call that brings a request watched; noted by action when it ends."""
     from penstock.cli.main import main as serve
-    from penstock.network.http import HttpConnection
+    from penstock.network.http_connection import HttpConnection
 
     path = sys.argv.pop(1)
     profiles = {action: cProfile.Profile() for action in ACTIONS}

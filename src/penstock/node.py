@@ -34,8 +34,8 @@ from penstock.coordination.stores import EMBEDDED, open_store
 from penstock.foundation.address import Address as Address
 from penstock.foundation.clock import Clock, SystemClock
 from penstock.foundation.errors import PenstockError
+from penstock.foundation.host import boot_id, disk_space
 from penstock.foundation.loop_monitor import LoopMonitor
-from penstock.foundation.machine import boot_id, disk_space
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
@@ -43,11 +43,11 @@ from penstock.log.settings import Flush
 from penstock.network.advertised_address import advertised_address, identity_settings
 from penstock.network.broker_metrics import collectors_of
 from penstock.network.cluster_metrics import ClusterMetrics
-from penstock.network.connection import KafkaConnection
-from penstock.network.http import HttpConnection
+from penstock.network.http_connection import HttpConnection
 from penstock.network.http_endpoints import HttpEndpoints
 from penstock.network.http_listener import HttpListener
-from penstock.network.kafka import KafkaListener
+from penstock.network.kafka_connection import KafkaConnection
+from penstock.network.kafka_listener import KafkaListener
 from penstock.network.listen_socket import bind
 from penstock.network.loop_metrics import LoopMetrics
 from penstock.network.metrics import Metrics

@@ -7,7 +7,7 @@ import pytest
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from jsonschema import Draft7Validator
 
-from penstock.network.http import BODY_BYTES_MAX, IDLE_S
+from penstock.network.http_connection import BODY_BYTES_MAX, IDLE_S
 from penstock.node import LEAVE_S, SHUTDOWN_S
 
 from .manifests import DEPLOY, compose, servers_of, settings_of, store_of

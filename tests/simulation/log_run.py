@@ -34,7 +34,7 @@ from penstock.log.log import Appended, Log
 from penstock.log.recovery import Recovered, open_log
 from penstock.log.removal import TornLog
 from penstock.log.settings import LogSettings
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.records.batch import BatchHeader, batches, check_batch
 from penstock.records.build import Marker, Record, build_batch, control_marker, read_marker, read_records
 from penstock.records.compression import Codec

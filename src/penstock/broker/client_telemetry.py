@@ -10,7 +10,7 @@ from penstock.foundation.errors import CorruptMessage, InvalidRecord, MessageToo
 from penstock.foundation.ids import uuid_text
 from penstock.foundation.steps import Steps
 from penstock.records.compression import Codec, decompress
-from penstock.telemetry.collected import SERIES_PER_CLIENT_MAX, ClientMetrics, group_by_name
+from penstock.telemetry.client_metrics import SERIES_PER_CLIENT_MAX, ClientMetrics, group_by_name
 from penstock.telemetry.instances import NEW_INSTANCE, ClientInstances, Instance, TelemetryTooLarge
 from penstock.telemetry.otlp import TEXT_CHARS_MAX, Pushed, read_metrics
 from penstock.telemetry.subscriptions import Client

@@ -7,8 +7,8 @@ from aetcd import rpc
 from grpc import StatusCode
 
 from penstock.coordination.etcd_client import EtcdClient, Refused
-from penstock.coordination.etcd_follower import EtcdFollower, versioned
 from penstock.coordination.etcd_session import NO_LEASE, EtcdSession
+from penstock.coordination.etcd_watch import EtcdFollower, versioned
 from penstock.coordination.store import (
     ABSENT,
     TIMEOUT_S,

@@ -14,8 +14,8 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from penstock.coordination.store import TIMEOUT_S, Op, StoreUnavailable, Versioned, Watcher, validate
 from penstock.coordination.watchers import Watchers, in_time
 from penstock.coordination.zookeeper_client import ZookeeperClient
-from penstock.coordination.zookeeper_follower import Follower
 from penstock.coordination.zookeeper_nodes import BUCKETS, Nodes, versioned
+from penstock.coordination.zookeeper_watch import Follower
 
 
 class ZookeeperStore:

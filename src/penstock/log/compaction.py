@@ -18,8 +18,8 @@ from penstock.foundation.settings import INT_MAX, LONG_MAX
 from penstock.log.aborted import AbortedList, aborted_between
 from penstock.log.disk import Disk
 from penstock.log.io_queue import Outcome, Work, ignore_outcome
-from penstock.log.keytable import KeyTable
 from penstock.log.log import Log
+from penstock.log.offset_map import KeyTable
 from penstock.log.removal import TornLog
 from penstock.log.segment import Segment
 from penstock.log.settings import LogSettings

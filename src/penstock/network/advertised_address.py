@@ -12,7 +12,7 @@ from penstock.cluster.settings import (
     NODE_ID,
 )
 from penstock.foundation.address import Address
-from penstock.foundation.machine import reachable_host
+from penstock.foundation.host import reachable_host
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ AnswerSurplus = Callable[[HttpRequest, HttpResponse], HttpResponse | Awaitable[H
 
 
 class ListenedConnection(Protocol):
-    """The interface of a connection that its listener uses; implemented in http.py."""
+    """The interface of a connection that its listener uses; implemented in http_connection.py."""
 
     def stop(self) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from penstock.broker.call import Call
 from penstock.broker.fastpath.produce_and_fetch import JOIN_BYTES_MAX
 from penstock.network import flags
-from penstock.network.kafka import KafkaListener
+from penstock.network.kafka_listener import KafkaListener
 from penstock.wire.frames import RequestHeader, response_frame_steps
 from penstock.wire.schema import Buffer
 

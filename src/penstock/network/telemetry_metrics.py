@@ -9,7 +9,7 @@ from prometheus_client.samples import Sample
 from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.foundation.ids import uuid_text
 from penstock.network.exposition import LargeGauge
-from penstock.telemetry.collected import PREFIX, Family, shown_labels
+from penstock.telemetry.client_metrics import PREFIX, Family, shown_labels
 
 _INFO: Final = PREFIX + "info"
 

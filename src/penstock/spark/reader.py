@@ -10,9 +10,9 @@ from penstock.spark import offset_bounds
 from penstock.spark.driver import DriverClient
 from penstock.spark.errors import hide_tracebacks
 from penstock.spark.filters import PushedFilters, push_filters
+from penstock.spark.range_fetch import FetchPlan
 from penstock.spark.read_options import ReadOptions
 from penstock.spark.read_plan import OffsetRange, split
-from penstock.spark.span_fetch import FetchPlan
 
 if TYPE_CHECKING:
     import pyarrow as pa

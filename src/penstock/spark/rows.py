@@ -10,7 +10,7 @@ from penstock.foundation.errors import CorruptMessage
 from penstock.records.arrow import ArrowRows
 from penstock.records.batch import check_batch
 from penstock.spark.errors import BadSchema
-from penstock.spark.span_fetch import FetchedBatches, FetchPlan, RangeFetcher, corrupt_at
+from penstock.spark.range_fetch import FetchedBatches, FetchPlan, RangeFetcher, corrupt_at
 
 BATCH_BYTES: Final = 4 << 20
 """Number of record bytes after which an Arrow batch is emitted; a single large record batch may exceed it."""

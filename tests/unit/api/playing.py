@@ -8,11 +8,11 @@ from confluent_kafka import Message as Arrived
 from penstock.api.core.commits import AtLeastOnceCommits, AtMostOnceCommits, CommitPolicy, NoCommits
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.exactly_once import TransactionalCommits
-from penstock.api.core.feed import MessageBuffer
 from penstock.api.core.handled import HandledFilter
 from penstock.api.core.loop_options import LoopOptions
 from penstock.api.core.message import Message
-from penstock.api.core.progress import Offsets, PositionTracker
+from penstock.api.core.message_buffer import MessageBuffer
+from penstock.api.core.position_tracker import Offsets, PositionTracker
 from penstock.api.core.settings import Settings
 from penstock.api.errors import ApiError, SubscribeFailed, TransactionAborted
 from penstock.foundation.ids import TopicPartition

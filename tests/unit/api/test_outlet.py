@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.api.core.background_producer import BackgroundProducer
 from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.encoding import Encoded
-from penstock.api.core.outlet import BackgroundProducer
 from penstock.api.core.settings import Settings
 
 NOBODY = "127.0.0.1:1"

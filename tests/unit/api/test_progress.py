@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.api.core.progress import PartitionPosition, PositionTracker
+from penstock.api.core.position_tracker import PartitionPosition, PositionTracker
 from penstock.foundation.ids import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)

@@ -19,7 +19,7 @@ from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.offsets.committed import Committed
-from penstock.network.connection import KafkaConnection
+from penstock.network.kafka_connection import KafkaConnection
 from penstock.node import Node
 from penstock.records.batch import batches
 from penstock.replication.partition import Partition

@@ -70,7 +70,7 @@ def test_a_stack_is_named_after_the_handler_not_after_who_calls_it() -> None:
     exec("def read():\n    frames['here'] = sys._getframe()", inner)
     middle = namespace("penstock.broker.handlers.fetch") | {"read": inner["read"]}
     exec("def fetch():\n    read()", middle)
-    outer = namespace("penstock.network.connection") | {"fetch": middle["fetch"]}
+    outer = namespace("penstock.network.kafka_connection") | {"fetch": middle["fetch"]}
     exec("def data_received():\n    fetch()", outer)
     outer["data_received"]()  # type: ignore[operator]
     assert describe_stack(frames["here"]) == "handler=penstock.broker.handlers.fetch.fetch at=penstock.log.log:2"

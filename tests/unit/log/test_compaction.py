@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from penstock.log import compaction
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.records.batch import BatchHeader, assemble, batches, check_batch
 from penstock.records.build import Record, build_batch, control_marker
 from penstock.records.compression import Codec

@@ -1,6 +1,6 @@
 """The last offset of every key."""
 
-from penstock.log.keytable import KeyTable
+from penstock.log.offset_map import KeyTable
 from penstock.records.build import Record, build_batch
 from penstock.records.columns import Columns, decode_columns
 

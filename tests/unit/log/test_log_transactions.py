@@ -15,7 +15,7 @@ from penstock.foundation.errors import (
 )
 from penstock.log import retention
 from penstock.log.memory import MemoryDisk
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import check_batch, read_header
 from penstock.records.build import skip_marker

@@ -9,7 +9,7 @@ import pytest
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 from penstock.log.recovery import DamagedLog
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 
 from .descriptors import open_below
 from .making import BOOT, ENDLESS, FOLDER, NOW_MS, append, batch, offsets_in, sync, values_in

@@ -11,7 +11,7 @@ from penstock.foundation.errors import OffsetOutOfRange, OutOfOrderSequence, Sto
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 from penstock.log.removal import TornLog
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from tests.simulation.disk import FakeDisk, Killed
 
 from .making import (

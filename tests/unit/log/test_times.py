@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
-from penstock.log.times import TimestampAndOffset, find_time, latest_timestamp
+from penstock.log.timestamp_lookup import TimestampAndOffset, find_time, latest_timestamp
 from penstock.records.build import Record, build_batch
 
 from .compacting import compact, compacted_log, end_segment, put

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from penstock.foundation.address import Address
-from penstock.foundation.machine import reachable_host
+from penstock.foundation.host import reachable_host
 from penstock.network.advertised_address import advertised_address
 
 HERE = reachable_host()

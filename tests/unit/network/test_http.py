@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 
 from penstock.foundation.http import Answer, HttpRequest, HttpResponse
-from penstock.network import http, large_body, large_request
-from penstock.network.http import LARGE_BYTES, PIPELINED_MAX, HttpConnection
+from penstock.network import http_connection, large_body, large_request
+from penstock.network.http_connection import LARGE_BYTES, PIPELINED_MAX, HttpConnection
 from penstock.network.http_endpoints import HttpEndpoints
 from penstock.network.http_listener import HttpListener
 from penstock.network.http_reader import BODY_BYTES_MAX, HEADER_BYTES_MAX
@@ -97,7 +97,7 @@ async def test_pipelined_requests_are_answered_in_their_order_even_if_the_first_
 
 
 async def test_pipelined_requests_are_answered_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SLICE_S", 0.0)
+    monkeypatch.setattr(http_connection, "SLICE_S", 0.0)
     answered = 0
     in_one_turn: list[int] = []
 
@@ -123,7 +123,7 @@ async def test_pipelined_requests_are_answered_in_turns(monkeypatch: pytest.Monk
 
 
 async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SLICE_S", 0.0)
+    monkeypatch.setattr(http_connection, "SLICE_S", 0.0)
     gate, pending = asyncio.Event(), list[str]()
 
     async def wait(request: HttpRequest) -> HttpResponse:
@@ -150,7 +150,7 @@ async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeyp
 async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http, "SLICE_S", 0.0)
+    monkeypatch.setattr(http_connection, "SLICE_S", 0.0)
     size = 3 * LARGE_BYTES
     listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=size)
     post = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % size
@@ -375,7 +375,7 @@ async def test_an_answer_that_fails_is_an_error_of_the_servers(waits: bool, capl
 
 
 async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "IDLE_S", 0.05)
+    monkeypatch.setattr(http_connection, "IDLE_S", 0.05)
     async with serving(echo) as connected, connected() as client:
         client.send(b"GET / HTTP/1.1\r\n\r\n")
         await client.answer()
@@ -383,7 +383,7 @@ async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.Monk
 
 
 async def test_one_that_waits_for_its_answer_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "IDLE_S", 0.05)
+    monkeypatch.setattr(http_connection, "IDLE_S", 0.05)
 
     async def slowly() -> HttpResponse:
         await asyncio.sleep(1.2)  # past the second look
@@ -511,7 +511,7 @@ async def test_a_body_that_was_not_asked_for_yet_may_take_its_time(monkeypatch: 
 
 
 async def test_a_request_that_takes_for_ever_to_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "IDLE_S", 0.05)
+    monkeypatch.setattr(http_connection, "IDLE_S", 0.05)
 
     async def drip(client: Client) -> None:
         while True:
@@ -549,7 +549,7 @@ async def test_whoever_comes_beyond_the_bound_is_told_so_and_let_go() -> None:
 
 
 async def test_beyond_even_those_who_are_told_nobody_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "SURPLUS_MAX", 1)
+    monkeypatch.setattr(http_connection, "SURPLUS_MAX", 1)
     async with contextlib.AsyncExitStack() as stack:
         connected = await stack.enter_async_context(serving(HttpListener(echo, connections_max=1)))
         one, two, three = [await stack.enter_async_context(connected()) for _ in range(3)]

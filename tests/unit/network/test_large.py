@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster.image import ClusterImage
-from penstock.network.kafka import KafkaListener
+from penstock.network.kafka_listener import KafkaListener
 from penstock.network.large_request import BUFFERS_MAX, RATE_MIN, RATE_S, RECEIVE_BYTES, BufferPool, LargeRequest
 
 

@@ -11,8 +11,8 @@ import pytest
 import uvloop
 
 from penstock.foundation.http import HttpRequest, HttpResponse
-from penstock.network import http
-from penstock.network.http import HttpConnection
+from penstock.network import http_connection
+from penstock.network.http_connection import HttpConnection
 from penstock.network.http_listener import HttpListener
 
 PATIENCE_S = 90
@@ -120,7 +120,7 @@ def test_who_hangs_up_before_it_is_answered_at_once_gives_it_back(run: Run) -> N
 
 def test_what_was_written_to_a_client_that_had_hung_up_comes_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """As over a network, where it takes a while until the broker's kernel hears of it."""
-    monkeypatch.setattr(http, "has_disconnected", lambda transport: False)
+    monkeypatch.setattr(http_connection, "has_disconnected", lambda transport: False)
 
     async def main() -> None:
         async with opened() as shop:
@@ -191,7 +191,7 @@ def test_of_several_answers_those_come_back_that_were_not_received(run: Run) -> 
 
 
 def test_an_answer_that_a_client_does_not_take_comes_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "IDLE_S", 0.01)
+    monkeypatch.setattr(http_connection, "IDLE_S", 0.01)
 
     async def main() -> None:
         async with opened() as shop:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.foundation.steps import run_steps
-from penstock.telemetry.collected import (
+from penstock.telemetry.client_metrics import (
     SERIES_PER_CLIENT_MAX,
     ClientMetrics,
     NamedPoints,

@@ -12,9 +12,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from penstock.api.core.background_producer import BackgroundProducer, DeliveryReport
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.message import Published
-from penstock.api.core.outlet import BackgroundProducer, DeliveryReport
 from penstock.api.errors import Closed
 
 T = TypeVar("T")

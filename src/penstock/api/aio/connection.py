@@ -23,11 +23,11 @@ from penstock.api.aio.queue import AsyncQueue
 from penstock.api.aio.subscription import TURN, AsyncExactlyOnce, AsyncLoop, AsyncSubscription
 from penstock.api.aio.transaction import AsyncTransaction
 from penstock.api.aio.work import AsyncWork
+from penstock.api.core.background_producer import DeliveryReport
 from penstock.api.core.cluster_lookup import From
 from penstock.api.core.durations import Duration
 from penstock.api.core.encoding import Encoded, encode
 from penstock.api.core.message import Headers, Message, Outgoing, Published
-from penstock.api.core.outlet import DeliveryReport
 from penstock.api.core.plans import ExactlyOncePlan, SubscribePlan
 from penstock.api.core.queue_admin import create_queue, list_queues, new_queue, open_sqs
 from penstock.api.core.queue_calls import QueueCalls

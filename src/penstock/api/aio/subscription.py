@@ -10,8 +10,8 @@ from typing import Final, Self
 from penstock.api.aio.bridge import WorkerThread, completed
 from penstock.api.core.encoding import Encoded, encode
 from penstock.api.core.exactly_once import TransactionalCommits
-from penstock.api.core.feed import MessageBuffer, not_joined
 from penstock.api.core.message import Headers, Message, Outgoing
+from penstock.api.core.message_buffer import MessageBuffer, not_joined
 from penstock.api.core.plans import TransactionalLoop
 from penstock.api.core.settings import TIMEOUT_S, check_positive
 from penstock.api.errors import Closed, add_note_to

@@ -5,7 +5,7 @@ from collections.abc import Collection
 from typing import Final, Protocol
 
 from penstock.api.core.message import Message
-from penstock.api.core.progress import Offsets, PositionTracker
+from penstock.api.core.position_tracker import Offsets, PositionTracker
 from penstock.api.errors import ApiError, InvalidArgument
 from penstock.foundation.clock import Clock
 from penstock.foundation.ids import TopicPartition

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from penstock.api.core.commits import NEVER_S, NoCommits
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.message import Message
-from penstock.api.core.progress import Offsets, PositionTracker
+from penstock.api.core.position_tracker import Offsets, PositionTracker
 from penstock.api.errors import ApiError, TransactionAborted
 from penstock.foundation.clock import Clock
 from penstock.foundation.ids import TopicPartition

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from penstock.api.core.durations import Duration
-from penstock.api.core.progress import PartitionPosition
+from penstock.api.core.position_tracker import PartitionPosition
 from penstock.api.errors import InvalidValue
 
 TAG: Final = "tag"

@@ -10,13 +10,13 @@ from uuid import uuid4
 from penstock.api.core.cluster_lookup import From, Missing, Topics, TopicSelection, start_of
 from penstock.api.core.commits import AtLeastOnceCommits, AtMostOnceCommits, CommitPolicy, NoCommits
 from penstock.api.core.exactly_once import TransactionalCommits
-from penstock.api.core.feed import MessageBuffer
 from penstock.api.core.handled import HandledStore, IdempotentBy, create_handled_filter
-from penstock.api.core.intake import ReadOptions, SubscriptionConsumer
 from penstock.api.core.loop_options import LoopOptions
-from penstock.api.core.progress import PositionTracker
+from penstock.api.core.message_buffer import MessageBuffer
+from penstock.api.core.position_tracker import PositionTracker
 from penstock.api.core.resources import Resources
 from penstock.api.core.settings import Delivery, check_positive
+from penstock.api.core.subscription_consumer import ReadOptions, SubscriptionConsumer
 from penstock.api.core.views import check_where, with_views
 from penstock.api.errors import InvalidArgument
 from penstock.foundation.clock import Clock

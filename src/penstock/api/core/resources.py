@@ -5,10 +5,10 @@ import weakref
 from contextlib import ExitStack
 from typing import Protocol
 
+from penstock.api.core.background_producer import BackgroundProducer
 from penstock.api.core.cluster_lookup import ClusterLookup
 from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.loop_thread import LoopThread
-from penstock.api.core.outlet import BackgroundProducer
 from penstock.api.core.queue_admin import open_sqs
 from penstock.api.core.settings import LINGER_MANY_MS, Delivery, Settings, delivery_of, producer_config
 from penstock.api.errors import Closed

@@ -5,7 +5,7 @@ from typing import Final
 
 from penstock.api.core.cluster_lookup import ClusterLookup, TopicSelection
 from penstock.api.core.durations import Duration, seconds_of
-from penstock.api.core.intake import ReadOptions
+from penstock.api.core.subscription_consumer import ReadOptions
 from penstock.api.errors import InvalidArgument
 from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE, ad_hoc_name
 

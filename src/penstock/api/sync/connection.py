@@ -14,11 +14,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Self
 
+from penstock.api.core.background_producer import BackgroundProducer, DeliveryReport
 from penstock.api.core.cluster_lookup import ClusterLookup, From, start_of
 from penstock.api.core.durations import Duration
 from penstock.api.core.encoding import encode
 from penstock.api.core.message import Headers, Outgoing, Published
-from penstock.api.core.outlet import BackgroundProducer, DeliveryReport
 from penstock.api.core.plans import ExactlyOncePlan, SubscribePlan
 from penstock.api.core.queue_admin import create_queue, list_queues, new_queue
 from penstock.api.core.queue_calls import QueueCalls

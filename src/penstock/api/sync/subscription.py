@@ -8,8 +8,8 @@ from types import TracebackType
 from typing import Self
 
 from penstock.api.core.encoding import Encoded, encode
-from penstock.api.core.feed import MessageBuffer, not_joined
 from penstock.api.core.message import Headers, Message, Outgoing
+from penstock.api.core.message_buffer import MessageBuffer, not_joined
 from penstock.api.core.plans import TransactionalLoop
 from penstock.api.core.settings import TIMEOUT_S, check_positive
 from penstock.api.errors import Closed, add_note_to

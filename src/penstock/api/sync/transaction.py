@@ -11,13 +11,13 @@ from typing import Any, Final, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from penstock.api.core.background_producer import GRACE_S, BackgroundProducer, DeliveryReport
 from penstock.api.core.cluster_lookup import to_kafka
 from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.durations import Duration
 from penstock.api.core.encoding import Encoded, encode
 from penstock.api.core.message import Headers, Outgoing
-from penstock.api.core.outlet import GRACE_S, BackgroundProducer, DeliveryReport
-from penstock.api.core.progress import Offsets
+from penstock.api.core.position_tracker import Offsets
 from penstock.api.core.settings import Settings, check_positive, transactional_config
 from penstock.api.errors import (
     ApiError,

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.foundation.clock import Clock, Timer, conservative_now_ms
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.replication.partition import Partition
 
 BUCKETS: Final = 10_000

@@ -3,7 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.registry import handles
-from penstock.broker.unsecured import NO_AUTHORIZER
+from penstock.broker.security_disabled import NO_AUTHORIZER
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse

@@ -15,7 +15,7 @@ from penstock.broker.registry import handles
 from penstock.foundation.errors import MessageTooLarge, OffsetNotAvailable, PenstockError
 from penstock.log.disk import ColdRead
 from penstock.log.log import Log
-from penstock.log.times import Candidate, TimestampAndOffset, candidates, latest_timestamp
+from penstock.log.timestamp_lookup import Candidate, TimestampAndOffset, candidates, latest_timestamp
 from penstock.records.columns import INLINE_BODY_BYTES
 from penstock.replication.partition import Partition
 from penstock.wire.keys import ApiKey

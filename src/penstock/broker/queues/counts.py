@@ -15,7 +15,7 @@ from penstock.broker.queues.message_reader import read_batches, readable_end
 from penstock.broker.queues.partition import QueuePartition
 from penstock.foundation.errors import OffsetOutOfRange, PenstockError
 from penstock.log.disk import ColdRead
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.queues.commands import Counts
 from penstock.records.batch import batches
 from penstock.records.layout import HEADER_BYTES

@@ -13,7 +13,7 @@ from penstock.broker.queues.messages import NewMessage
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import NotLeaderOrFollower, PenstockError
 from penstock.log.disk import ColdRead
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.queues.deduplication import WINDOW_MS, Deduplication
 from penstock.queues.messages import DEDUPLICATION_ID
 from penstock.records.batch import batches

@@ -21,7 +21,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.log.io_queue import Outcome
 from penstock.log.log import Log
 from penstock.log.settings import Storage
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.queues.commands import Trimmed
 from penstock.queues.deduplication import WINDOW_MS
 from penstock.queues.machine import QueueMachine

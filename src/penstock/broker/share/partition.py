@@ -15,7 +15,7 @@ from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, Offs
 from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.group_configs import EARLIEST, reset_before_ms
 from penstock.log.disk import ColdRead
-from penstock.log.times import find_time
+from penstock.log.timestamp_lookup import find_time
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, ReleaseHolder, SetPosition
 from penstock.queues.errors import OverLimit
 from penstock.records.batch import batches

@@ -21,7 +21,7 @@ from penstock.client.errors import refusal
 from penstock.client.metadata import NO_NODE, TopicInfo
 from penstock.client.offsets import When, list_offsets
 from penstock.client.partition_reader import read_partition
-from penstock.client.state import restore_state
+from penstock.client.restore_state import restore_state
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition

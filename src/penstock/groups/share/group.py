@@ -2,7 +2,7 @@
 
 Part of the coordinator's state machine: see foundation/decision.py. The leader of a partition decides which member
 acquires a message: see queues/. The group only records the topics in which it has delivery state, so that the state
-is deleted with the group: see delivery.py.
+is deleted with the group: see delivery_state_removal.py.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from penstock.groups.group import log_expired
 from penstock.groups.records import SHARE_GROUP_MEMBER_METADATA
 from penstock.groups.settings import GroupSettings
 from penstock.groups.share import records as share_records
-from penstock.groups.share.delivery import DELIVERY_REMOVAL, DeliveryStateRemoval
+from penstock.groups.share.delivery_state_removal import DELIVERY_REMOVAL, DeliveryStateRemoval
 from penstock.groups.share.description import describe_share_group
 from penstock.groups.share.members import NOTHING_ASSIGNED, ShareMember
 from penstock.groups.share.records import DeliveryTopics

@@ -19,11 +19,11 @@ from penstock.groups.group import log_expired
 from penstock.groups.reconciliation import ReconciliationContext, reconcile
 from penstock.groups.settings import GroupSettings
 from penstock.groups.streams import records
-from penstock.groups.streams.answers import is_full, statuses
 from penstock.groups.streams.commits import check_commit, check_fetch
 from penstock.groups.streams.description import describe_streams_group
 from penstock.groups.streams.endpoints import endpoint_partitions
 from penstock.groups.streams.errors import StreamsInvalidTopology
+from penstock.groups.streams.heartbeat_status import is_full, statuses
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.requests import check_epoch, owned_in, task_ids, topology_record, updated
 from penstock.groups.streams.state import StreamsState

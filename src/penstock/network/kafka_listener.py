@@ -30,7 +30,7 @@ class Probe(Protocol):
 
 
 class ListenedConnection(Protocol):
-    """The interface of a connection that its listener uses; implemented in connection.py."""
+    """The interface of a connection that its listener uses; implemented in kafka_connection.py."""
 
     peer: str
     calls: deque[Call]

@@ -18,7 +18,7 @@ from penstock.api.core.commits import CommitPolicy
 from penstock.api.core.handled import HandledFilter, MessageId
 from penstock.api.core.loop_options import LoopOptions
 from penstock.api.core.message import Message
-from penstock.api.core.progress import PartitionPosition, PositionTracker
+from penstock.api.core.position_tracker import PartitionPosition, PositionTracker
 from penstock.api.core.settings import Settings
 from penstock.api.errors import Closed, InvalidArgument, NotConnected
 from penstock.foundation.clock import Clock

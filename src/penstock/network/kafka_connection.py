@@ -19,7 +19,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.descriptors import Reserve
 from penstock.foundation.errors import MalformedRequest
 from penstock.network import flags
-from penstock.network.kafka import KafkaListener
+from penstock.network.kafka_listener import KafkaListener
 from penstock.network.large_request import PARTIAL_BYTES_MAX, RECEIVE_BYTES, SMALL_FRAME_BYTES_MAX, LargeRequest
 from penstock.network.listen_socket import is_scarce_for
 from penstock.network.responses import ResponseSender

@@ -14,10 +14,10 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import Message as Arrived
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from penstock.api.core.background_producer import logging_config
 from penstock.api.core.blocking import BlockingCalls, CallTimedOut
 from penstock.api.core.cluster_lookup import ClusterLookup, Missing, TopicSelection, to_kafka
-from penstock.api.core.outlet import logging_config
-from penstock.api.core.progress import Offsets
+from penstock.api.core.position_tracker import Offsets
 from penstock.api.core.settings import TOPIC_PATIENCE_MS, Settings, consumer_config, is_incremental
 from penstock.api.errors import ApiError, InvalidArgument, SubscribeFailed, explain, kafka_error
 from penstock.client.offsets import Origin, Start
