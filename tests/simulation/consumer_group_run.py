@@ -306,7 +306,7 @@ class ConsumerGroupRun:
         self._pass(2 * (SESSION_MS + REBALANCE_MS) + 20 * HEARTBEAT_MS)
         for consumer in self.consumers:
             consumer.reconnect()  # a late copy may have got an answer that was meant for the consumer
-        self._pass(10 * HEARTBEAT_MS)
+        self._pass(REBALANCE_MS + 20 * HEARTBEAT_MS)  # that may take a rebalance, with the target in pieces
         self._check_rest()
         # One more change, which the log does not take at first.
         self.sizes["orders"] = self.sizes.get("orders", 0) + 1

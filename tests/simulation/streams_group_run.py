@@ -398,7 +398,7 @@ class StreamsGroupRun:
         self._settle()
         for thread in self.threads:
             thread.reconnect()  # a late copy may have got an answer that was meant for the member
-        self._pass(10 * HEARTBEAT_MS)
+        self._pass(REBALANCE_MS + 20 * HEARTBEAT_MS)  # that may take a rebalance, with the target in pieces
         self._check_rest()
         # One more change, which the log does not take at first.
         self.sizes["users"] = self.sizes["clicks"] = 4
