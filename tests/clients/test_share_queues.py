@@ -86,7 +86,9 @@ def test_what_one_door_has_given_out_the_other_counts_and_gets_back(
     assert received["Messages"][0]["Attributes"] == {"ApproximateReceiveCount": "2"}
 
 
-def test_whoever_works_a_queue_off_does_so_on_its_terms(share_broker: BrokerProcess, sqs: Any, topic: str) -> None:
+def test_a_queue_applies_its_own_settings_to_share_consumers(
+    share_broker: BrokerProcess, sqs: Any, topic: str
+) -> None:
     dead = create(sqs, f"dead-{topic}")
     arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
     policy = f'{{"deadLetterTargetArn":"{arn}","maxReceiveCount":"1"}}'

@@ -279,12 +279,12 @@ def test_what_is_left_of_a_large_topic_that_was_deleted_is_removed(table: Table)
     assert not table.image.incomplete
 
 
-def test_what_somebody_left_halfway_is_removed_and_what_is_being_made_is_not(table: Table) -> None:
+def test_a_topic_left_half_created_is_removed_and_one_still_being_created_is_not(table: Table) -> None:
     wanted = NewTopic(name="orders", partitions=300)
     topic_id = b"\7" * 16
     table.transact(next_create(table.image, wanted, topic_id, MANY, "me").ops)
     driver = Driver(table)
-    assert driver.decide() == ControllerDecision(), "somebody is at it"
+    assert driver.decide() == ControllerDecision(), "a broker is still creating the topic"
     table.delete(keys.unfinished(topic_id))  # its session is over
     orders = driver.decide()
     table.transact([Put(keys.unfinished(topic_id), keys.encode("other"), 0)])
