@@ -57,12 +57,19 @@ class StreamsState:
         return "Reconciling"
 
     def is_free(self, task: Task, member: StreamsMember) -> bool:
-        """Whether a member may get a task: no other member runs it, and none in the same process has its state."""
+        """Whether a member may get a task: no other member runs it, and no member of its process has its state.
+
+        The member's own tasks count only within an epoch, in which it keeps them: see `reconcile`.
+        """
+        keeps_tasks = member.epoch == self.target_epoch
         for role in Role:
             for member_id in self.holders.get(task.as_role(role), ()):
+                if member_id == member.member_id:
+                    if keeps_tasks and role is not task.role:
+                        return False
+                    continue
                 is_processed = task.role is Role.ACTIVE and role is Role.ACTIVE
-                is_near = self.members[member_id].process_id == member.process_id
-                if member_id != member.member_id and (is_processed or is_near):
+                if is_processed or self.members[member_id].process_id == member.process_id:
                     return False
         return True
 
