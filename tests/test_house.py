@@ -18,7 +18,7 @@ PURE_FILES = (
     "api/core/queue_wire.py",
     "api/core/settings.py",
     "broker/configs.py",
-    "broker/fetch_sessions.py",
+    "broker/fetch/sessions.py",
     "broker/internal_state.py",
     "broker/settings.py",
     "broker/share/delivery_terms.py",

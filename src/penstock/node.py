@@ -16,7 +16,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.configs import Configs
 from penstock.broker.coordinators import Coordinators
 from penstock.broker.delays.assembly import add_delays
-from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.group_effects import GroupEffects
 from penstock.broker.peers import Peers
 from penstock.broker.queues.assembly import add_queues

@@ -9,7 +9,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.configs import Configs
 from penstock.broker.coordinators import Coordinators
-from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.peers import AskPeer
 from penstock.broker.registry import APIS, load_handlers
 from penstock.cluster.image import ClusterImage

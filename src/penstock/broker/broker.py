@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from penstock.broker.client_telemetry import ClientTelemetry
 from penstock.broker.configs import Configs
 from penstock.broker.delays.partitions import DelayPartitions
-from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.peers import AskPeer
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.service import QueueService

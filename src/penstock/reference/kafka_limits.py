@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from penstock.broker.fetch_sessions import SESSION_PARTITIONS_MAX
+from penstock.broker.fetch.sessions import SESSION_PARTITIONS_MAX
 from penstock.broker.large_requests import UNDIVIDED_ELEMENTS_MAX
 from penstock.broker.settings import BROKER_SETTINGS
 from penstock.foundation.patterns import PATTERN_CHARS_MAX, PATTERN_STEPS_MAX

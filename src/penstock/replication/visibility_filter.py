@@ -1,8 +1,19 @@
 """Port of the visibility filter that hides delayed records of a replica from consumers."""
 
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.log.settings import LogSettings
+from penstock.records.layout import Buffer
+
+
+class VisibleRecords(NamedTuple):
+    """The records that are sent to a consumer, and the offsets up to which it may see records."""
+
+    records: Buffer
+    high_watermark: int
+    last_stable_offset: int
+    is_changed: bool = False
+    """Whether records were filtered out. If so, aborted records were filtered out, too."""
 
 
 class VisibilityFilter(Protocol):
@@ -17,7 +28,7 @@ class VisibilityFilter(Protocol):
     def visible_to(self, limit: int) -> int:
         """Returns the end offset that consumers see, given the end offset `limit` without delayed messages."""
 
-    def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> Any:
+    def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> VisibleRecords:
         """Reads records, without those that are hidden from consumers."""
 
     def configure(self, settings: LogSettings) -> None: ...

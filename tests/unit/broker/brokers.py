@@ -5,7 +5,7 @@ from collections.abc import Callable
 from penstock.broker.broker import Broker
 from penstock.broker.configs import Configs
 from penstock.broker.coordinators import Coordinators
-from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.peers import Peers
 from penstock.broker.transactions.producer_ids import ProducerIds
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import fetch_sessions
-from penstock.broker.fetch_sessions import (
+from penstock.broker.fetch import sessions as fetch_sessions
+from penstock.broker.fetch.sessions import (
     EVICT_AFTER_MS,
     FetchPlan,
     FetchSessions,

@@ -1,7 +1,7 @@
 """Hides delayed records and topic-delayed records from consumers of a replica; followers see all records."""
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from penstock.broker.delays.batch_decoder import BatchDecoder
 from penstock.broker.delays.delayed_batches import DelayedBatches
@@ -18,21 +18,12 @@ from penstock.records.delayed import delayed_mask
 from penstock.records.layout import Buffer
 from penstock.records.selection import Selection
 from penstock.replication.partition import Partition
+from penstock.replication.visibility_filter import VisibleRecords
 
 READ_BYTES_MAX: Final = 4 << 20
 OPEN_BYTES_MAX: Final = 1 << 20
 """Maximum decompressed size, in bytes, of batches decoded for one response: more would block the event loop."""
 _INVERT: Final = bytes.maketrans(b"\x00\x01", b"\x01\x00")
-
-
-class VisibleRecords(NamedTuple):
-    """The records that are sent to a consumer."""
-
-    records: Buffer
-    high_watermark: int
-    last_stable_offset: int
-    is_changed: bool
-    """Whether records were filtered out. If so, aborted records were filtered out, too."""
 
 
 class VisibilityFilter:

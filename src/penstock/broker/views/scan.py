@@ -4,6 +4,7 @@ import asyncio
 from concurrent.futures import Executor
 from typing import Final
 
+from penstock.broker.fetch.partition_readers import read_visible
 from penstock.broker.views.decompression import Arenas, Body, FoundBatch
 from penstock.broker.views.service import ViewCounts
 from penstock.foundation.errors import CorruptMessage, PenstockError
@@ -101,11 +102,15 @@ class Scan:
         return self._read_now(partition, blocking=True)
 
     def _read_now(self, partition: Partition, *, blocking: bool) -> memoryview:
-        offset, stable, visibility = self._selection.next_offset, self._is_stable, partition.visibility
-        if visibility is None:
-            return memoryview(bytes(partition.read(offset, CHUNK_BYTES, stable=stable, blocking=blocking)))
         # A view must not show records that are hidden from consumers of the topic.
-        seen = visibility.read(offset, CHUNK_BYTES, blocking=blocking, force=True, stable=stable)
+        seen = read_visible(
+            partition,
+            self._selection.next_offset,
+            CHUNK_BYTES,
+            blocking=blocking,
+            force=True,
+            stable=self._is_stable,
+        )
         return memoryview(bytes(seen.records))
 
     async def _match(self, batch: memoryview, found: FoundBatch, body: Body, number: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.configs import Configs
-from penstock.broker.fetch_sessions import FetchSessions
+from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.peers import Answer
 from penstock.broker.queues.assembly import add_queues
 from penstock.broker.registry import APIS, load_handlers

@@ -1,0 +1,1 @@
+"""Fetch: sessions, reading of partitions, and requests that wait for records."""

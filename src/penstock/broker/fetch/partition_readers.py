@@ -1,0 +1,37 @@
+"""How Fetch reads records for consumers: from the log, through the filter of delayed messages, or through a view."""
+
+from typing import Protocol
+
+from penstock.replication.partition import Partition
+from penstock.replication.visibility_filter import VisibleRecords
+
+
+class PartitionReader(Protocol):
+    """Reads a partition that belongs to a view; implemented in broker/views/view_fetch.py."""
+
+    @property
+    def topic_id(self) -> bytes:
+        """Id of the topic that the view filters."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Size of the matching records. Markers for skipped offsets do not count: they are no reason to answer."""
+
+    def read(
+        self, partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool
+    ) -> VisibleRecords:
+        """Returns the matching records. Parameters and errors are those of `read_visible`."""
+
+
+def read_visible(
+    partition: Partition, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool
+) -> VisibleRecords:
+    """Reads the records that consumers of a topic may see.
+
+    `force`: reads the first batch at any size. `stable`: reads only up to the last stable offset (read_committed).
+    Raises OffsetOutOfRange; unless `blocking`, also ColdRead if it would wait for the disk.
+    """
+    if partition.visibility is not None:
+        return partition.visibility.read(offset, max_bytes, blocking=blocking, force=force, stable=stable)
+    records = partition.read(offset, max_bytes, blocking=blocking, force=force, stable=stable)
+    return VisibleRecords(records, partition.high_watermark, partition.last_stable_offset)
