@@ -4,6 +4,7 @@ Any broker can execute these operations: every change is a compare-and-set on th
 """
 
 import asyncio
+import logging
 import secrets
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,8 @@ from penstock.foundation.errors import PenstockError, UnknownTopicId
 from penstock.foundation.ids import TopicIdPartition, uuid_text
 from penstock.log.settings import delays_messages
 
+logger = logging.getLogger(__name__)
+
 RETRY_S: Final = 1.0
 COMPANIONS_AT_ONCE: Final = 16
 """Maximum number of topics that get companion logs in one transaction: a larger one would block the event loop."""
@@ -61,6 +64,8 @@ async def create_topic(metadata: Metadata, wanted: NewTopic, topic_id: bytes, de
         return next_create(image, wanted, topic_id, defaults, owner, plan)
 
     await _execute_steps(metadata, topic_id, owner, next_step)
+    count = 0 if plan is None else len(plan.numbers)
+    logger.info("topic_created topic=%r topic_id=%s partitions=%d", wanted.name, uuid_text(topic_id), count)
     await metadata.wait_settled(topic_id)
 
 
@@ -89,31 +94,38 @@ async def grow_topic(
         return next_grow(image, topic, count, assignments, defaults, owner, plan)
 
     await _execute_steps(metadata, topic_id, owner, next_step)
+    logger.info("partitions_added topic_id=%s partitions=%d", uuid_text(topic_id), count)
     await metadata.wait_settled(topic_id)
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
     """Deletes a topic with its queues and views. The controller removes remaining keys of a large topic later."""
 
+    topic = _find_topic(metadata.image, topic_id)
+
     def plan(image: ClusterImage) -> list[Op]:
+        nonlocal topic
         topic = _find_topic(image, topic_id)
         check_mutable(topic.name, "delete")
         queues = plan_forget_queues(image, queues_on(image, topic_id))
         return plan_delete(topic, image.versions[keys.topic_name(topic.name)], queues)
 
     await metadata.change(plan)
+    logger.info("topic_deleted topic=%r topic_id=%s", topic.name, uuid_text(topic_id))
     for view in views_on(metadata.image, topic_id):  # if this stops halfway, any broker removes the rest
-        await drop_view(metadata, view.view_id)
+        await drop_view(metadata, view, "topic_deleted")
 
 
 async def create_view(metadata: Metadata, view: View) -> None:
     """Creates a view (a filtered, read-only topic) of the topic named by `view.of`. Raises Kafka's errors."""
     await metadata.change(lambda image: plan_view(image, view))
+    logger.info("view_created view=%r topic=%r where=%r", view.name, view.of, view.where)
 
 
-async def drop_view(metadata: Metadata, view_id: bytes) -> None:
+async def drop_view(metadata: Metadata, view: View, reason: str) -> None:
     """Drops a view; does nothing if the view does not exist."""
-    await metadata.change(lambda image: plan_drop(image, view_id))
+    await metadata.change(lambda image: plan_drop(image, view.view_id))
+    logger.info("view_dropped view=%r topic=%r reason=%s", view.name, view.of, reason)
 
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:

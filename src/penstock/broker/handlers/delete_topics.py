@@ -36,7 +36,7 @@ async def _delete(wanted: DeleteTopicState, broker: Broker) -> DeletableTopicRes
         topic = broker.shown_topic(name, topic_id)
         name, topic_id = topic.name, topic.topic_id
         if topic.view is not None:
-            await drop_view(broker.metadata, topic_id)
+            await drop_view(broker.metadata, topic.view, "deleted")
         else:
             await delete_topic(broker.metadata, topic_id)
     except PenstockError as error:

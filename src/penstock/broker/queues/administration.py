@@ -1,5 +1,6 @@
 """Creates, alters and deletes SQS queues by compare-and-set in the metadata store; any broker can do it."""
 
+import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -22,6 +23,8 @@ from penstock.cluster.topic_changes import Defaults, NewTopic, check_may_share
 from penstock.coordination.store import Op
 from penstock.foundation.clock import Clock
 from penstock.foundation.errors import TopicExists, UnknownTopicId, UnknownTopicOrPartition
+
+logger = logging.getLogger(__name__)
 
 
 class QueueAdministration:
@@ -62,6 +65,7 @@ class QueueAdministration:
             tags=tags,
         )
         await self._metadata.change(_plan_create(queue))
+        logger.info("queue_created queue=%r topic=%r owner=%s", name, found.name, owner)
         return queue
 
     async def _ensure_topic(self, name: str, settings: QueueSettings) -> Topic:
@@ -108,9 +112,10 @@ class QueueAdministration:
         """
         if queue.is_attached:
             await self._metadata.change(_plan_delete(queue))
-            return
-        with suppress(UnknownTopicId):  # deleted concurrently
-            await delete_topic(self._metadata, queue.topic_id)
+        else:
+            with suppress(UnknownTopicId):  # deleted concurrently
+                await delete_topic(self._metadata, queue.topic_id)
+        logger.info("queue_deleted queue=%r", queue.name)
 
 
 def _plan_create(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:

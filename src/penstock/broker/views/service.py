@@ -125,8 +125,7 @@ class ViewService:
             if view.topic_id not in image.topics:
                 # A topic may be partly written: its own key is written last and deleted first.
                 if view.topic_id not in image.incomplete:
-                    logger.info("view_dropped view=%s reason=topic_deleted topic=%s", view.name, view.of)
-                    await drop_view(self._metadata, view.view_id)
+                    await drop_view(self._metadata, view, "topic_deleted")
             elif view.idle_ms:
                 await self._check_idle(view)
 
@@ -142,7 +141,7 @@ class ViewService:
             await self._metadata.change(lambda image: plan_touch(image, view.view_id))
         elif now_ms - max(usage.since_ms, usage.read_ms) >= view.idle_ms:
             await self._metadata.change(lambda image: _plan_drop_idle(image, view))
-            logger.info("view_dropped view=%s reason=idle idle_ms=%s", view.name, view.idle_ms)
+            logger.info("view_dropped view=%r topic=%r reason=idle idle_ms=%d", view.name, view.of, view.idle_ms)
 
 
 def _plan_drop_idle(image: ClusterImage, seen: View) -> list[Op]:
