@@ -43,7 +43,7 @@ CLIENT_OPTIONS_IGNORED: Final = frozenset(
         "kafka.auto.include.jmx.reporter",
     }
 )
-"""Client options that are accepted without effect, so that jobs of Spark's Kafka source need only a new format."""
+"""Client options accepted without effect, so that jobs for Spark's Kafka source need only change `format(...)`."""
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -103,7 +103,7 @@ class Options:
         return _FLAGS[value.lower()]
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
-        """Returns an option's value, a key of `choices`, whose values explain them in errors. Raises BadOption."""
+        """Returns an option's value, which must be a key of `choices` (key: explanation). Raises BadOption."""
         value = (self.text(name) or default).lower()
         if value not in choices:
             can = "; ".join(f"{choice} ({what})" for choice, what in choices.items())

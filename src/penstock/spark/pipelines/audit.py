@@ -204,7 +204,7 @@ def _count(prints: Mapping[int, Fingerprint]) -> int:
 
 
 def _total(prints: Mapping[int, Fingerprint]) -> tuple[int, ...]:
-    """Returns the sums of fingerprints over all partitions, since messages may be in other partitions."""
+    """Returns the sums of fingerprints over all partitions, for sides that may have different partitioning."""
     return tuple(map(sum, zip(*(each.content for each in prints.values()), strict=True)))
 
 

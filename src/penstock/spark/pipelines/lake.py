@@ -86,7 +86,7 @@ class Lake(ABC):
         """Returns the current content of the table."""
 
     def write(self, batch: "DataFrame", partition_by: Sequence[str]) -> list[DataFile]:
-        """Writes a batch to the staging folder; `commit` makes it visible."""
+        """Writes a batch to the staging folder and returns its files; `commit` makes them visible."""
         # Standard Parquet timestamps, not INT96: other readers and `compact` use these files too.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         staging = self.folder / PRIVATE_FOLDER / "staging" / uuid.uuid4().hex
