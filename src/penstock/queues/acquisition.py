@@ -150,7 +150,7 @@ class _Acquisition:
 
 
 def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Returns the fresh messages at or above the end offset; None if a gap precedes them, or with too many ranges."""
+    """Returns the fresh messages from the end offset on; None if a gap precedes them or there are too many ranges."""
     if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end

@@ -65,7 +65,7 @@ class _Claims:
         return reached
 
     def _wanted_of(self, edits: RangeEdits) -> Iterator[tuple[int, DeliveryRange, DeliveryRange]]:
-        """Yields, for each claimed part of a range: the range's first offset, the piece with the part, the part."""
+        """Yields each claimed part: first offset of its range, the piece that contains the part, and the part."""
         for first, last in self._command.ranges:
             for base, piece in edits.pieces(first, last):
                 yield base, piece, piece.part(max(piece.first, first), min(piece.last, last))
@@ -146,7 +146,7 @@ class _Claims:
         return self._held(delivery_range) or delivery_range
 
     def _keep(self, left: DeliveryRange | None, delivery_range: DeliveryRange) -> DeliveryRange:
-        """Joins `delivery_range` with the range before it (`left`) if in the same state; else persists `left`."""
+        """Returns `delivery_range`, joined with the range before it (`left`) if alike; else also persists `left`."""
         if left is None:
             return delivery_range
         if delivery_range.group is None and left.last + 1 == delivery_range.first and left.is_like(delivery_range):

@@ -57,20 +57,20 @@ class Acquire(NamedTuple):
     max_bytes: int = BYTES_MAX
     """Maximum total size of fresh messages, in bytes. The first message is delivered even if it is larger."""
     whole_ranges: bool = False
-    """Delivers whole ranges and all of `fresh`, even more than max_messages, but never more than may be in flight."""
+    """Whether to deliver whole ranges and all of `fresh`, even beyond max_messages; never beyond in-flight limits."""
     has_more: bool = False
     """Whether the log has more messages after `fresh`. If so, delayed messages in `fresh` become delivery ranges,
     because later messages may be due earlier. If not, they stay above the share group's end offset, where they
     need no state."""
     repeat: bool = False
-    """Whether to redeliver what this consumer has in flight, with a new deadline (AWS: ReceiveRequestAttemptId)."""
+    """Whether to redeliver this consumer's in-flight messages, with a new deadline (AWS: ReceiveRequestAttemptId)."""
     settings: DeliverySettings = DEFAULTS
 
 
 class Reschedule(NamedTuple):
-    """Shifts the deadlines that have not expired by `by_ms`, after the wall clock was stepped.
+    """Adds `by_ms` to all deadlines that have not expired, after the wall clock was stepped.
 
-    The reply is the command that continues, or None. After a step back, submit it once `now_ms` is the new time.
+    The reply is the command for the remaining deadlines, or None. After a step back, `now_ms` must be the new time.
     """
 
     by_ms: int

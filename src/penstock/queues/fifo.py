@@ -19,7 +19,7 @@ from penstock.queues.settings import DELAY_STEP_MS
 
 WINDOW_MIN: Final = 32
 WINDOW_FACTOR: Final = 4
-"""Fresh messages searched for more of the same message group, as a multiple of the number of messages requested."""
+"""Number of fresh messages searched for more of the same message group, per message requested."""
 
 
 def window_of(want: int) -> int:
@@ -42,7 +42,7 @@ def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms
 
 
 def _repeat(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Redelivers what the consumer has in flight, because the last response may have been lost. Counts no delivery.
+    """Redelivers the messages that the consumer has in flight, in case the last response was lost. Not counted.
 
     Leaves out messages behind a released message of their message group, which must be delivered first. (AWS
     redelivers all messages, if none was modified.)

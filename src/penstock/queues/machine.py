@@ -111,7 +111,7 @@ class QueueMachine:
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """Returns `purged_to` of all queues that were purged, by `purge_mark`."""
+        """Returns `purged_to` of each queue that was purged, keyed by `purge_mark` of the queue."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
@@ -369,7 +369,7 @@ class QueueMachine:
 _IN_PARTS: Final = frozenset((SetPosition, Purge, Trimmed, DeleteGroup))
 """Commands whose records may exceed one batch and may be persisted only in part; see positions.py."""
 _CONFIRMED_BY_LEADER: Final = frozenset((Acknowledge, SetPosition, Purge, DeleteGroup))
-"""Commands that, if they change nothing, are answered only once this broker is confirmed to be the leader still."""
+"""Commands that, if they change nothing, are answered only once this broker is confirmed to be still the leader."""
 
 
 def check_holder(holder: str) -> None:
