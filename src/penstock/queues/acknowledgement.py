@@ -15,7 +15,7 @@ from penstock.queues.errors import AlreadyFinished, NeverReceived, NotHeld, NotI
 from penstock.queues.records import DeliveryRange, Move
 
 RELEASED_MAX: Final = 500
-"""Maximum number of delivery ranges that one ReleaseHolder command releases, so that its batch stays below 1 MiB."""
+"""Maximum number of delivery ranges that one ReleaseHolder releases, so that the record batch stays below 1 MiB."""
 _ONLY_IN_FLIGHT: Final = frozenset((AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.DELETE))
 _FINISHED: Final = frozenset((AckType.DONE, AckType.DELETE))
 
@@ -139,7 +139,7 @@ def _released(part: DeliveryRange, ack_type: AckType, due_ms: int) -> DeliveryRa
 
 
 class RangeEdits:
-    """Pending changes of delivery ranges, which may split a range into parts; `close` adds them to the draft."""
+    """Pending changes of delivery ranges, which may split a range into parts; `close` adds the changes to a Draft."""
 
     def __init__(self, delivery: DeliveryState) -> None:
         self._delivery = delivery
@@ -168,7 +168,7 @@ class RangeEdits:
         self._cut[base] = [after]
 
     def close(self, draft: Draft) -> None:
-        """Adds the changes to the draft, and starts moves. Adjacent ranges in the same state are joined."""
+        """Adds the changes to the draft (adjacent ranges in the same state are joined), and starts moves."""
         ranges = self._delivery.ranges
         gone = set(self._cut)
         kept: list[DeliveryRange] = []

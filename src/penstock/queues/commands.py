@@ -124,14 +124,14 @@ class Claimed(NamedTuple):
 
 
 class AckType(Enum):
-    """What an acknowledgement does with its messages. "Only while in flight": else NotInFlight."""
+    """What an acknowledgement does with its messages. "Only while in flight": raises NotInFlight otherwise."""
 
     DONE = "done"
     """Finishes the messages; also after the deadline, unless another consumer has acquired them."""
     RELEASE = "release"
     """Makes the messages available at due_ms (0: now) and invalidates the receipt. Only while in flight."""
     REJECT = "reject"
-    """Sends the messages to the dead-letter queue; finishes them if there is none. Only while in flight."""
+    """Sends the messages to the dead-letter queue; without such a queue, finishes them. Only while in flight."""
     RENEW = "renew"
     """Sets the deadline to due_ms (in the past: available). The receipt stays valid. Only while in flight."""
     UNDO = "undo"
@@ -281,7 +281,7 @@ class CopyMessage(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Number of messages below the share group's end offset, by state. Messages above it are counted from the log."""
+    """Number of messages below the share group's end offset, by state. Later messages are counted from the log."""
 
     available: int
     in_flight: int

@@ -43,7 +43,7 @@ class Deduplication:
         return len(self._originals)
 
     def find(self, group: str, deduplication_id: str, now_ms: int) -> int | None:
-        """Returns the offset of the original message if this is a duplicate, else None."""
+        """Returns the offset of the original message if this id is a duplicate, else None."""
         original = self._originals.get(self._key(group, deduplication_id))
         return original.offset if original is not None and self._holds(original, now_ms) else None
 

@@ -174,7 +174,7 @@ class QueueMachine:
         return claim(draft, delivery, command, now_ms)
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
-        """Returns the state of a new share group, which begins at the offset where fresh messages were read."""
+        """Returns the state of a new share group, which begins at the offset where `fresh` messages were read."""
         self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
@@ -303,7 +303,7 @@ class QueueMachine:
         return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_whole=True)
 
     def _resume(self) -> Decision:
-        """Repeats copies that the previous leader may or may not have written. Persists nothing: it cannot fail."""
+        """Repeats copies that the last leader may or may not have written. Persists nothing, so it cannot fail."""
         self._loaded_ms = None
         moving = self._moves.in_progress.values()
         return Decision(

@@ -11,7 +11,7 @@ RANGES_MAX: Final = 200_000
 GROUPS_MAX: Final = 10_000
 """Maximum number of share groups and queues with delivery state on one partition."""
 DELAY_STEP_MS: Final = 1000
-"""Milliseconds to a multiple of which due times of delayed messages are rounded up, so that ranges can be merged."""
+"""Granularity, in milliseconds, of due times of delayed messages: rounded up, so that many form one range."""
 
 
 class DeadLetter(NamedTuple):

@@ -86,7 +86,7 @@ class Options:
         return name.lower() in self._given
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Returns an option's value without surrounding blanks, or the default. Raises BadOption if it is empty."""
+        """Returns an option's value without surrounding blanks, or the default. Raises BadOption if that is empty."""
         value = self._given.get(name.lower())
         if value is None:
             return default
@@ -124,7 +124,7 @@ class Options:
         return number
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """Parses a duration such as `500`, `500ms`, `30s`, `15m` or `2h` into milliseconds."""
+        """Returns an option such as `500`, `500ms`, `30s`, `15m` or `2h` in milliseconds, or the default."""
         value = self.text(name)
         if value is None:
             return default_ms

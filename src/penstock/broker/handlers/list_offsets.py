@@ -162,7 +162,7 @@ async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: 
 
 
 async def _search_batch(candidate: Candidate, log: Log, broker: Broker) -> TimestampAndOffset | None:
-    """Returns timestamp and offset of a batch's matching record; of its first record if it is too large to search."""
+    """Returns timestamp and offset of a batch's matching record; of the first record if the batch is too large."""
     try:
         return candidate.find(INLINE_BODY_BYTES)
     except MessageTooLarge:

@@ -97,7 +97,7 @@ def _read_side(options: AuditOptions, side: Side, run: Run) -> "DataFrame":
 
 
 def _from_log_start(frame: "DataFrame", begins: Mapping[TopicPartition, int]) -> "DataFrame":
-    """Drops archived messages that the topic no longer has, because it was trimmed."""
+    """Drops archived messages that the topic no longer has, because the topic was trimmed."""
     from pyspark.sql import functions as fn
 
     before = {name.partition: begin for name, begin in begins.items() if begin > 0}

@@ -26,7 +26,7 @@ _INDEX_BITS: Final = 33
 
 
 class Fingerprint(NamedTuple):
-    """The fingerprint of one partition."""
+    """The fingerprint of one partition's messages: count, sums of hashes, and sums weighted by position."""
 
     rows: int
     sum_high: int
@@ -38,12 +38,12 @@ class Fingerprint(NamedTuple):
 
     @property
     def content(self) -> tuple[int, int, int]:
-        """The part that is equal for equal messages in any order."""
+        """The part of the fingerprint that is equal for equal messages in any order."""
         return self.rows, self.sum_high, self.sum_low
 
     @property
     def sequence(self) -> tuple[int, int, int, int, int]:
-        """The part that is equal for equal messages in the same order."""
+        """The part of the fingerprint that is equal for equal messages in the same order."""
         return *self.content, self.order_high, self.order_low
 
 

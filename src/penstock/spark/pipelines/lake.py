@@ -137,7 +137,7 @@ def count_added(files: Sequence[DataFile]) -> Added:
 def end_offsets(file: DataFile) -> dict[int, int]:
     """Returns the end offset of each Kafka partition that has rows in a file.
 
-    Reads only the Parquet footer if all rows are of one partition, as usual; otherwise reads the two columns.
+    Reads only the Parquet footer if all rows are of one partition, as usual; otherwise reads two whole columns.
     """
     import pyarrow.parquet as pq
 
