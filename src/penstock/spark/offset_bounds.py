@@ -85,8 +85,7 @@ def _resolve(driver: DriverClient, options: ReadOptions, bound: OffsetBound, ava
 
 
 def _check_complete(bound: OffsetBound, available: Available) -> Positions:
-    """Returns the offset or time by partition. Raises BadOption unless the option names exactly the partitions
-    read."""
+    """Returns the offset or time by partition. Raises BadOption unless the option names just the partitions read."""
     given = dict(bound.by_partition or {})
     missing, unknown = sorted(available.keys() - given.keys()), sorted(given.keys() - available.keys())
     if missing or unknown:

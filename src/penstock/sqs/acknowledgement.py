@@ -52,7 +52,7 @@ def deletion(queue: Queue, params: Params) -> MessageAck:
 
 
 def renewal(queue: Queue, params: Params) -> MessageAck:
-    """Returns a message's new visibility timeout. 0 seconds make the message visible; its receipt stays valid."""
+    """Returns the request to change a visibility timeout. 0 seconds: visible at once; the receipt stays valid."""
     receipt = read_receipt(queue, params)
     timeout_s = checks.maybe_int(params, "VisibilityTimeout")
     if timeout_s is None:
