@@ -51,7 +51,7 @@ class Broker:
     timer: Timer
     log_dir: str
     disk_space: Callable[[], tuple[int, int]]
-    """Returns the total and the free bytes of the disk that holds the logs."""
+    """Function that returns the total and the free bytes of the disk that holds the logs."""
     threads: Executor
     """Thread pool for blocking or CPU-bound work: reads of cold segments, decompression of large batches."""
     groups: StateRuntimes
@@ -59,7 +59,7 @@ class Broker:
     throttle: Throttle = field(default_factory=Throttle)
     """Replication throttle: limits the bytes sent to followers that are not in sync (KIP-73)."""
     ask: AskPeer
-    """Sends a request to another broker, given its id."""
+    """Function that sends a request to another broker, given its id."""
     produce_order: ProduceOrder = field(default_factory=ProduceOrder)
     """Runs produce requests of each transactional id one at a time, in order of arrival."""
     share_sessions: ShareSessions = field(default_factory=ShareSessions)
@@ -70,13 +70,13 @@ class Broker:
     sliced_calls: SlicedCalls = field(init=False)
     """Resumes waiting requests in time slices when one event wakes many of them, possibly thousands."""
     slices: TimeSlices = field(init=False)
-    """Runs long computations on the event loop; together they get one time slice per loop iteration."""
+    """Runs long computations on the event loop: in each iteration, all of them share one time slice."""
     views: ViewService = field(init=False)
     telemetry: ClientTelemetry = field(init=False)
     delays: DelayPartitions | None = None
     """The partitions led by this broker that have delayed messages."""
     missing_brokers_since_ms: dict[str, int] = field(default_factory=dict)
-    """By internal topic: when its creation was first postponed because of brokers that were not running."""
+    """By internal topic: the time at which its creation was first postponed because brokers were not running."""
     _tasks: set[asyncio.Task[Any]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class Broker:
         )
 
     def view(self, topic: str | None, topic_id: bytes) -> Topic | None:
-        """Returns the view with this name or (if the name is empty) id; None if no view has it."""
+        """Returns the view with this name or (if the name is empty) id; None if there is no such view."""
         if not self.image.views:
             return None
         found = self.image.shown_by_name.get(topic) if topic else self.image.shown.get(topic_id)

@@ -34,7 +34,7 @@ class Split:
     """Field paths of the array to split; versions differ, so the first path whose array is not empty is used."""
     responses: tuple[Path, ...]
     inline_max: int = ELEMENTS_INLINE_MAX
-    """Requests with at most this many array elements are not split."""
+    """Maximum number of array elements of a request that is not split."""
 
     @property
     def piece(self) -> int:
@@ -42,7 +42,7 @@ class Split:
 
 
 def _split(request: str, response: str, inline_max: int = ELEMENTS_INLINE_MAX) -> Split:
-    """Example: `_split("topics.partitions", "responses.partitions")`; alternative paths are separated by `|`."""
+    """Parses field paths: `_split("topics.partitions", "responses.partitions")`; `|` separates alternatives."""
     return Split(
         requests=tuple(tuple(path.split(".")) for path in request.split("|")),
         responses=tuple(tuple(path.split(".")) for path in response.split("|")),
@@ -106,7 +106,7 @@ DEDUPLICATED_ARRAYS: Final[dict[int, str]] = {
     ApiKey.SHARE_GROUP_DESCRIBE: "group_ids",
     ApiKey.DESCRIBE_TRANSACTIONS: "transactional_ids",
 }
-"""By API, the array whose duplicate elements are dropped: the response for one element may be large."""
+"""The array of each API whose duplicate elements are dropped, because the response for one element may be large."""
 
 
 def inline_max(key: int) -> int:
@@ -263,7 +263,7 @@ class JoinedResponse:
         self._failed: Any = None
 
     def add(self, response: Any, depth: int) -> None:
-        """Appends the response to one part; `depth` is the count that `cut` yielded with the part."""
+        """Appends the response to one part; `depth` is the depth that `cut` yielded with the part."""
         if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
             self._failed = response
         if self._root is None:

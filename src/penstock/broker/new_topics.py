@@ -11,7 +11,7 @@ from penstock.foundation.ids import INTERNAL_TOPICS
 
 
 def check_new_topic(broker: Broker, wanted: NewTopic) -> NewTopic:
-    """Validates a topic; returns it as it would be created. Raises a Kafka error if it is invalid."""
+    """Validates a topic; returns its definition as it would be created. Raises a Kafka error if it is invalid."""
     if wanted.name in INTERNAL_TOPICS and wanted.name not in broker.image.by_name:
         wanted = adopt_request(wanted, broker)
     check_no_ad_hoc(wanted.name)
@@ -21,7 +21,7 @@ def check_new_topic(broker: Broker, wanted: NewTopic) -> NewTopic:
 
 
 async def create_checked(broker: Broker, wanted: NewTopic) -> Topic:
-    """Validates and creates a topic; returns it when it is in the metadata image. Raises Kafka's errors."""
+    """Validates and creates a topic; returns it when it is in the metadata image. Raises a Kafka error on failure."""
     wanted = check_new_topic(broker, wanted)
     topic_id = broker.new_topic_id()
     await create_topic(broker.metadata, wanted, topic_id, broker.topic_defaults())

@@ -20,7 +20,7 @@ SQS_REGIONS: Final = "sqs.regions"
 SHARED: Final = "shared"
 SEPARATE: Final = "separate"
 SETTING_PREFIXES: Final = {GROUPS_TOPIC: "offsets.topic.", TRANSACTIONS_TOPIC: "transaction.state.log."}
-"""By internal topic, the prefix of the broker settings that define the topic."""
+"""Prefix of the broker settings that define an internal topic, by topic name."""
 
 OWN_SETTINGS: Final = (
     Setting(

@@ -26,8 +26,8 @@ class StreamsTopics:
         """Ids of the streams groups whose topics are being created."""
 
     def perform(self, effect: CreateStreamsTopics) -> None:
-        """Starts to create a group's topics, unless creation is in progress. The group repeats the request until
-        the topics exist."""
+        """Starts to create a streams group's topics, unless creation is in progress. The group repeats the request
+        until the topics exist."""
         if effect.group_id not in self._creating:
             self._creating.add(effect.group_id)
             self._broker.metadata.spawn(self._create(effect))

@@ -1,7 +1,7 @@
 """Decides on acknowledgements: finish, release, reject, renew, move. Pure.
 
 An acknowledgement may cover only a part of a delivery range, or several ranges; several acknowledgements of one
-command may cover parts of the same range. So ranges are first split (RangeEdits), and persisted after the last one.
+command may cover parts of the same range. So ranges are first split (RangeEdits), and persisted at the end.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from penstock.queues.errors import AlreadyFinished, NeverReceived, NotHeld, NotI
 from penstock.queues.records import DeliveryRange, Move
 
 RELEASED_MAX: Final = 500
-"""Maximum number of delivery ranges that one ReleaseHolder command releases, so that its batch stays below 1 MiB."""
+"""Maximum number of delivery ranges that one ReleaseHolder releases, so that the record batch stays below 1 MiB."""
 _ONLY_IN_FLIGHT: Final = frozenset((AckType.RELEASE, AckType.REJECT, AckType.RENEW, AckType.DELETE))
 _FINISHED: Final = frozenset((AckType.DONE, AckType.DELETE))
 
@@ -57,7 +57,7 @@ def _done_together(items: Sequence[Acknowledgement]) -> Acknowledgement | None:
 
 
 def release_holder(draft: Draft, delivery: DeliveryState, command: ReleaseHolder, now_ms: int) -> int:
-    """Releases at most RELEASED_MAX ranges that a consumer has in flight. Returns the number of messages.
+    """Releases at most RELEASED_MAX ranges that a consumer has in flight. Returns the number of messages released.
 
     Scans all ranges, which is acceptable because a consumer leaves only once.
     """
@@ -139,12 +139,12 @@ def _released(part: DeliveryRange, ack_type: AckType, due_ms: int) -> DeliveryRa
 
 
 class RangeEdits:
-    """Pending changes of delivery ranges, which may split a range into parts; `close` adds them to the draft."""
+    """Pending changes of delivery ranges, which may split a range into parts; `close` adds the changes to a Draft."""
 
     def __init__(self, delivery: DeliveryState) -> None:
         self._delivery = delivery
         self._cut: dict[int, list[DeliveryRange]] = {}
-        """By first offset of each changed range: the parts that it is split into, in order."""
+        """The parts that each changed range is split into, in order, by the range's first offset."""
 
     def pieces(self, first: int, last: int) -> list[tuple[int, DeliveryRange]]:
         """Returns the parts that overlap with these offsets, each with the first offset of its original range."""
@@ -156,7 +156,7 @@ class RangeEdits:
         ]
 
     def cut(self, base: int, piece: DeliveryRange, part: DeliveryRange, after: DeliveryRange | None) -> None:
-        """Replaces `part` of `piece`, in the range that starts at `base`, with `after`; None: removes `part`."""
+        """Replaces `part` of `piece`, in the range that starts at `base`, with `after`; None removes `part`."""
         pieces = self._cut.setdefault(base, [self._delivery.ranges[base]])
         at = pieces.index(piece)
         left = [piece.part(piece.first, part.first - 1)] if piece.first < part.first else []
@@ -168,7 +168,7 @@ class RangeEdits:
         self._cut[base] = [after]
 
     def close(self, draft: Draft) -> None:
-        """Adds the changes to the draft, and starts moves. Adjacent ranges in the same state are joined."""
+        """Adds the changes to the draft (adjacent ranges in the same state are joined), and starts moves."""
         ranges = self._delivery.ranges
         gone = set(self._cut)
         kept: list[DeliveryRange] = []

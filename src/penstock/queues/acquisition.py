@@ -15,7 +15,7 @@ from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DELAY_STEP_MS
 
 DEAD_LETTERS_MAX: Final = 200
-"""Maximum number of ranges that one Acquire moves to the dead-letter queue, so that its batch stays below 1 MiB."""
+"""Maximum number of ranges that one Acquire sends to the dead-letter queue, so that its records stay below 1 MiB."""
 
 
 def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
@@ -39,7 +39,7 @@ def acquire(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int
 
 
 def _take_one(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> Acquired | None:
-    """Fast path of most receives: acquires the next fresh message. Returns None if the fast path does not apply."""
+    """Fast path of most receives: acquires the next never-delivered message. Returns None if it does not apply."""
     fresh = fresh_of(delivery, command)
     if not fresh or fresh[0].due_ms > now_ms:
         return None
@@ -89,7 +89,7 @@ class _Acquisition:
                 draft.put(delivery, delivery_range.part(last + 1, delivery_range.last))
 
     def take_fresh(self) -> None:
-        """Acquires fresh messages that are due. Delayed messages before the last acquired become delivery ranges."""
+        """Acquires never-delivered messages that are due; delayed messages before the last of them become ranges."""
         delivery, command, now_ms = self._delivery, self._command, self._now_ms
         fresh = fresh_of(delivery, command)
         if fresh is None:
@@ -150,7 +150,7 @@ class _Acquisition:
 
 
 def fresh_of(delivery: DeliveryState, command: Acquire | Claim) -> Sequence[Fresh] | None:
-    """Returns the fresh messages at or above the end offset; None if a gap precedes them, or with too many ranges."""
+    """Returns never-delivered messages from the end offset on; None after a gap, or if there are too many ranges."""
     if command.fresh_from > delivery.end or len(delivery.ranges) >= command.settings.ranges_max:
         return None
     fresh, end = command.fresh, delivery.end

@@ -19,7 +19,7 @@ from penstock.queues.records import DeliveryRange
 from penstock.queues.settings import DELAY_STEP_MS
 
 CLAIMED_MAX: Final = 500
-"""Maximum number of delivery ranges that one Claim changes, so that its batch stays below 1 MiB."""
+"""Maximum number of delivery ranges that one Claim changes, so that its record batch stays below 1 MiB."""
 
 
 def claim(draft: Draft, delivery: DeliveryState, command: Claim, now_ms: int) -> Claimed:
@@ -65,13 +65,13 @@ class _Claims:
         return reached
 
     def _wanted_of(self, edits: RangeEdits) -> Iterator[tuple[int, DeliveryRange, DeliveryRange]]:
-        """Yields, for each claimed part of a range: the range's first offset, the piece with the part, the part."""
+        """Yields each claimed part: first offset of its range, the piece that contains the part, and the part."""
         for first, last in self._command.ranges:
             for base, piece in edits.pieces(first, last):
                 yield base, piece, piece.part(max(piece.first, first), min(piece.last, last))
 
     def _held(self, part: DeliveryRange) -> DeliveryRange | None:
-        """Returns `part`, shortened to the in-flight limit, as held by the consumer; None if it is not available."""
+        """Returns `part` as held by the consumer, cut to the in-flight limit; None if `part` is not available."""
         first, last, count, due_ms, holder, received_ms, group, move = part
         is_ours = holder == self._command.holder
         if move is not None or (due_ms > self._now_ms and not is_ours):
@@ -109,7 +109,7 @@ class _Claims:
     # -- at the group's end and above
 
     def take_fresh(self) -> int:
-        """Claims fresh messages; unclaimed messages before the last claimed one become available.
+        """Claims never-delivered messages; unclaimed messages before the last claimed message become available.
 
         Returns the last offset processed.
         """
@@ -138,7 +138,7 @@ class _Claims:
         return end - 1
 
     def _fresh_range(self, one: Fresh, is_wanted: bool, is_fifo: bool) -> DeliveryRange:
-        """Returns the delivery range of one fresh message: in flight (if it is wanted), delayed or available."""
+        """Returns the range of a never-delivered message: in flight (if `is_wanted`), delayed or available."""
         due_ms = -(-one.due_ms // DELAY_STEP_MS) * DELAY_STEP_MS if one.due_ms > self._now_ms else 0
         delivery_range = DeliveryRange(one.offset, one.offset, 0, due_ms, "", 0, one.group if is_fifo else None)
         if not is_wanted:
@@ -146,7 +146,7 @@ class _Claims:
         return self._held(delivery_range) or delivery_range
 
     def _keep(self, left: DeliveryRange | None, delivery_range: DeliveryRange) -> DeliveryRange:
-        """Joins `delivery_range` with the range before it (`left`) if in the same state; else persists `left`."""
+        """Returns `delivery_range`, joined with the range before it (`left`) if alike; else also persists `left`."""
         if left is None:
             return delivery_range
         if delivery_range.group is None and left.last + 1 == delivery_range.first and left.is_like(delivery_range):

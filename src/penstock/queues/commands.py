@@ -57,20 +57,20 @@ class Acquire(NamedTuple):
     max_bytes: int = BYTES_MAX
     """Maximum total size of fresh messages, in bytes. The first message is delivered even if it is larger."""
     whole_ranges: bool = False
-    """Delivers whole ranges and all of `fresh`, even more than max_messages, but never more than may be in flight."""
+    """Whether to deliver whole ranges and all of `fresh`, even beyond max_messages; never beyond in-flight limits."""
     has_more: bool = False
     """Whether the log has more messages after `fresh`. If so, delayed messages in `fresh` become delivery ranges,
     because later messages may be due earlier. If not, they stay above the share group's end offset, where they
     need no state."""
     repeat: bool = False
-    """Whether to redeliver what this consumer has in flight, with a new deadline (AWS: ReceiveRequestAttemptId)."""
+    """Whether to redeliver this consumer's in-flight messages, with a new deadline (AWS: ReceiveRequestAttemptId)."""
     settings: DeliverySettings = DEFAULTS
 
 
 class Reschedule(NamedTuple):
-    """Shifts the deadlines that have not expired by `by_ms`, after the wall clock was stepped.
+    """Adds `by_ms` to all deadlines that have not expired, after the wall clock was stepped.
 
-    The reply is the command that continues, or None. After a step back, submit it once `now_ms` is the new time.
+    The reply is the command for the remaining deadlines, or None. After a step back, `now_ms` must be the new time.
     """
 
     by_ms: int
@@ -124,14 +124,14 @@ class Claimed(NamedTuple):
 
 
 class AckType(Enum):
-    """What an acknowledgement does with its messages. "Only while in flight": else NotInFlight."""
+    """What an acknowledgement does with its messages. "Only while in flight": raises NotInFlight otherwise."""
 
     DONE = "done"
     """Finishes the messages; also after the deadline, unless another consumer has acquired them."""
     RELEASE = "release"
     """Makes the messages available at due_ms (0: now) and invalidates the receipt. Only while in flight."""
     REJECT = "reject"
-    """Sends the messages to the dead-letter queue; finishes them if there is none. Only while in flight."""
+    """Sends the messages to the dead-letter queue; without such a queue, finishes them. Only while in flight."""
     RENEW = "renew"
     """Sets the deadline to due_ms (in the past: available). The receipt stays valid. Only while in flight."""
     UNDO = "undo"
@@ -281,7 +281,7 @@ class CopyMessage(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Number of messages below the share group's end offset, by state. Messages above it are counted from the log."""
+    """Number of messages below the share group's end offset, by state. Later messages are counted from the log."""
 
     available: int
     in_flight: int

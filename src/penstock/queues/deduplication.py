@@ -33,17 +33,17 @@ class Deduplication:
         self._ids_max = ids_max
         self._originals: dict[tuple[str, str], Original] = {}
         self._in_order: deque[tuple[tuple[str, str], Original]] = deque()
-        """Keys and originals in order of arrival, which is nearly the order of time; some are already replaced."""
+        """Keys and originals in order of arrival, nearly the order of time; includes replaced originals."""
         self._forgotten_to = 0
-        """Messages below this offset were purged: their ids can be used again."""
+        """The offset below which messages were purged: their ids can be used again."""
         self._is_full_until_ms = 0
-        """Messages are refused until this time: the log has recent messages whose ids did not fit into memory."""
+        """The time until which messages are refused: some recent messages in the log have ids that did not fit."""
 
     def __len__(self) -> int:
         return len(self._originals)
 
     def find(self, group: str, deduplication_id: str, now_ms: int) -> int | None:
-        """Returns the offset of the original message if this is a duplicate, else None."""
+        """Returns the offset of the original message if this id is a duplicate, else None."""
         original = self._originals.get(self._key(group, deduplication_id))
         return original.offset if original is not None and self._holds(original, now_ms) else None
 

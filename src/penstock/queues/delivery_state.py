@@ -122,7 +122,7 @@ class DeliveryState:
                 self._refresh(delivery_range.group)
 
     def set_clock_back(self, by_ms: int) -> None:
-        """Adds a negative `by_ms` to the current time. Messages that are available stay available."""
+        """Sets this state's clock back, by adding a negative `by_ms`. Messages that are available stay available."""
         if by_ms < 0:
             self._now_ms += by_ms
 

@@ -48,7 +48,7 @@ class Draft:
     def send_to_dead_letters(
         self, delivery: DeliveryState, delivery_range: DeliveryRange, settings: DeliverySettings
     ) -> None:
-        """Moves a range that has reached max_deliveries to the dead-letter queue; without one, discards it."""
+        """Moves a range that has reached max_deliveries to the dead-letter queue; discards it if there is none."""
         if settings.dead_letter is None:
             self.drop(delivery, delivery_range.first)
         else:
@@ -92,7 +92,7 @@ class Draft:
         self._started.add(destination)
 
     def abandon_move(self, delivery_range: DeliveryRange) -> None:
-        """Retires the producer epoch of a move that has started: the copy may or may not have been written."""
+        """Retires the producer epoch of a started move, because its copy may or may not have been written."""
         if delivery_range.move is None or delivery_range.move.sequence == NO_SEQUENCE:
             return
         destination, producer_id, epoch, sequence = delivery_range.move
@@ -104,7 +104,7 @@ class Draft:
 
 
 def destination_of(delivery_range: DeliveryRange, dead_letter: DeadLetter) -> Destination:
-    """Returns the dead-letter partition of a message: by its message group, or by its offset if it has none."""
+    """Returns the dead-letter partition of a message: by message group, or by offset if there is no message group."""
     if delivery_range.group is None:
         return Destination(dead_letter.topic_id, delivery_range.first % dead_letter.partitions)
     key = delivery_range.group.encode(errors=KEY_ERRORS)

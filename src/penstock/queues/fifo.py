@@ -19,11 +19,11 @@ from penstock.queues.settings import DELAY_STEP_MS
 
 WINDOW_MIN: Final = 32
 WINDOW_FACTOR: Final = 4
-"""Fresh messages searched for more of the same message group, as a multiple of the number of messages requested."""
+"""Number of never-delivered messages, per message requested, to search for messages of the same message group."""
 
 
 def window_of(want: int) -> int:
-    """Returns how many fresh messages to search first, for a receive of `want` messages."""
+    """Returns how many never-delivered messages to search first, for a receive of `want` messages."""
     return max(WINDOW_MIN, want * WINDOW_FACTOR) if want > 1 else 1
 
 
@@ -42,7 +42,7 @@ def acquire_fifo(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms
 
 
 def _repeat(draft: Draft, delivery: DeliveryState, command: Acquire, now_ms: int) -> tuple[Acquired, ...]:
-    """Redelivers what the consumer has in flight, because the last response may have been lost. Counts no delivery.
+    """Redelivers the messages that the consumer has in flight, in case the last response was lost. Not counted.
 
     Leaves out messages behind a released message of their message group, which must be delivered first. (AWS
     redelivers all messages, if none was modified.)
@@ -74,7 +74,7 @@ class _FifoAcquisition:
         self.taken: list[Acquired] = []
         """Messages acquired so far: one message group after another, each in order."""
         self._chosen: set[int] = set()
-        """Offsets of the fresh messages in `taken`."""
+        """Offsets of the never-delivered messages in `taken`."""
 
     def take(self) -> None:
         """Acquires messages by message group: first the groups with messages below the end offset, in order."""
@@ -119,7 +119,7 @@ class _FifoAcquisition:
         return True
 
     def _choose_groups(self, groups: dict[str, list[Fresh]]) -> None:
-        """Acquires fresh messages of message groups that have no unfinished messages below the end offset."""
+        """Acquires never-delivered messages of message groups without unfinished messages below the end offset."""
         for group, messages in groups.items():
             if self._want <= 0:
                 return
@@ -127,7 +127,7 @@ class _FifoAcquisition:
                 self._choose(messages)
 
     def _choose(self, messages: Iterable[Fresh]) -> None:
-        """Acquires fresh messages of one message group in order, up to the first delayed message."""
+        """Acquires never-delivered messages of one message group in order, up to the first delayed message."""
         for one in messages:
             if one.due_ms > self._now_ms or self._want <= 0:
                 return
@@ -139,7 +139,7 @@ class _FifoAcquisition:
             self._hold(one.offset, 1, self._now_ms, one.group)
 
     def _put_waiting(self, fresh: Sequence[Fresh], processed: list[Fresh]) -> None:
-        """Creates ranges of the fresh messages before the last acquired one, or of all if none was acquired."""
+        """Creates ranges of the `fresh` messages before the last acquired one; of all if none was acquired."""
         delivery, command, chosen = self._delivery, self._command, self._chosen
         if chosen:
             while processed[-1].offset not in chosen:

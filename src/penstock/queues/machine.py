@@ -111,7 +111,7 @@ class QueueMachine:
         return 0 if route is None else route.producer_id
 
     def purges(self) -> dict[Destination, int]:
-        """Returns `purged_to` of all queues that were purged, by `purge_mark`."""
+        """Returns `purged_to` of each queue that was purged, keyed by `purge_mark` of the queue."""
         routes = self._moves.routes.items()
         return {mark: route.producer_id for mark, route in routes if mark.partition == NOWHERE}
 
@@ -174,7 +174,7 @@ class QueueMachine:
         return claim(draft, delivery, command, now_ms)
 
     def _begin(self, draft: Draft, command: Acquire | Claim) -> DeliveryState:
-        """Returns the state of a new share group, which begins at the offset where fresh messages were read."""
+        """Returns the state of a new share group, which begins at the offset where `fresh` messages were read."""
         self._check_group_limit()
         delivery = DeliveryState(
             command.group, command.fresh_from if command.fresh_from >= 0 else command.fresh[0].offset
@@ -303,7 +303,7 @@ class QueueMachine:
         return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_whole=True)
 
     def _resume(self) -> Decision:
-        """Repeats copies that the previous leader may or may not have written. Persists nothing: it cannot fail."""
+        """Repeats copies that the last leader may or may not have written. Persists nothing, so it cannot fail."""
         self._loaded_ms = None
         moving = self._moves.in_progress.values()
         return Decision(
@@ -369,7 +369,7 @@ class QueueMachine:
 _IN_PARTS: Final = frozenset((SetPosition, Purge, Trimmed, DeleteGroup))
 """Commands whose records may exceed one batch and may be persisted only in part; see positions.py."""
 _CONFIRMED_BY_LEADER: Final = frozenset((Acknowledge, SetPosition, Purge, DeleteGroup))
-"""Commands that, if they change nothing, are answered only once this broker is confirmed to be the leader still."""
+"""Commands that, if they change nothing, are answered only once this broker is confirmed to be still the leader."""
 
 
 def check_holder(holder: str) -> None:

@@ -31,7 +31,7 @@ class BackgroundLoop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the event loop of this thread and waits for its result."""
+        """Runs a coroutine on the background event loop and waits for its result."""
         running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
@@ -50,7 +50,7 @@ class BackgroundLoop:
 
 
 async def _connect(bootstrap: str, settings: ClientSettings) -> KafkaClient:
-    """Connects with retries, since a broker that died may restart. Raises ConnectionFailed after `retry_for_s`."""
+    """Returns a connected client; retries if no broker is reachable. Raises ConnectionFailed after `retry_for_s`."""
     client = KafkaClient(bootstrap, settings=settings)
     loop = asyncio.get_running_loop()
     deadline_s = loop.time() + settings.retry_for_s

@@ -70,15 +70,15 @@ class DriverClient:
         return {topic: topics[topic] for topic in selection.topic_names if topic in topics}
 
     def earliest_offsets(self, tps: Collection[TopicPartition]) -> Positions:
-        """Returns the log start offset of each partition; without partitions that no longer exist."""
+        """Returns the log start offset of each partition, leaving out partitions that no longer exist."""
         return self._run_list_offsets(dict.fromkeys(tps, When.EARLIEST))
 
     def latest_offsets(self, tps: Collection[TopicPartition]) -> Positions:
-        """Returns end offsets by isolation level: the last stable offset or the high watermark."""
+        """Returns the last stable offset of each partition; for `read_uncommitted`, the high watermark."""
         return self._run_list_offsets(dict.fromkeys(tps, When.LATEST))
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Positions:
-        """Returns the first offset at or after the given time; without partitions that have no such record."""
+        """Returns each partition's first offset at or after its time; omits partitions without such a record."""
         found = self._run_list_offsets(times_ms)
         return {tp: offset for tp, offset in found.items() if offset != NONE_FOUND}
 

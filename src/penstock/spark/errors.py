@@ -45,8 +45,8 @@ class ReadStalled(PenstockError):
 def hide_tracebacks() -> Iterator[None]:
     """Context for methods that Spark calls: users see only the message of a PenstockError, not its traceback.
 
-    Spark appends the traceback of its worker process unless this environment variable is set. The process ends with
-    the error, so no other traceback is hidden.
+    Sets the environment variable that makes Spark omit the traceback of its Python worker process. The process ends
+    with the error, so no other traceback is hidden.
     """
     try:
         yield

@@ -28,7 +28,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.read_plan import OffsetRange
 
 NEVER_NULL: Final = ("topic", "partition", "offset", "timestampType")
-"""Columns that are never null. A timestamp can be: if it is out of Spark's range."""
+"""Columns that are never null; without `timestamp`, which is null if the time is out of Spark's range."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -136,7 +136,7 @@ def _matches(pushed: Filter, tp: TopicPartition) -> bool:
 
 
 def _bounds(pushed: Filter) -> tuple[int, int, bool] | None:
-    """Returns the lowest and highest offset that pass, and whether all offsets between them pass; None: no bounds."""
+    """Returns the lowest and highest offset that pass, and whether all between pass; None: no bound on offsets."""
     value = getattr(pushed, "value", None)
     if isinstance(pushed, In) and value and all(type(item) is int for item in value):
         return min(value), max(value), max(value) - min(value) + 1 == len(set(value))

@@ -53,7 +53,7 @@ def provide_java(shims: Path | None = None) -> str:
 
 
 def write_shim(java: str, home: Path) -> Path:
-    """Writes `bin/java` under `home`: a script that drops an option that the wheel's Java does not support."""
+    """Writes and returns `home`/bin/java: a script that drops an option that the wheel's Java does not support."""
     shim = home / "bin" / "java"
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")

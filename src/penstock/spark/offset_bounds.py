@@ -25,14 +25,14 @@ Available = Mapping[TopicPartition, AvailableRange]
 
 
 def report_data_loss(options: ReadOptions, what: str, remedy: str) -> None:
-    """Raises DataLost if `failOnDataLoss` is true, else logs a warning. `remedy`: the text after "to continue"."""
+    """Raises DataLost if `failOnDataLoss` is true, else logs a warning. `remedy` says how reading would continue."""
     if options.fail_on_data_loss:
         raise DataLost(f"{what}. Set failOnDataLoss to false to continue {remedy}")
     log.warning("data_lost what=%r continues=%r", what, remedy)
 
 
 def batch_ranges(driver: DriverClient, options: ReadOptions, tps: Collection[TopicPartition]) -> list[OffsetRange]:
-    """Returns the offset ranges that a batch query reads. Raises DataLost or clips for offsets that do not exist."""
+    """Returns the offset ranges of a batch query. Offsets that do not exist are clipped, or raise DataLost."""
     available = _list_available(driver, options, tps)
     earliest = OffsetBound(kind=BoundKind.EARLIEST, option="startingOffsets")
     latest = OffsetBound(kind=BoundKind.LATEST, option="endingOffsets")
@@ -85,7 +85,7 @@ def _resolve(driver: DriverClient, options: ReadOptions, bound: OffsetBound, ava
 
 
 def _check_complete(bound: OffsetBound, available: Available) -> Positions:
-    """Returns an option's offset or time by partition. Raises BadOption if it does not name all partitions read."""
+    """Returns the offset or time by partition. Raises BadOption unless the option names just the partitions read."""
     given = dict(bound.by_partition or {})
     missing, unknown = sorted(available.keys() - given.keys()), sorted(given.keys() - available.keys())
     if missing or unknown:

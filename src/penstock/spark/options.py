@@ -43,7 +43,7 @@ CLIENT_OPTIONS_IGNORED: Final = frozenset(
         "kafka.auto.include.jmx.reporter",
     }
 )
-"""Client options that are accepted without effect, so that jobs of Spark's Kafka source need only a new format."""
+"""Client options accepted without effect, so that jobs for Spark's Kafka source need only change `format(...)`."""
 
 INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
@@ -86,7 +86,7 @@ class Options:
         return name.lower() in self._given
 
     def text(self, name: str, default: str | None = None) -> str | None:
-        """Returns an option's value without surrounding blanks, or the default. Raises BadOption if it is empty."""
+        """Returns an option's value without surrounding blanks, or the default. Raises BadOption if that is empty."""
         value = self._given.get(name.lower())
         if value is None:
             return default
@@ -103,7 +103,7 @@ class Options:
         return _FLAGS[value.lower()]
 
     def choice(self, name: str, choices: Mapping[str, str], default: str) -> str:
-        """Returns an option's value, a key of `choices`, whose values explain them in errors. Raises BadOption."""
+        """Returns an option's value, which must be a key of `choices` (key: explanation). Raises BadOption."""
         value = (self.text(name) or default).lower()
         if value not in choices:
             can = "; ".join(f"{choice} ({what})" for choice, what in choices.items())
@@ -124,7 +124,7 @@ class Options:
         return number
 
     def duration_ms(self, name: str, default_ms: int) -> int:
-        """Parses a duration such as `500`, `500ms`, `30s`, `15m` or `2h` into milliseconds."""
+        """Returns an option such as `500`, `500ms`, `30s`, `15m` or `2h` in milliseconds, or the default."""
         value = self.text(name)
         if value is None:
             return default_ms

@@ -13,7 +13,7 @@ Positions = dict[TopicPartition, int]
 
 EARLIEST = -2
 LATEST = -1
-"""Number that stands for the latest offset in option values; EARLIEST for the earliest."""
+"""The offset value in options that stands for the latest offset; EARLIEST stands for the earliest."""
 
 
 class JsonForm(Enum):

@@ -45,7 +45,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchPlan:
-    """An offset range to fetch, and the settings for that."""
+    """An offset range to fetch, and the fetch settings."""
 
     offset_range: OffsetRange
     topic_id: bytes
@@ -64,11 +64,11 @@ class FetchedBatches(NamedTuple):
     """The fetch offset; the first batch may begin before this offset."""
     data: memoryview
     batches: list[tuple[int, BatchHeader]]
-    """The position and header of each batch."""
+    """The byte position in `data` and the header of each batch."""
     aborted: list[AbortedTransaction]
 
     def visible(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yields position and header of the batches for the reader: no control batches, no aborted transactions.
+        """Yields position and header of each batch to return: no control batches, no aborted transactions.
 
         Records of a producer are skipped from the first offset of its aborted transaction to the abort marker.
         """
@@ -155,7 +155,7 @@ class RangeFetcher:
             await client.close()
 
     async def _connect(self, client: KafkaClient) -> None:
-        """Waits up to the poll timeout for a broker, which may be restarting since the driver reached it."""
+        """Connects to a broker. Waits up to the poll timeout, because brokers may be restarting."""
         settings = self._plan.client
         deadline_s = self._loop.time() + self._plan.settings.poll_timeout_s
         backoff = Backoff(client.rng, first_s=settings.backoff_first_s, max_s=settings.backoff_max_s)
@@ -252,7 +252,7 @@ class _RangeCursor:
         )
 
     def _take(self, data: PartitionData) -> FetchedBatches | None:
-        """Advances past the received batches and adapts the size of the next fetch."""
+        """Returns the batches in a response, and advances past them; None if the response has no whole new batch."""
         view = memoryview(data.records or b"")
         try:
             found = [(at, header) for at, header in batches(view) if header.next_offset > self._position]

@@ -125,7 +125,7 @@ class TriggerSettings:
 
     offsets_max: int | None
     offsets_min: int | None
-    """Minimum number of offsets per micro-batch: a smaller one waits for more records, for at most `delay_ms`."""
+    """Minimum number of offsets per micro-batch; if fewer are available, it is delayed by at most `delay_ms`."""
     delay_ms: int
 
 
@@ -137,12 +137,12 @@ class ReadOptions:
     starting: OffsetBound | None
     ending: OffsetBound | None
     latest_if_no_match: bool
-    """Whether a start time later than all records stands for the end offset; otherwise it is an error."""
+    """Whether a start time later than all records means the end offset; if false, such a time is an error."""
     committed: bool
     fail_on_data_loss: bool
     include_headers: bool
     push_filters: bool
-    """Whether Spark's filters restrict the read: correct only for a DataFrame used in one query, see `reader.py`."""
+    """Whether reads apply Spark's filters: correct only for a DataFrame used in one query, see `reader.py`."""
     tasks_min: int | None
     records_per_task_max: int | None
     trigger: TriggerSettings
@@ -234,7 +234,7 @@ def _parse_selection(options: Options) -> TopicSelection:
 
 
 def _parse_bound(options: Options, side: str) -> OffsetBound | None:
-    """Returns the bound by time, times by partition or offsets: the first that is set, as in Spark; None if none."""
+    """Returns the bound by time, times by partition or offsets: the first option set, as in Spark; None if none."""
     option = f"{side}Timestamp"
     time_ms = options.integer(option, least=0)
     if time_ms is not None:

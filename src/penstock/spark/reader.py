@@ -48,7 +48,7 @@ def read_partition(
 
 
 class BatchReader(DataSourceReader):
-    """The reader of a batch query: plans tasks on the driver; each task reads with a copy of it."""
+    """The reader of a batch query: plans tasks on the driver; each task reads with a copy of the reader."""
 
     def __init__(self, options: ReadOptions, columns: tuple[str, ...]) -> None:
         self._options = options
@@ -72,7 +72,7 @@ class BatchReader(DataSourceReader):
         return [OffsetRangePartition(each, ids[each.tp]) for each in tasks]
 
     def _skip_earlier(self, driver: DriverClient, ranges: list[OffsetRange]) -> list[OffsetRange]:
-        """Starts each range at the first record of the pushed minimum time; drops ranges without such a record."""
+        """Starts each range at the first record at or after the filters' minimum time; drops empty ranges."""
         time_ms = self._pushed.time_min_ms
         if time_ms is None:
             return ranges
@@ -89,7 +89,7 @@ class FilteringReader(BatchReader):
     """A reader that accepts pushed filters, used with the option `pushFilters`.
 
     It is not the default, because Spark 4.3 reuses the plan of a DataFrame's first scan: a second query on the same
-    DataFrame would miss rows. Spark also rejects it unless `spark.sql.python.filterPushdown.enabled` is true.
+    DataFrame would miss rows. Spark rejects this reader unless `spark.sql.python.filterPushdown.enabled` is true.
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802

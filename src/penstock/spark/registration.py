@@ -6,7 +6,7 @@ from penstock.spark.source import PenstockDataSource
 
 
 def register(spark: SparkSession) -> None:
-    """Registers `format("penstock")`. Not needed if Spark's Python has this package installed: Spark finds it then.
+    """Registers `format("penstock")`. Not needed if this package is installed in Spark's Python environment.
 
     >>> register(spark)
     >>> spark.read.format("penstock").option("subscribe", "orders")

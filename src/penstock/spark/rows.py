@@ -29,7 +29,7 @@ TYPES: Final = {
     "timestampType": pa.int32(),
     "headers": _HEADERS,
 }
-"""Arrow types of the columns of Spark's Kafka source, by column name and in its order."""
+"""Arrow types of the columns of Spark's Kafka source, by column name, in that source's column order."""
 SCHEMA: Final = (
     "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, timestampType INT"
 )

@@ -184,7 +184,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the consumer group
 
     def commit(self, end: Offsets) -> None:
-        """Called by Spark when all records before `end` are processed and the next batch has begun."""
+        """Commits `end` to the consumer group; Spark calls it once all records before `end` are processed."""
         with hide_tracebacks():
             self._commit_to_group(self._parse_offsets(end), None)
 

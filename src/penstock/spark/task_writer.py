@@ -138,7 +138,7 @@ class TaskWriter:
     def _group_by_partition(
         self, topic: _Topic, columns: RowColumns, count: int, indices: Ints | None, wanted: IntColumn | None
     ) -> tuple[Ints, Ints]:
-        """Returns the row indices of a topic, grouped by partition, and the end of each partition's group."""
+        """Returns a topic's row indices, sorted by partition, and where each partition's indices end among them."""
 
         def group() -> tuple[Ints, Ints]:
             return kernel.active.spread(count, indices, columns.key, wanted, topic.partitions, topic.sticky)

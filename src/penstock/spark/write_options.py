@@ -25,11 +25,11 @@ CLIENT_ID: Final = "penstock-spark"
 BATCH_BYTES: Final = 256 << 10
 """Default size of an uncompressed batch in bytes: fastest for the broker, and below `max.message.bytes`."""
 TRANSACTION_TIMEOUT_MS: Final = 900_000
-"""Default transaction timeout, the maximum of brokers: a task's transaction stays open until all tasks have ended."""
+"""Default transaction timeout in milliseconds: the brokers' maximum, since transactions last until all tasks end."""
 DELIVERY_TIMEOUT_MS: Final = 120_000
 TXN_APP: Final = "txnAppId"
 TXN_VERSION: Final = "txnVersion"
-"""Option, as in Delta: a batch write repeated with the same `txnAppId` and version takes effect once."""
+"""Name of an option, as in Delta: a batch write repeated with the same `txnAppId` and version takes effect once."""
 COMPRESSION: Final = "kafka.compression.type"
 TRANSACTION_TIMEOUT: Final = "kafka.transaction.timeout.ms"
 BATCH_SIZE: Final = "kafka.batch.size"

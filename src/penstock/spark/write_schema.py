@@ -38,7 +38,7 @@ class WriteColumns:
 
     @classmethod
     def of(cls, schema: StructType, topic: str | None) -> "WriteColumns":
-        """Checks a schema. The option `topic` overrides that column; extra columns are ignored. Raises BadSchema."""
+        """Returns the optional columns in a schema; `topic` is the option of that name. Raises BadSchema."""
         found = {field.name: field.dataType for field in schema.fields}
         if "value" not in found:
             there = ", ".join(found) or "none"

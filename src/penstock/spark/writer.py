@@ -53,7 +53,7 @@ ABORT_TIMEOUT_S: Final = 10.0
 STRAGGLERS_S: Final = 3.0
 """Seconds after which all tasks of a failed batch have ended: Spark kills its Python workers after two seconds."""
 _BUSY_RANK: Final = {"PrepareCommit": 1, "PrepareAbort": 1, "PrepareEpochFence": 1, "Ongoing": 2}
-"""Rank of transaction states: a task takes the transactional id with the lowest. Ongoing: maybe an active writer."""
+"""Rank of transaction states: a task takes the transactional id whose state has the lowest rank (default 0)."""
 log = logging.getLogger(__name__)
 
 
@@ -85,7 +85,7 @@ def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: boo
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """The writer of one batch write. Tasks, and the driver when it commits, use copies of it."""
+    """The writer of one batch write. Tasks, and the driver when it commits, use copies of the writer."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
@@ -116,7 +116,7 @@ class BatchWriter(DataSourceArrowWriter):
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """The sink of a streaming query. Spark creates one in every task, and one on the driver for every batch."""
+    """The sink of a streaming query. Spark creates an instance in every task, and on the driver for every batch."""
 
     def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
         self._options = options
@@ -216,7 +216,7 @@ def _query_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
 def commit_batch(
     options: WriteOptions, query: str, batch_id: int, messages: Sequence[WriterCommitMessage | None]
 ) -> None:
-    """Commits the transactions of all tasks atomically, unless the batch is already committed. Raises SetBroken."""
+    """Commits the transactions of all tasks atomically, unless already committed. Raises SetBroken if one failed."""
     loop = background_loop()
     participants = [
         message.participant

@@ -52,7 +52,7 @@ def deletion(queue: Queue, params: Params) -> MessageAck:
 
 
 def renewal(queue: Queue, params: Params) -> MessageAck:
-    """Returns a change of the visibility timeout. 0 seconds make the message visible; its receipt stays valid."""
+    """Returns the request to change a visibility timeout. 0 seconds: visible at once; the receipt stays valid."""
     receipt = read_receipt(queue, params)
     timeout_s = checks.maybe_int(params, "VisibilityTimeout")
     if timeout_s is None:
@@ -88,7 +88,7 @@ def renew_error(params: Params, error: PenstockError | None) -> PenstockError | 
 
 
 def _expired(params: Params) -> SqsError:
-    """Returns the error for an outdated receipt: another receive followed, or, in a FIFO queue, it has expired."""
+    """Returns the error for a receipt that has expired in a FIFO queue, or whose message was received again."""
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 

@@ -54,7 +54,7 @@ CHOICES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "FifoThroughputLimit": ("fifo_throughput_limit", (PER_QUEUE, PER_GROUP)),
 }
 _OTHERS: Final = {POLICY, KMS_KEY, KMS_REUSE, MANAGED_SSE}
-"""Attributes that are only stored and returned, except that the policy has an effect."""
+"""Attributes that are stored and returned unchanged; of these, only the policy has an effect."""
 POLICIES: Final = {"RedrivePolicy", "RedriveAllowPolicy"}
 KNOWN: Final = {*INTEGERS, *_OTHERS, *POLICIES, *SHOWN_ONLY, *FIFO_ONLY, FIFO_QUEUE}
 

@@ -36,7 +36,7 @@ _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
 
 
 class Endpoint(NamedTuple):
-    """What a broker assumes where a request does not say: host, account, region, and which rules apply."""
+    """Defaults of a broker for what a request does not name (host, account, region), and which rules apply."""
 
     host: str
     """This broker's address, for requests without a valid Host header."""
@@ -111,7 +111,7 @@ class Call(NamedTuple):
         return found if found is not None and space.has(found, self.endpoint.account) else None
 
     def _shared_queue(self, name: str, space: Namespace) -> Queue:
-        """Returns another account's queue if its policy allows the action; the error does not tell if it exists."""
+        """Returns another account's queue if its policy allows the action; errors do not reveal whether it exists."""
         caller, found = self.caller, self.find(name, space)
         assert caller is not None
         action = self.action.removesuffix("Batch")
@@ -242,7 +242,7 @@ class Pending(NamedTuple):
     """A list, or an Awaitable of one."""
     finish: Callable[[Any], Finished]
     undo: Callable[[Any], Callable[[], None] | None] | None = None
-    """Returns a function that undoes the action if the client gets no response; None: nothing to undo."""
+    """Function that takes the list and returns a callback that undoes the action if the response is lost, or None."""
 
 
 Outcome = Pending | Finished
@@ -254,5 +254,5 @@ def then(
     finish: Callable[[list[T]], Finished],
     undo: Callable[[list[T]], Callable[[], None] | None] | None = None,
 ) -> Outcome:
-    """Returns `finish(found)`; as a Pending if `found` is not available yet, or can be undone."""
+    """Returns `finish(found)`; or a Pending, if `found` is not available yet or `undo` is given."""
     return finish(found) if undo is None and isinstance(found, list) else Pending(found, finish, undo)

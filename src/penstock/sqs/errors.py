@@ -121,7 +121,7 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """No queue with this full name is in the metadata image; the front end looks in the store unless it is empty."""
+    """No queue of this full name is in the metadata image; unless the name is empty, the front end asks the store."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)
@@ -162,7 +162,7 @@ _KNOWN: Final[dict[type[PenstockError], tuple[Fault, str]]] = {
     InvalidTopic: (INVALID_PARAMETER_VALUE, ""),
     UnknownTopicOrPartition: (RESOURCE_NOT_FOUND, ""),
 }
-"""AWS errors by class of internal error, with AWS's message; empty: the internal message."""
+"""AWS errors by class of internal error, with AWS's message; if that is empty, the internal message is used."""
 
 
 def translate(error: PenstockError) -> SqsError:

@@ -14,9 +14,9 @@ TARGET_PREFIX: Final = b"AmazonSQS."
 STRINGS_MAX: Final = 4096
 """Maximum number of strings in a body, including names. Ten entries with ten attributes have fewer than 1,000."""
 STRUCTURE_BYTES_MAX: Final = 128 << 10
-"""Maximum size of a body without its strings, in bytes. Ten such entries have 3,000, or 20,000 if indented."""
+"""Maximum bytes of a body without its strings. Ten entries with ten attributes have 3,000, or 20,000 if indented."""
 UNCHECKED_BYTES: Final = 320 << 10
-"""Body size, in bytes, up to which values are not counted before parsing, which takes at most some 10 ms."""
+"""Body size, in bytes, up to which values are not counted before parsing: parsing takes at most some 10 ms."""
 _SMALL_BYTES: Final = 16 << 10
 """Body size, in bytes, above which duplicate names are found by `_count_names` if strings have no escapes."""
 _SEARCHED_BYTES_MAX: Final = 2 << 20
@@ -77,7 +77,7 @@ def _too_many_values() -> SqsError:
 def _count_names(body: bytes) -> int | None:
     """Returns the number of names in the outermost object; None if the body has too many values.
 
-    Legitimate large requests have long strings. A megabyte of empty lists would take a tenth of a second to parse.
+    Counting is faster than parsing: a megabyte of empty lists would take a tenth of a second to parse.
     """
     count = depth = strings = size = end = 0
     while True:

@@ -32,7 +32,7 @@ NUMBER_DIGITS_MAX: Final = 38
 TOKEN_CHARS_MAX: Final = 128
 """Maximum length of a MessageGroupId, MessageDeduplicationId or ReceiveRequestAttemptId."""
 TRACE_CHARS_MAX: Final = 1024
-"""Maximum length of an X-Amzn-Trace-Id; a longer one is ignored. Penstock's own: X-Ray's have about 100."""
+"""Maximum length of an X-Amzn-Trace-Id; longer ones are ignored. Penstock's own: X-Ray's headers have about 100."""
 TAGS_MAX: Final = 50
 TAG_KEY_CHARS_MAX: Final = 128
 TAG_VALUE_CHARS_MAX: Final = 256

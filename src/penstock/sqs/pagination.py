@@ -22,7 +22,7 @@ class Page(NamedTuple):
 
 
 def page_of(names: Iterable[str], params: Params) -> Page:
-    """Returns one page of the names, sorted. NextToken is the page's last name, and works even if that is deleted."""
+    """Returns one page of the names, sorted. NextToken is the page's last name, whose queue may be deleted since."""
     limit, after = _read(params)
     found = sorted(names)
     first = bisect_right(found, after) if after else 0
@@ -32,7 +32,7 @@ def page_of(names: Iterable[str], params: Params) -> Page:
 
 
 def page_steps(names: Iterable[str], is_wanted: Callable[[str], bool], params: Params) -> Steps[Page]:
-    """Like `page_of`, in time slices, for the names that `is_wanted` accepts. `names` must not change until then."""
+    """Like `page_of`, in time slices, for names that `is_wanted` accepts. `names` must not change until the end."""
     limit, after = _read(params)
     left, found = iter(names), list[str]()
     while chunk := list(islice(left, NAMES_PER_STEP)):

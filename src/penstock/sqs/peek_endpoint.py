@@ -46,7 +46,7 @@ def is_peek(request: HttpRequest) -> bool:
 
 
 def codec_of(request: HttpRequest) -> Codec:
-    """Returns AWS JSON for an SDK that uses this path as its endpoint; else XML, or LocalStack's JSON."""
+    """Returns the codec: AWS JSON for an SDK that uses this path as its endpoint; else XML, or LocalStack's JSON."""
     if b"x-amz-target" in request.headers:
         return JSON
     return PEEK_JSON if query_json_codec.is_wanted(request) else QUERY_XML

@@ -34,7 +34,7 @@ SHARED_ACTIONS: Final = frozenset(
         "SendMessage",
     )
 )
-"""Actions that other accounts can be allowed. A batch action is allowed together with its single action."""
+"""Actions that a policy can allow to other accounts. A batch action is allowed together with its single action."""
 _LABEL: Final = re.compile(rf"[A-Za-z0-9_-]{{1,{LABEL_CHARS_MAX}}}")
 _ACCOUNT: Final = re.compile(r"[0-9]{12}")
 

@@ -26,7 +26,7 @@ _NAMESPACE: Final = b"http://queue.amazonaws.com/doc/2012-11-05/"
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _INDEX: Final = re.compile(r"[0-9]{1,9}")
 _NO_XML: Final = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""Characters not allowed in XML. Bodies that contain them have been encoded in base64 before."""
+"""Characters not allowed in XML. Message bodies that contain them are already encoded in base64."""
 
 _INTEGERS: Final = {
     "DelaySeconds",
@@ -240,7 +240,7 @@ def _clean(text: bytes) -> bytes:
 
 
 def error_message(error: SqsError) -> str:
-    """Returns the message of an error in the Query protocol: for one error, AWS's text differs from that in JSON."""
+    """Returns an error's message in the Query protocol, in which AWS words one error differently than in JSON."""
     is_no_queue = error.message == NO_SUCH_QUEUE
     return "The specified queue does not exist for this wsdl version." if is_no_queue else error.message
 

@@ -143,8 +143,8 @@ async def _search(
 
 
 async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: bool) -> TimestampAndOffset | None:
-    """Returns timestamp and offset of the first record below offset `limit` with at least this timestamp (or of
-    the record with the highest timestamp); None if there is none. Raises ColdRead."""
+    """Returns timestamp and offset of the first record below offset `limit` with at least this timestamp; for
+    MAX_TIMESTAMP, of the record with the highest; None if there is none. Raises ColdRead unless `blocking`."""
     slices = broker.slices
     async with slices:
         if timestamp == Spec.MAX_TIMESTAMP:
@@ -162,7 +162,7 @@ async def _find(log: Log, timestamp: int, limit: int, broker: Broker, blocking: 
 
 
 async def _search_batch(candidate: Candidate, log: Log, broker: Broker) -> TimestampAndOffset | None:
-    """Returns timestamp and offset of a batch's matching record, or of its first if it is too large to decompress."""
+    """Returns timestamp and offset of a batch's matching record; of the first record if the batch is too large."""
     try:
         return candidate.find(INLINE_BODY_BYTES)
     except MessageTooLarge:

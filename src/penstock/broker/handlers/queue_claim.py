@@ -60,7 +60,7 @@ def _find(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
 
 
 async def _prepare(request: QueueClaimRequest, broker: Broker) -> QueueClaimResponse:
-    """Registers the group's delivery state at its coordinator, so that deleting the group deletes the state."""
+    """Registers the share group's delivery state at its coordinator, so that deleting the group deletes the state."""
     topic = broker.topic(None, request.topic_id)
     check_may_share(topic)
     if find_queue(broker.image, request.group) is not None:
@@ -116,7 +116,7 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
 
 
 def _terms(request: QueueClaimRequest, broker: Broker) -> ClaimSettings:
-    """Returns the queue's delivery settings; for a group that is not the queue's, defaults without a delay."""
+    """Returns the delivery settings of the queue; if `group` is a share group, the defaults, without a delay."""
     queue = find_queue(broker.image, request.group)
     if queue is None or queue.topic_id != request.topic_id:
         return ClaimSettings(request.group)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 PARTITION_BY: Final = ("topic", "date")
 EARLIEST: Final = -2
-"""The offset that stands for the earliest offset in Spark's Kafka source."""
+"""The offset value that stands for the earliest offset in Spark's Kafka source."""
 COMPACT_EVERY: Final = 50
-"""Number of batches after which small files are merged; they are also merged at the end."""
+"""Number of batches after which small files are merged; they are also merged at the end of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +69,7 @@ class Archive:
         return {name: found[mark] for name, mark in self._names.items() if mark in found}
 
     def name(self, partition: TopicPartition) -> str:
-        """Returns the name of a partition's mark, even if the partition was added after the start."""
+        """Returns the name of a partition's mark, even if the partition was added after the pipeline started."""
         return self._names.setdefault(partition, mark_of(self._topics[partition.topic], partition.partition))
 
     def add(self, batch: "DataFrame") -> int:
@@ -88,7 +88,7 @@ class Archive:
 
 
 def _newer(batch: "DataFrame", ends: Mapping[TopicPartition, int]) -> "DataFrame":
-    """Drops rows that are already archived: Spark repeats a batch after a crash, and all after a lost checkpoint."""
+    """Drops rows that are already archived: Spark repeats batches after a crash or the loss of the checkpoint."""
     from pyspark.sql import functions as fn
 
     if not ends:
@@ -181,7 +181,7 @@ def _run(options: ArchiveOptions, run: Run) -> Report:
 
 
 def _with_checkpoint(options: ArchiveOptions) -> ArchiveOptions:
-    """Returns options whose checkpoint folder is, by default, inside the archive, to which it belongs."""
+    """Returns the options with a checkpoint folder: if none is set, a folder inside the archive."""
     from dataclasses import replace
 
     return (

@@ -97,7 +97,7 @@ def _read_side(options: AuditOptions, side: Side, run: Run) -> "DataFrame":
 
 
 def _from_log_start(frame: "DataFrame", begins: Mapping[TopicPartition, int]) -> "DataFrame":
-    """Drops archived messages that the topic no longer has, because it was trimmed."""
+    """Drops archived messages that the topic no longer has, because the topic was trimmed."""
     from pyspark.sql import functions as fn
 
     before = {name.partition: begin for name, begin in begins.items() if begin > 0}
@@ -204,7 +204,7 @@ def _count(prints: Mapping[int, Fingerprint]) -> int:
 
 
 def _total(prints: Mapping[int, Fingerprint]) -> tuple[int, ...]:
-    """Returns the sums of fingerprints over all partitions, since messages may be in other partitions."""
+    """Returns the sums of fingerprints over all partitions, for sides that may have different partitioning."""
     return tuple(map(sum, zip(*(each.content for each in prints.values()), strict=True)))
 
 

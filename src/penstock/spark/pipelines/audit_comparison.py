@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PRIME: Final = 2**31 - 1
-"""Modulus of hashes: products of two smaller numbers fit into 64 bits, and so do sums of four billion of them."""
+"""Modulus of hashes: the product of two hashes fits into 64 bits, and so does the sum of four billion hashes."""
 BUCKETS: Final = 4096
 MISMATCHES_MAX: Final = 10_000
-"""Maximum number of mismatches that are listed one by one, so that the order of the rest can be compared."""
+"""Maximum number of mismatched messages that are listed individually, to exclude them when the order is compared."""
 _INDEX_BITS: Final = 33
 """Number of low bits of monotonically_increasing_id that hold the index of a row in its task."""
 
 
 class Fingerprint(NamedTuple):
-    """The fingerprint of one partition."""
+    """The fingerprint of one partition's messages: count, sums of hashes, and sums weighted by position."""
 
     rows: int
     sum_high: int
@@ -38,12 +38,12 @@ class Fingerprint(NamedTuple):
 
     @property
     def content(self) -> tuple[int, int, int]:
-        """The part that is equal for equal messages in any order."""
+        """The part of the fingerprint that is equal for equal messages in any order."""
         return self.rows, self.sum_high, self.sum_low
 
     @property
     def sequence(self) -> tuple[int, int, int, int, int]:
-        """The part that is equal for equal messages in the same order."""
+        """The part of the fingerprint that is equal for equal messages in the same order."""
         return *self.content, self.order_high, self.order_low
 
 
@@ -119,7 +119,7 @@ def fingerprints(frame: "DataFrame") -> dict[int, Fingerprint]:
 
 
 def differing_buckets(expected: "DataFrame", actual: "DataFrame") -> list[int]:
-    """Returns the numbers of the hash buckets whose contents differ."""
+    """Returns the indices of the hash buckets whose contents differ."""
     sides = [_buckets(expected), _buckets(actual)]
     return sorted(
         bucket for bucket in sides[0].keys() | sides[1].keys() if sides[0].get(bucket) != sides[1].get(bucket)
@@ -206,8 +206,8 @@ Spot = tuple[str, int, int]
 
 
 def is_in_order(expected: "DataFrame", actual: "DataFrame", mismatches: Sequence[Mismatch]) -> bool:
-    """Whether all messages but the mismatches are in the same partitions and order; of a mismatch on both sides,
-    the first occurrence counts."""
+    """Whether all messages but the mismatches are in the same partitions and order. Of a mismatched message on
+    both sides, only the first occurrence is compared."""
     kept = [mismatch for mismatch in mismatches if mismatch.source is not None and mismatch.found is not None]
     wanted = _exclude_mismatches(expected, mismatches, {mismatch.id: mismatch.source for mismatch in kept})
     found = _exclude_mismatches(actual, mismatches, {mismatch.id: mismatch.found for mismatch in kept})
@@ -251,7 +251,7 @@ def _union_sides(expected: "DataFrame", actual: "DataFrame") -> "DataFrame":
 def find_reordered(
     expected: "DataFrame", actual: "DataFrame", examples_max: int
 ) -> tuple[int, list[tuple[str, str, int, str]]]:
-    """Returns the number of messages out of order within their key, and examples; of duplicates, the first counts."""
+    """Returns the number of messages out of order within their key, and examples. Ignores repeated messages."""
     from pyspark.sql import Window
     from pyspark.sql import functions as fn
 

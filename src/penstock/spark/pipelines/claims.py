@@ -42,7 +42,7 @@ class NoDeadLetters(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetters:
-    """The dead letters of a queue, or of a dead-letter topic and the share group that tracks finished ones."""
+    """The dead letters of a queue, or of a dead-letter topic with the share group that tracks which are finished."""
 
     bootstrap: str
     group: str
@@ -54,7 +54,7 @@ class DeadLetters:
 
 
 class Recovered(NamedTuple):
-    """Numbers of dead letters whose claims, left by dead drivers, were recovered."""
+    """Counts of dead letters whose claims, left by dead drivers, were recovered."""
 
     finished: int = 0
     """Number of dead letters that had been sent back, and are deleted now."""
@@ -90,7 +90,7 @@ def open_queue(bootstrap: str, name: str) -> DeadLetters:
 
 
 def open_topic(bootstrap: str, name: str, group: str, *, prepare: bool) -> DeadLetters:
-    """Opens a share group's dead-letter topic. `prepare`: creates the share group that tracks it, if missing."""
+    """Opens a share group's dead-letter topic. With `prepare`, creates the share group that tracks it, if missing."""
 
     async def work(client: KafkaClient) -> DeadLetters:
         topic = await Admin(client).topic(name)
@@ -150,7 +150,7 @@ def _claims(client: KafkaClient, dlq: DeadLetters) -> Claims:
 def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
     """Finishes or undoes the claims of rounds whose name begins with `rounds`; by default of all rounds.
 
-    If the driver of such a round still runs, it finds its round closed, has sent nothing, and fails.
+    A driver that still runs such a round fails: its round is closed, so its messages are not sent.
     """
 
     async def work(client: KafkaClient) -> Recovered:
@@ -177,7 +177,7 @@ def recover(dlq: DeadLetters, rounds: str = ROUND_PREFIX) -> Recovered:
 
 
 def surveys(dlq: DeadLetters) -> dict[int, Survey]:
-    """Returns the survey of unfinished messages of each partition."""
+    """Returns the survey (ranges of unfinished messages) of each partition."""
 
     async def work(client: KafkaClient) -> dict[int, Survey]:
         claims = _claims(client, dlq)
@@ -240,7 +240,7 @@ class Round:
         self._has_claimed = True
 
     def close(self) -> Deleted | None:
-        """Deletes the messages that were sent back. If none can have been sent, undoes the claims and returns None.
+        """Deletes the messages sent back and returns counts. If nothing was sent, undoes the claims, returns None.
 
         A round stays closed, because its Spark tasks may still run.
         """

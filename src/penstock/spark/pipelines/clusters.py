@@ -34,7 +34,7 @@ def run_with_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]])
 
 
 def find_problems(needs: Iterable[Need]) -> list[Problem]:
-    """Returns a problem for each broker that does not answer, and each missing topic or group."""
+    """Returns a problem for each broker that does not answer, and each missing topic or consumer group."""
     problems: list[Problem] = []
     known: dict[str, list[str]] = {}
     unreachable: set[str] = set()

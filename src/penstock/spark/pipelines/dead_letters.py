@@ -76,7 +76,7 @@ class OpenRanges:
 
 
 class OpenFilter:
-    """Drops rows of finished messages, and adds the delivery count `_count` and `_free`. Runs in Spark tasks."""
+    """Drops rows of finished messages; adds `_count` (deliveries) and `_free` (not in flight). Runs in tasks."""
 
     def __init__(self, spans: Mapping[int, OpenRanges]) -> None:
         self._spans: Final = dict(spans)
@@ -101,7 +101,7 @@ class OpenFilter:
 
 
 def filter_open(raw: "DataFrame", spans: Mapping[int, OpenRanges]) -> "DataFrame":
-    """Returns the rows of unfinished messages with `_count` and `_free`. Keeps the order of rows and the tasks."""
+    """Returns the rows of unfinished messages with `_count` and `_free`, in the same order and the same tasks."""
     from pyspark.sql.types import BooleanType, IntegerType, StructType
 
     schema = StructType([*raw.schema.fields]).add("_count", IntegerType()).add("_free", BooleanType())
@@ -201,7 +201,7 @@ def to_messages(
 
 
 def _new_or_old_bytes(name: str, fix: Mapping[str, str]) -> "Column":
-    """Returns a column with the fixed value; with the original bytes if there is no fix or it yields null."""
+    """Returns a column with the fixed value; if there is no fix or the fix yields null, with the original bytes."""
     from pyspark.sql import functions as fn
 
     old = fn.col(f"_{name}")

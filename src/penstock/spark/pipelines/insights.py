@@ -197,7 +197,7 @@ def _sample_lags(options: InsightsOptions, run: Run) -> list[LagSample]:
 
 
 async def _measure_lags(client: KafkaClient, options: InsightsOptions) -> LagSample:
-    """Returns the lag of each consumer group: messages of these topics that it has not read yet."""
+    """Returns the lag of each consumer group: the number of messages of these topics that it has not read yet."""
     partitions = [part for name in options.topics for part in (await client.topic(name)).tps]
     ends = await list_offsets(client, partitions, When.LATEST)
     begins = await list_offsets(client, partitions, When.EARLIEST)

@@ -86,7 +86,7 @@ class Lake(ABC):
         """Returns the current content of the table."""
 
     def write(self, batch: "DataFrame", partition_by: Sequence[str]) -> list[DataFile]:
-        """Writes a batch to the staging folder; `commit` makes it visible."""
+        """Writes a batch to the staging folder and returns its files; `commit` makes them visible."""
         # Standard Parquet timestamps, not INT96: other readers and `compact` use these files too.
         batch.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
         staging = self.folder / PRIVATE_FOLDER / "staging" / uuid.uuid4().hex
@@ -137,7 +137,7 @@ def count_added(files: Sequence[DataFile]) -> Added:
 def end_offsets(file: DataFile) -> dict[int, int]:
     """Returns the end offset of each Kafka partition that has rows in a file.
 
-    Reads only the Parquet footer if all rows are of one partition, as usual; otherwise reads the two columns.
+    Reads only the Parquet footer if all rows are of one partition, as usual; otherwise reads two whole columns.
     """
     import pyarrow.parquet as pq
 

@@ -44,7 +44,7 @@ def _needs(options: MirrorOptions) -> Iterator[Need]:
 
 
 def _prepare(options: MirrorOptions) -> list[tuple[str, str, int]]:
-    """Creates missing target topics and checks the partition counts: a message keeps its partition index."""
+    """Creates missing target topics; returns source, target and partition count of each. Raises CannotMirror."""
     here = describe_topics(options.bootstrap, options.topics)
     there = {topic.name: topic for topic in list_topics(options.to)}
     found = []

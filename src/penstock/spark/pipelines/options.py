@@ -27,7 +27,7 @@ from penstock.spark.pipelines.document import (
 
 T = TypeVar("T")
 Reader = Callable[[Value, str, list[Problem]], Any]
-"""A function that parses a value: its second argument is the value's path; it appends problems to the third."""
+"""A function that parses a value. Arguments: the value, its path, and a list to which it appends problems."""
 
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|s|seconds?|m|min|minutes?|h|hours?|d|days?)")
 _SECONDS: Final = {"ms": 0.001, "mi": 0.001, "s": 1, "se": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}

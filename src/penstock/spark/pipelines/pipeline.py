@@ -57,7 +57,7 @@ class StreamOptions(CommonOptions):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """Brokers, topics and groups that must be available before Spark starts."""
+    """Brokers, topics and consumer groups that must be available before Spark starts."""
 
     bootstrap: str
     location: Location

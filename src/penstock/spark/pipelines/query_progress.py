@@ -137,7 +137,7 @@ def _offsets(value: Any) -> dict[tuple[str, str], int]:
 
 
 def watch(query: "StreamingQuery", on_batch: Callable[[Batch], None], stopping: Event) -> Totals:
-    """Follows a streaming query until it ends; stops the query if `stopping` is set, which is not an error.
+    """Follows a streaming query until it ends, and returns the totals. Stops the query when `stopping` is set.
 
     Raises the query's error as Spark raises it; failures.py explains it.
     """
@@ -155,7 +155,7 @@ def watch(query: "StreamingQuery", on_batch: Callable[[Batch], None], stopping: 
 
 
 class _ProgressReporter:
-    """Calls `on_batch` once for each progress of a query, and adds up the totals."""
+    """Calls `on_batch` once for each progress report of a query, and adds up the totals."""
 
     def __init__(self, query: "StreamingQuery", on_batch: Callable[[Batch], None]) -> None:
         self.totals = Totals()

@@ -143,7 +143,7 @@ def _examine(options: RedriveOptions, run: Run, dlq: DeadLetters, known: Mapping
 
 
 def _classify(options: RedriveOptions, frame: "DataFrame") -> "DataFrame":
-    """Returns one small row for each dead letter, without its content; cached during the redrive."""
+    """Returns a cached frame with one small row for each dead letter, without its content."""
     from pyspark.sql import functions as fn
 
     oldest = "sent_at" if options.queue is not None else "dead_at"
@@ -185,7 +185,7 @@ def _sendable_offsets(classified: "DataFrame", sources: Iterable[str] | None) ->
 
 
 def split_rounds(wanted: Mapping[int, Sequence[int]], each: int, limit: int | None) -> Iterator[dict[int, list[int]]]:
-    """Splits offsets into rounds of about `each`, in offset order by partition, so that message groups stay in order.
+    """Splits offsets, at most `limit`, into rounds of about `each` offsets, in order within each partition.
 
     >>> list(split_rounds({0: [1, 2, 5], 1: [4]}, each=2, limit=None))
     [{0: [1], 1: [4]}, {0: [2, 5]}]
@@ -281,7 +281,7 @@ def _batch(count: int, rows: int, seconds: float, left: int) -> Batch:
 def _find_targets(
     options: RedriveOptions, dlq: DeadLetters, sources: Iterable[str]
 ) -> tuple[dict[str, str], str | None]:
-    """Returns the target topic of each source, and the target topic of all if the option `to` is set."""
+    """Returns the target topic of each source, and None; if the option `to` is set, {} and the topic it names."""
     if options.to is None:
         found = find_queue_topics(dlq.bootstrap, sources) if dlq.of_queue else find_topics(dlq.bootstrap, sources)
         return found, None

@@ -14,7 +14,7 @@ NOTHING: Final = Recovered()
 
 
 class Cause(NamedTuple):
-    """A row of the report: numbers of dead letters with the same cause and source."""
+    """A row of the report: counts of dead letters with the same cause and source."""
 
     cause: str | None
     source: str | None

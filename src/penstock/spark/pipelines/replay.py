@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 OFFSETS_EACH: Final = 1000
-"""Number of offsets of one partition per chunk: all chunks must fit into memory, and the rate should be even."""
+"""Number of offsets per chunk: the list of all chunks must fit into memory, and small chunks keep the rate even."""
 SLICE_S: Final = 2.0
-"""Seconds that the messages of one slice take at the given rate."""
+"""How many seconds the messages of one slice (one write) take at the configured rate."""
 
 
 class NothingToReplay(PenstockError):

@@ -129,7 +129,7 @@ def start_topic(run: Run, frame: "DataFrame", sink: Sink, options: StreamOptions
 
 
 def _start_updates(run: Run, rows: "DataFrame", given: Mapping[str, str], options: StreamOptions) -> Totals:
-    """Streams rows by an idempotent batch write per micro-batch, since Spark has no update mode for Python sinks."""
+    """Writes micro-batches by idempotent batch writes: Spark has no update mode for Python sinks. Returns totals."""
     state: dict[str, str] = {}
 
     def add(batch: "DataFrame", number: int) -> None:

@@ -18,7 +18,7 @@ Tables = Mapping[str, list[str] | None]
 """The columns of each table, by table name; None if they are not known before reading."""
 DIALECT: Final = "spark"
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
-"""Spark's `window` function, which the parser mistakes for the keyword WINDOW."""
+"""Matches the name of Spark's `window` function, which the parser mistakes for the keyword WINDOW."""
 
 
 class Unreadable(PenstockError):
