@@ -81,7 +81,7 @@ def broker(node_id: int) -> str:
 
 
 def incarnation(epoch: int) -> str:
-    """Returns the key that exists as long as the registration with this broker epoch. Never created again."""
+    """Returns the key that exists as long as the registration with this broker epoch. It is never created again."""
     return f"{INCARNATIONS}/{epoch}"
 
 
@@ -116,7 +116,7 @@ def plain_name_of(text: str) -> str:
 
 @lru_cache(maxsize=1000)
 def topic_id_of(text: str) -> bytes:
-    """Returns the topic id for its text form in a key; cached, since ten thousand partitions name the same topic."""
+    """Returns the topic id for its text form in a key. Cached: up to ten thousand partition keys have the same id."""
     return uuid_bytes(text)
 
 
