@@ -118,5 +118,6 @@ def _create(path: str, value: bytes, flags: int = _PERSISTENT) -> Create:
 
 
 def versioned(value: bytes, stat: Any) -> Versioned:
-    """Converts the value and stat of a node; adds 1 to its version, since ZooKeeper's begin at 0, which is ABSENT."""
+    """Converts a node's value and stat. Adds 1 to the version: ZooKeeper's versions begin at 0, which means
+    ABSENT."""
     return Versioned(value=value, version=stat.version + 1)
