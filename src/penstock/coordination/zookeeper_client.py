@@ -67,8 +67,7 @@ class _PendingRequest:
 
 
 class ZookeeperClient:
-    """A ZooKeeper connection; starts a new session when the old one expires. Callbacks run on the event loop, in
-    order."""
+    """A ZooKeeper connection; replaces an expired session. Callbacks run on the event loop, in connection order."""
 
     def __init__(self, hosts: str, ttl_s: float, timeout_s: float) -> None:
         self.name = f"ZooKeeper at {hosts}"

@@ -32,8 +32,7 @@ class Copy(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Takes due messages for delivery. A Deliver effect with these messages follows once earlier records are
-    committed."""
+    """Takes due messages for delivery. A Deliver effect with them follows once all earlier records are committed."""
 
     now_ms: int
     """Current wall-clock time, by which due times are compared."""
@@ -41,12 +40,10 @@ class Take(NamedTuple):
 
 
 class ConfirmDelivered(NamedTuple):
-    """Records that messages were delivered to the topic, so that a new leader need only scan it from `scan_from`
-    on."""
+    """Records that messages are committed in the topic. A new leader scans the topic only from `scan_from` on."""
 
     offsets: Sequence[int]
-    """Offsets of the first of the messages taken, or of unrecorded deliveries that a new leader found in the
-    topic."""
+    """Offsets of the first messages taken, or of unrecorded deliveries that a new leader found in the topic."""
     scan_from: int
 
 

@@ -248,7 +248,7 @@ class Pending:
                 yield list(_with_hash(run.rest(), key_hash))
 
     def page(self, after: Rank, count_max: int) -> list[Entry]:
-        """Returns up to `count_max` entries after a rank, without cancelled ones. A negative due time precedes
+        """Returns up to `count_max` entries after a rank, without cancelled ones. A negative due time is before
         all."""
         if self._incoming:
             self._drain_incoming()

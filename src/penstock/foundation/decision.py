@@ -77,7 +77,7 @@ NOTHING: Final = Decision()
 class RepeatedDecision(Protocol):
     """A cached decision that a state machine makes repeatedly with different values, such as offset commits. Pure.
 
-    It replaces a command with its `decide` and `apply`, and must have the same result.
+    Its `decide` and `apply` are used in place of the state machine's, and must have the same result.
     """
 
     @property
