@@ -2,7 +2,7 @@
 
 Keys contain topic ids, since names can be reused (names are used in four kinds of keys). A leased key is deleted at
 the end of its owner's session. For a key that can be deleted and created again (`brokers/1`, `controller`), writes
-depend on a related key that cannot: `incarnations/<epoch>`, `controller-epoch`.
+check a related key that is never created again: `incarnations/<epoch>`, `controller-epoch`.
 """
 
 import json

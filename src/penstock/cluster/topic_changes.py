@@ -183,7 +183,7 @@ def next_create(
 ) -> Step:
     """Returns the next transaction that creates a topic. Raises Kafka's errors.
 
-    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions so far.
+    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions, if known.
     """
     check_new_name(image, wanted)
     plan = plan or plan_partitions(image, wanted, topic_id, defaults)

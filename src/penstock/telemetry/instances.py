@@ -22,8 +22,7 @@ COMPRESSIONS: Final = (4, 3, 1, 2)
 _UNCOMPRESSED: Final = 0
 KEPT_S_MIN: Final = 60.0
 KEPT_INTERVALS: Final = 3
-"""Number of push intervals without a request after which an instance expires; it lives at least KEPT_S_MIN
-seconds."""
+"""Number of push intervals without a request after which an instance expires; at least KEPT_S_MIN seconds."""
 
 DescribeClient = Callable[[bytes], Client]
 """Function that returns the properties of the client on the current connection, given its instance id."""

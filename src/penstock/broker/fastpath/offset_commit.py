@@ -66,8 +66,7 @@ class OffsetCommitFastPath(FastPath):
         """The last decoded request, without its offsets and leader epochs."""
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the byte count added to `out`; 0 if the frame must be
-        decoded."""
+        """Handles the frame at `data[at:stop]`. Returns the size added to `out`; 0 if the frame must be decoded."""
         template = self._templates.get(stop - at)
         if template is None:
             return 0

@@ -83,7 +83,7 @@ class ProduceFastPath(FastPath):
         self._records_at = 0  # position of the records' length in the last frame
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the byte count added to `out`.
+        """Handles the frame at `data[at:stop]`. Returns the number of bytes added to `out`.
 
         Returns 0, and has changed nothing, if the request must be decoded.
         """
@@ -176,8 +176,7 @@ class FetchFastPath(FastPath):
         self._size, self._number = -1, b""  # size of the last response's records, and its encoding
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the byte count added to `out`; 0 if it cannot handle the
-        frame."""
+        """Handles the frame at `data[at:stop]`. Returns the size added to `out`; 0 if the frame must be decoded."""
         unpack = self._layouts.get(stop - at)
         if unpack is None:
             return 0

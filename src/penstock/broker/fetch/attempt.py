@@ -82,7 +82,7 @@ class FetchAttempt:
             self.read(blocking)
 
     async def read_warm(self) -> None:
-        """Repeats the last read until no segment is cold: loads the cold ones into the page cache on a thread."""
+        """Repeats the last read until no segment is cold; loads cold segments into the page cache on a thread."""
         loop = asyncio.get_running_loop()
         for _ in range(WARM_ATTEMPTS):
             if not self.cold:
