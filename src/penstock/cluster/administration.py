@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 1.0
 COMPANIONS_AT_ONCE: Final = 16
-"""Maximum number of topics that get companion logs in one transaction: a larger one would block the event loop."""
+"""Maximum number of topics that get companion logs in one transaction: with more, it would block the event loop."""
 
 T = TypeVar("T", bound=Hashable)
 
@@ -99,7 +99,7 @@ async def grow_topic(
 
 
 async def delete_topic(metadata: Metadata, topic_id: bytes) -> None:
-    """Deletes a topic with its queues and views. The controller removes remaining keys of a large topic later."""
+    """Deletes a topic with its queues and views. The controller removes remaining store keys of a large topic."""
 
     topic = _find_topic(metadata.image, topic_id)
 
@@ -129,7 +129,7 @@ async def drop_view(metadata: Metadata, view: View, reason: str) -> None:
 
 
 async def add_companion(metadata: Metadata, topic_id: bytes) -> bytes:
-    """Adds companion logs to the partitions of a topic, unless they exist. Returns the companion id."""
+    """Adds companion logs (state of queues and delays) to a topic's partitions, if missing. Returns their id."""
     await metadata.change(lambda image: _plan_new_companion(image, topic_id))
     await metadata.wait_settled(topic_id)
     return _find_topic(metadata.image, topic_id).companion
@@ -184,7 +184,8 @@ async def _change_each(
     plan_one: Callable[[ClusterImage, T], list[Op]],
     at_once: int = OPERATIONS_MAX,
 ) -> dict[T, PenstockError | None]:
-    """Writes what `plan_one` returns for each thing, `at_once` per transaction. Returns an error or None by thing."""
+    """Executes the store operations that `plan_one` returns for each item of `things`, `at_once` items per
+    transaction. Returns an error or None for each item."""
     results: dict[T, PenstockError | None] = {}
     left = iter(dict.fromkeys(things))
     while batch := tuple(islice(left, at_once)):
@@ -224,7 +225,7 @@ async def _execute_steps(
 
 
 async def _abandon(metadata: Metadata, topic_id: bytes, owner: str) -> None:
-    """Lets the controller remove a partly created topic; retries until the store is reachable."""
+    """Lets the controller remove a topic whose creation failed; retries until the store is reachable."""
     while True:
         try:
             await metadata.change(lambda image: plan_abandon(image, topic_id, owner))

@@ -49,7 +49,7 @@ class PartitionChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerDecision:
-    """Operations of one transaction, and the time of the next decision if the image does not change before."""
+    """The operations of one transaction, and when to decide next if the metadata image does not change earlier."""
 
     ops: tuple[Op, ...] = ()
     changes: tuple[PartitionChange, ...] = ()
@@ -149,7 +149,7 @@ class Controller:
         self._imbalanced.pop(tp, None)
 
     def _due(self, image: ClusterImage, now_ms: int, room: int) -> tuple[list[PartitionChange], int | None]:
-        """Returns the elections of preferred leaders that are due, and the time of the next (None: never)."""
+        """Returns the preferred leader elections that are due, and the time when the next is due (None: never)."""
         settings = self._settings()
         due: list[PartitionChange] = []
         if not settings.rebalances_leaders:

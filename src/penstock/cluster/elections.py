@@ -17,7 +17,7 @@ from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
 from penstock.foundation.ids import TopicIdPartition, uuid_text
 
 RESERVED_OFFSETS: Final = 1 << 24
-"""Number of offsets that a memory partition reserves at a time."""
+"""Number of offsets that a memory partition (a partition without files) reserves in the store at a time."""
 
 Brokers = Mapping[int, Broker]
 
@@ -80,7 +80,7 @@ def can_lead(node: int, tp: TopicIdPartition, state: PartitionState, brokers: Br
 
 
 def _live_isr(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> tuple[int, ...]:
-    """Returns the ISR without offline and leaving brokers, unless none would remain: they have all records."""
+    """Returns the ISR members that may lead; if there are none, the online members, or else the whole ISR."""
     candidates = tuple(node for node in state.isr if can_lead(node, tp, state, brokers))
     if candidates:
         return candidates
@@ -89,7 +89,7 @@ def _live_isr(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> 
 
 
 def complete_reassignment(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> PartitionState:
-    """Completes a reassignment if all target replicas are in sync (KIP-455); else returns the same state."""
+    """Returns the state after the reassignment if all target replicas are in sync (KIP-455), else `state` itself."""
     if not state.is_reassigned:
         return state
     replicas = tuple(node for node in state.replicas if node not in state.removing)
@@ -127,7 +127,7 @@ def with_unclean_leader(state: PartitionState, node: int, brokers: Brokers) -> P
 
 
 def with_new_offsets(state: PartitionState) -> PartitionState:
-    """Returns the state of a memory partition that restarts empty, at an offset above all that it ever assigned."""
+    """Returns the state of a memory partition that restarts empty, at an offset that it has never assigned."""
     if not state.in_memory:
         return state
     return replace(state, reserved_from=state.reserved_to, reserved_to=state.reserved_to + RESERVED_OFFSETS)

@@ -73,7 +73,7 @@ def _why_unusable(folder: Path, error: OSError) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FolderIdentity:
-    """The id of a data folder, its broker, and its cluster id, which is empty before it joins a cluster."""
+    """The id, broker and cluster id of a data folder. The cluster id is empty before the broker joins a cluster."""
 
     folder: str
     node_id: int

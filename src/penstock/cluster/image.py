@@ -39,7 +39,7 @@ class ClusterImage:
     incomplete: Mapping[bytes, IncompleteTopic] = field(default_factory=lambda: EMPTY)
     """Topics that are partly created or partly deleted, by topic id."""
     unfinished: Mapping[bytes, str] = field(default_factory=lambda: EMPTY)
-    """Topics whose partitions are being created in several transactions, with the token of that request."""
+    """Topics whose partitions a request is creating in several transactions, with the token of the request."""
     broker_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Dynamic broker settings, by node id as text; the key "" holds the cluster-wide settings."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
@@ -47,11 +47,11 @@ class ClusterImage:
     client_metrics: Mapping[str, Mapping[str, str]] = field(default_factory=lambda: EMPTY)
     """Client metrics subscriptions (KIP-714), by name."""
     queues: Mapping[str, Queue] = field(default_factory=lambda: EMPTY)
-    """Queues by name. A queue whose topic was deleted does not exist: see cluster/queue_changes.py."""
+    """Queues by name. A queue whose topic was deleted counts as deleted: see cluster/queue_changes.py."""
     queue_moves: Mapping[str, tuple[MoveTask, ...]] = field(default_factory=lambda: EMPTY)
     """Message move tasks by name of the source queue; the newest first."""
     views: Mapping[bytes, View] = field(default_factory=lambda: EMPTY)
-    """Views by id. A view whose topic was deleted does not exist: see cluster/views.py."""
+    """Views by id. A view whose topic was deleted counts as deleted: see cluster/views.py."""
     versions: Mapping[str, int] = field(default_factory=lambda: EMPTY)
     """Store versions of all keys that do not belong to a topic."""
     shown: Mapping[bytes, Topic] = field(init=False)
@@ -133,7 +133,7 @@ class ClusterImage:
         return {node: broker.epoch for node, broker in self.brokers.items() if not broker.leaving}
 
     def may_stop(self, node_id: int) -> bool:
-        """Whether a broker can stop without harm: it is in no ISR that has another broker that could lead."""
+        """Whether a broker can stop without harm: for each ISR that it is in, no other member could lead."""
         able = {node for node, broker in self.brokers.items() if not broker.leaving} - {node_id}
         counted = self.find_partitions(lambda state: node_id in state.isr and not able.isdisjoint(state.isr))
         return next(counted, None) is None

@@ -33,8 +33,8 @@ class Broker:
     leaving: bool = False
     """Whether the broker is shutting down: it leads no partition that another broker can lead, and joins no ISR."""
     lost: Mapping[TopicIdPartition, int] = field(default_factory=lambda: EMPTY)
-    """Partitions whose data the broker lost as the last in-sync replica, with their leader epochs then: it leads
-    them only after an unclean election. An entry is obsolete once the partition has a leader."""
+    """Partitions whose data the broker lost as the last in-sync replica, with their leader epochs at that time.
+    The broker can lead them only after an unclean election. An entry is obsolete once the partition has a leader."""
 
     def dump(self) -> bytes:
         """Returns the registration as a value for the store."""
@@ -88,9 +88,9 @@ class Topic:
     count: int = COUNT_UNKNOWN
     """Number of partitions as stored in the topic's own key, which is written after its partitions."""
     companion: bytes = b""
-    """The id of the topic's companion logs, never reused; empty if it has none."""
+    """The id of the topic's companion logs, never reused; empty if the topic has no companion logs."""
     is_queue: bool = False
-    """Whether the topic was created for the queue of its name: finished messages are reclaimed from its log."""
+    """Whether the topic was created for the queue of its name: its log reclaims the space of finished messages."""
     version: int = 0
     view: View | None = None
     """The view that this topic shows, with the partitions of the view's source topic; None for a real topic."""

@@ -2,7 +2,7 @@
 
 Keys contain topic ids, since names can be reused (names are used in four kinds of keys). A leased key is deleted at
 the end of its owner's session. For a key that can be deleted and created again (`brokers/1`, `controller`), writes
-depend on a related key that cannot: `incarnations/<epoch>`, `controller-epoch`.
+check a related key that is never created again: `incarnations/<epoch>`, `controller-epoch`.
 """
 
 import json
@@ -81,7 +81,7 @@ def broker(node_id: int) -> str:
 
 
 def incarnation(epoch: int) -> str:
-    """Returns the key that exists as long as the registration with this broker epoch. Never created again."""
+    """Returns the key that exists as long as the registration with this broker epoch. It is never created again."""
     return f"{INCARNATIONS}/{epoch}"
 
 
@@ -116,7 +116,7 @@ def plain_name_of(text: str) -> str:
 
 @lru_cache(maxsize=1000)
 def topic_id_of(text: str) -> bytes:
-    """Returns the topic id for its text form in a key; cached, since ten thousand partitions name the same topic."""
+    """Returns the topic id for its text form in a key. Cached: up to ten thousand partition keys have the same id."""
     return uuid_bytes(text)
 
 

@@ -73,7 +73,8 @@ class Membership:
         self._is_closed = False
 
     async def prepare(self) -> None:
-        """Removes the old registration and leaves ISRs of lost partitions. Raises if the broker is refused."""
+        """Removes this broker's old registration, and leaves the ISRs of partitions whose data it lost. Creates
+        the cluster if missing. Raises WrongCluster or NodeIdTaken."""
         await _retry_store(self._prepare)
 
     async def _prepare(self) -> None:

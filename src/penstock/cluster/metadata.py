@@ -25,7 +25,7 @@ class Metadata:
         self.image = ClusterImage()
         self.listeners: list[Callable[[ClusterImage], None]] = []
         self.on_failed: Callable[[Exception], None] = lambda error: None
-        """Callback for a failed listener of the image: this broker no longer follows the cluster."""
+        """Callback for an exception in a listener of the image, after which this broker cannot follow the cluster."""
         self.wait_settled: Callable[[bytes], Awaitable[None]] = _return_at_once
         """Waits, for a limited time, until this broker has opened its partitions of a topic."""
         self.broker_epoch = NO_EPOCH
@@ -110,7 +110,8 @@ class Metadata:
                 self._awaited.append((condition, future))
 
     async def change(self, plan: Plan) -> None:
-        """Writes what `plan` returns for the image; plans again on a conflict. Returns once the image shows it."""
+        """Executes the store operations that `plan` returns for the image; calls `plan` again after a write
+        conflict. Returns once the image contains the change."""
         while True:
             seen = self.image
             ops = plan(seen)
@@ -170,7 +171,8 @@ class Metadata:
         return None if found is None else keys.decode(found.value)
 
     async def edit(self, key: str, change: Callable[[Any], Any]) -> Any:
-        """Replaces a value outside the image by `change(old)`, repeated after a conflict. Returns the old value."""
+        """Replaces the value of a key that is not part of the image by `change(old)`; calls `change` again after a
+        write conflict. Returns the old value."""
         while True:
             found = await self._store.get(key)
             before = None if found is None else keys.decode(found.value)

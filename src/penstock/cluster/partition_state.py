@@ -25,9 +25,9 @@ class PartitionState:
     """The leader's broker epoch when it was elected. A leader that restarts no longer leads in this leader epoch."""
     reserved_from: int = 0
     reserved_to: int = 0
-    """The end of the offsets that a memory partition may assign; after losing its data, it restarts there."""
+    """The end offset of the range that a memory partition may assign; it restarts there after losing its data."""
     version: int = 0
-    """The store version of this state, which the next change requires."""
+    """The store version of this state; the next write of the state requires this version."""
 
     def dump(self) -> bytes:
         """Returns this state as a value for the store."""

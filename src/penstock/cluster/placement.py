@@ -18,7 +18,7 @@ from penstock.foundation.ids import TopicIdPartition
 
 Replicas = tuple[int, ...]
 _SLACK: Final = 2
-"""Number of replicas by which a broker may exceed its share, so that the last partitions still have a choice."""
+"""Number of replicas by which a broker may exceed its share, so that the last partitions have several candidates."""
 
 
 def score(tp: TopicIdPartition, node_id: int) -> int:
@@ -49,7 +49,7 @@ def awaited_brokers(image: ClusterImage, factor: int) -> list[int]:
 
 
 def crowding(replicas: Iterable[Broker]) -> tuple[int, int]:
-    """Returns how many replicas of a partition share a rack, and how many a machine. Lower is better."""
+    """Returns the number of replicas beyond the first in each rack, and beyond the first on each machine."""
     domains = [broker.failure_domain for broker in replicas]
     return len(domains) - len({rack for rack, _ in domains}), len(domains) - len(set(domains))
 
@@ -89,10 +89,8 @@ class Spread:
 
 
 class Placer:
-    """Places the new partitions of a topic, one after another. Deterministic.
-
-    A topic may have ten thousand partitions, while a transaction holds about a hundred: so each is placed separately.
-    """
+    """Places the new partitions of a topic one after another, since one transaction holds only about a hundred of
+    them. Deterministic."""
 
     def __init__(
         self, brokers: Iterable[Broker], topic_id: bytes, count: int, factor: int, existing: Iterable[Replicas] = ()

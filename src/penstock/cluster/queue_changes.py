@@ -1,8 +1,8 @@
 """Queue changes: lookups, and the store writes that create, alter or delete a queue and its move tasks. Pure.
 
-A queue is the share group of its name on one topic. CreateQueue writes the topic first, marked as a queue's, then the
-queue's key; if the broker dies in between, the next CreateQueue resumes. A queue whose topic was deleted does not
-exist, even if its keys remain. Every write requires the topic's key, which is never created again.
+A queue is the share group of its name on one topic. CreateQueue writes the topic first, with `is_queue` set, then the
+queue's key; if the broker dies in between, the next CreateQueue resumes. A queue whose topic was deleted counts as
+deleted, even if its keys remain. Every write requires the topic's key, which is never created again.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from penstock.foundation.ids import INTERNAL_TOPICS
 
 MOVES_KEPT: Final = 10
 QUEUES_PER_TOPIC_MAX: Final = 32
-"""Maximum number of queues on a topic. They are deleted with their topic, in one transaction."""
+"""Maximum number of queues on a topic, so that they can be deleted with the topic in one transaction."""
 
 
 def find_queue(image: ClusterImage, name: str) -> Queue | None:
@@ -86,7 +86,7 @@ def plan_queue(image: ClusterImage, queue: Queue) -> list[Op]:
 
 
 def plan_alter_queue(image: ClusterImage, before: Queue, after: Queue) -> list[Op]:
-    """Returns the writes that change settings or tags of a queue, and the settings of its topic accordingly."""
+    """Returns the writes that change the settings or tags of a queue, and update its topic's settings to match."""
     if after == before:
         return []
     key, topic = keys.queue(before.name), image.topics[after.topic_id]
@@ -97,7 +97,7 @@ def plan_alter_queue(image: ClusterImage, before: Queue, after: Queue) -> list[O
 
 
 def check_partitions(topic: Topic, queue: Queue) -> None:
-    """Raises InvalidPartitions for per-queue deduplication on several partitions, which have several leaders."""
+    """Raises InvalidPartitions if a FIFO queue has queue-wide deduplication, but its topic has several partitions."""
     settings, count = queue.settings, len(topic.partitions)
     if settings.is_fifo and settings.deduplication_scope == SCOPE_QUEUE and count > 1:
         raise InvalidPartitions(
@@ -129,7 +129,7 @@ def plan_forget_queues(image: ClusterImage, queues: Sequence[Queue]) -> list[Op]
 
 
 def moves_of(image: ClusterImage, queue: Queue) -> tuple[MoveTask, ...]:
-    """Returns the message move tasks of a queue, the newest first."""
+    """Returns the message move tasks of a queue, newest first."""
     return tuple(task for task in image.queue_moves.get(queue.name, ()) if task.topic_id == queue.topic_id)
 
 

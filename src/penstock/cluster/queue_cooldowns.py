@@ -12,13 +12,13 @@ from penstock.foundation.clock import Clock
 
 COOLDOWN_MS: Final = 60_000
 ENTRIES_MAX: Final = 1000
-"""Maximum number of remembered queues, deleted and purged together; beyond it the oldest are dropped."""
+"""Maximum number of entries, for deleted and purged queues together; beyond it the oldest entries are dropped."""
 DELETED: Final = "deleted"
 PURGED: Final = "purged"
 
 
 class QueueCooldowns:
-    """Times when queues were deleted and purged, by the clock of the broker that deleted or purged each."""
+    """When queues were deleted or purged, by the clock of the broker that did so."""
 
     def __init__(self, metadata: Metadata, clock: Clock) -> None:
         self._metadata = metadata
@@ -42,5 +42,5 @@ class QueueCooldowns:
 
 
 def _recent(known: Any, now_ms: int) -> dict[str, int]:
-    """Returns the entries less than a minute from now, before or after: the clock of another broker may be ahead."""
+    """Returns the entries whose time is less than a minute before `now_ms`, or after it: clocks of brokers differ."""
     return {entry: at_ms for entry, at_ms in (known or {}).items() if abs(now_ms - at_ms) < COOLDOWN_MS}

@@ -20,9 +20,9 @@ SCOPE_GROUP: Final = "messageGroup"
 PER_QUEUE: Final = "perQueue"
 PER_GROUP: Final = "perMessageGroupId"
 PARTITIONS_MAX: Final = 8
-"""Maximum number of partitions of a new queue's topic, unless more are requested."""
+"""Maximum number of partitions of a new queue's topic, unless the request sets a number."""
 _MESSAGE_BYTES: Final = 1 << 20
-"""Maximum bytes of one SendMessage or SendMessageBatch request; its record batch is larger."""
+"""Maximum size, in bytes, of the messages in one SendMessage or SendMessageBatch request."""
 _SEGMENT_BYTES: Final = 32 << 20
 """Segment size, in bytes, of a queue's topic. Disk space of finished messages is reclaimed segment by segment."""
 _EMPTY: Final[Mapping[str, str]] = MappingProxyType({})
@@ -114,7 +114,7 @@ class QueueSettings:
         return cls(**found)
 
     def topic_partitions(self, brokers: int) -> int:
-        """Returns the number of partitions for the queue's topic; 1 for per-queue deduplication."""
+        """Returns the number of partitions for the queue's topic; 1 if deduplication is queue-wide."""
         if self.is_fifo and self.deduplication_scope == SCOPE_QUEUE:
             return 1
         return self.partitions or max(1, min(brokers, PARTITIONS_MAX))
@@ -137,8 +137,6 @@ def _fields(settings: QueueSettings) -> list[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queue:
-    """A queue in the metadata image."""
-
     name: str
     topic_id: bytes
     owner: str = ""
@@ -151,12 +149,12 @@ class Queue:
 
     @property
     def arn(self) -> str:
-        """The ARN of the queue as messages name their source; account and region have no meaning in Penstock."""
+        """The ARN that messages give as their source queue; its account and region have no meaning in Penstock."""
         account = self.owner if _ACCOUNT.fullmatch(self.owner) else "000000000000"
         return f"arn:aws:sqs:us-east-1:{account}:{self.name}"
 
     def is_same(self, other: "Queue | None") -> bool:
-        """Whether both are the same queue, maybe altered; False if it was deleted and created again."""
+        """Whether `other` is the same queue, maybe with other settings; False if it was deleted and created again."""
         return other is not None and (self.topic_id, self.created_ms) == (other.topic_id, other.created_ms)
 
     def dump(self) -> bytes:

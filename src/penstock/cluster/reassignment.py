@@ -54,7 +54,7 @@ def plan_reassign(
     unclean: bool = False,
     may_resize: bool = True,
 ) -> list[Op]:
-    """Returns the write that starts or completes a reassignment to these replicas.
+    """Returns the write that starts a reassignment to these replicas, or completes it if they are in sync.
 
     `may_resize`: whether the number of replicas may change (KIP-860).
     """

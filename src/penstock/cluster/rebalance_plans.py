@@ -17,7 +17,7 @@ from penstock.foundation.ids import TopicIdPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Move:
-    """A partition and its planned replicas, which may differ in their order only."""
+    """The planned change of a partition's replicas, or only of their order."""
 
     tp: TopicIdPartition
     topic: str
@@ -31,7 +31,7 @@ class Move:
 
 
 def plan_leaders(image: ClusterImage) -> list[PartitionEntry]:
-    """Returns the partitions not led by their preferred leader although it could lead."""
+    """Returns the partitions whose preferred leader could lead, but does not."""
     return [(tp, state) for tp, state in image.find_partitions() if is_imbalanced(tp, state, image.brokers)]
 
 
@@ -49,7 +49,7 @@ def throttled_replicas(moves: Iterable[Move]) -> dict[str, tuple[str, str]]:
 
 
 def plan_rebalance(image: ClusterImage) -> list[Move]:
-    """Returns the fewest moves that give all brokers their share of replicas and leaders by the placement rules."""
+    """Returns the moves, as few as possible, that give all brokers their share of replicas and leaders."""
     layout = _Layout(image)
     layout.separate_replicas()
     layout.balance()
@@ -132,7 +132,7 @@ class _Layout:
             self._swap(tp, node_id, found.node_id)
 
     def resize(self, tp: TopicIdPartition, factor: int) -> None:
-        """Adds the best or drops the worst replicas, up to `factor`. Keeps a preferred leader that is in sync."""
+        """Adds the best or drops the worst replicas until there are `factor`. Keeps an in-sync preferred leader."""
         replicas = self.replicas[tp]
         while len(replicas) < factor:
             found = self.spread.choose(tp, [self._broker(node) for node in replicas])
@@ -144,7 +144,7 @@ class _Layout:
             self._set(tp, replicas)
 
     def _without_worst(self, tp: TopicIdPartition, replicas: Replicas) -> Replicas:
-        """Returns the replicas without one: an offline replica if any, else one that is not in sync."""
+        """Returns the replicas without the worst: preferably an offline replica, else one that is not in sync."""
         isr = self._image.topics[tp.topic_id].partitions[tp.partition].isr
 
         def rank(dropped: int) -> tuple[bool, bool, bool, tuple[int, int], int, int]:
@@ -191,7 +191,7 @@ class _Layout:
                 pass
 
     def _balance_above(self, least: float) -> bool:
-        """Runs one round of `balance`; returns whether a replica moved. Each move evens out loads, so rounds end."""
+        """Runs one round of `balance`; returns whether a replica moved. Loads even out, so `balance` terminates."""
         share, loads, moved = self.spread.share, self.spread.replicas, False
         for node_id in sorted(self.spread.brokers, key=lambda node: (loads[node], node)):
             for tp in self._by_score(node_id) if loads[node_id] + 1 <= share else ():
@@ -222,7 +222,7 @@ class _Layout:
             pass
 
     def _balance_leaders_once(self) -> bool:
-        """Runs one round of `balance_leaders`; returns whether anything changed. Loads even out, so rounds end."""
+        """Runs one round of `balance_leaders`; returns whether anything changed. Loads even out: it terminates."""
         leaders, changed = self.spread.leaders, False
         for tp, replicas in self.replicas.items():
             first = replicas[0]

@@ -38,7 +38,6 @@ class Identity:
     host: str
     port: int
     folder: str
-    """The id of the broker's data folder."""
     cluster_id: str = ""
     """The id of the cluster that the data folder belongs to; empty if the folder is new."""
     http: str = ""
@@ -47,7 +46,7 @@ class Identity:
 
 
 def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -> list[Op]:
-    """Returns the write that creates the cluster if missing. Raises WrongCluster if the folder has another one."""
+    """Returns the write that creates the cluster if missing. Raises WrongCluster for a folder of another cluster."""
     if keys.MOVING in image.versions:
         raise WrongCluster(
             "a cluster is being moved into this store, which is not complete; "
@@ -75,7 +74,7 @@ def plan_cluster(image: ClusterImage, identity: Identity, new_cluster_id: str) -
 def plan_retire(image: ClusterImage, identity: Identity, own: Container[int] | None = None) -> list[Op]:
     """Returns the writes that remove this broker's registration from before a restart. Raises NodeIdTaken.
 
-    `own`: the broker epochs that this process has tried to register with; None at its start.
+    `own`: the broker epochs that this process has tried to register with; None when the process starts.
     """
     known = image.brokers.get(identity.node_id)
     if known is None:
@@ -100,7 +99,7 @@ def plan_retire(image: ClusterImage, identity: Identity, own: Container[int] | N
 def lost_partitions(
     image: ClusterImage, identity: Identity, is_lost: Callable[[Topic, int], bool]
 ) -> Iterator[tuple[TopicIdPartition, PartitionState]]:
-    """Yields the partitions whose ISR contains this broker although its new process has no data of them.
+    """Yields the partitions whose ISR contains this broker although its new process does not have their data.
 
     These are memory partitions, partitions that `is_lost` reports, and all partitions if the data folder has changed.
     """
@@ -115,7 +114,7 @@ def leave_isrs(
 ) -> dict[TopicIdPartition, PartitionState]:
     """Removes this broker from the ISRs of partitions whose data it lost; returns their new states.
 
-    The states are as many as fit into one transaction. `begun`: memory partitions that have already restarted empty.
+    Returns as many states as fit into one transaction. `begun`: memory partitions that have already restarted empty.
     """
     changed = (
         (tp, after)
@@ -196,7 +195,7 @@ def is_controller(image: ClusterImage, node_id: int, broker_epoch: int) -> bool:
 
 
 def plan_drained(image: ClusterImage, node_id: int, drained: bool) -> list[Op]:
-    """Returns the write that marks a broker as drained, so that it gets no new replicas, or removes that mark."""
+    """Returns the write that marks a broker as drained (it gets no new replicas), or removes the mark."""
     key = keys.drained(node_id)
     if drained == (node_id in image.drained):
         return []

@@ -30,9 +30,9 @@ class MigrationPlan:
 
     cluster_id: str
     entries: Mapping[str, bytes]
-    """All keys to migrate with their values: those of the old store that are not leased."""
+    """The keys to migrate with their values: all keys of the old store that are not leased."""
     missing: tuple[str, ...]
-    """Keys still to be written to the target; the last is the `cluster` key, after which brokers can join."""
+    """Keys still to be written to the target; the last is the `cluster` key, which lets brokers join."""
     seal: Seal | None
     """The seal of the old store; None if it is not sealed yet."""
 
@@ -41,7 +41,7 @@ class MigrationPlan:
         return not self.missing
 
     def count(self, prefix: str) -> int:
-        """Returns the number of keys to migrate of one kind, such as prefix `topics`."""
+        """Returns the number of keys to migrate that have this prefix, such as `topics`."""
         return sum(key.partition("/")[0] == prefix for key in self.entries)
 
 
@@ -130,7 +130,7 @@ class Migration:
         return seal is not None and found is not None and keys.decode(found.value)["cluster_id"] == cluster_id
 
     def _check_seal(self, seal: Seal | None) -> None:
-        """Raises CannotMigrate if the old store is sealed for another target; the target may have a new address."""
+        """Raises CannotMigrate if the old store is sealed for another target store; a changed address is allowed."""
         if seal is None or seal.url == self._url:
             if seal is not None and seal.is_done:
                 raise CannotMigrate(

@@ -1,4 +1,4 @@
-"""Cluster health and an image for planning, from what clients can query (Metadata, reassignments). Pure."""
+"""Computes cluster health, and a metadata image to plan on, from data that clients can query. Pure."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

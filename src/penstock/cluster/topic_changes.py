@@ -33,7 +33,7 @@ from penstock.log.settings import delays_messages
 OPERATIONS_MAX: Final = 100
 """Maximum number of operations in one transaction. etcd accepts 128 by default, ZooKeeper 1 MB."""
 _PARTITIONS_PER_TRANSACTION: Final = OPERATIONS_MAX - 4
-"""Maximum number of partitions created in one transaction, beside the four other operations that it may need."""
+"""Maximum number of partitions created in one transaction, which may need four other operations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +84,7 @@ def _single_transaction(step: Step) -> list[Op]:
 class PartitionPlan:
     """Placement of new partitions, computed for one transaction at a time while the brokers stay the same.
 
-    A topic of ten thousand partitions takes a hundred transactions; each costs only by its own partitions.
+    The cost of each transaction depends only on the partitions that it creates, not on the size of the topic.
     """
 
     def __init__(
@@ -113,8 +113,8 @@ class PartitionPlan:
     def next_states(
         self, image: ClusterImage, missing: Sequence[int], created: Mapping[int, PartitionState]
     ) -> dict[int, PartitionState]:
-        """Returns the states of the first `missing` partitions, as many as fit into a transaction. `created`: the
-        new partitions that already exist. Raises Kafka's errors."""
+        """Returns the states of the first partitions of `missing`, as many as fit into a transaction. `created`:
+        the new partitions that already exist. Raises Kafka's errors."""
         brokers = image.brokers, image.drained, image.broker_configs
         if self._brokers != brokers:
             self._brokers = brokers
@@ -144,7 +144,7 @@ def check_create(image: ClusterImage, wanted: NewTopic, defaults: Defaults) -> N
 
 
 def check_new_name(image: ClusterImage, wanted: NewTopic) -> None:
-    """Raises Kafka's errors if the topic name is taken, or not allowed for such a topic."""
+    """Raises Kafka's errors if the name is in use or invalid, or an internal topic lacks its required settings."""
     if wanted.name in image.by_name:
         raise TopicExists(f"topic {wanted.name!r} exists already")
     check_name(image, wanted.name)
@@ -183,7 +183,7 @@ def next_create(
 ) -> Step:
     """Returns the next transaction that creates a topic. Raises Kafka's errors.
 
-    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions so far.
+    `owner`: a token of the request that creates the topic. `plan`: the placement of its partitions, if known.
     """
     check_new_name(image, wanted)
     plan = plan or plan_partitions(image, wanted, topic_id, defaults)
@@ -203,7 +203,7 @@ def next_create(
 
 
 def _next_step(image: ClusterImage, plan: PartitionPlan, last: tuple[Op, ...], owner: str) -> Step:
-    """Returns a transaction with as many missing partitions as fit; the final one adds the operations `last`."""
+    """Returns a transaction with as many missing partitions as fit; the last transaction also includes `last`."""
     topic_id = plan.topic_id
     marker, holder = keys.unfinished(topic_id), image.unfinished.get(topic_id)
     if holder not in (None, owner):
@@ -234,7 +234,7 @@ def plan_abandon(image: ClusterImage, topic_id: bytes, owner: str) -> list[Op]:
 def _new_state(
     image: ClusterImage, replicas: Sequence[int], in_memory: bool, leader_epoch: int = 0
 ) -> PartitionState:
-    """Returns the state of a new partition. Brokers that are shutting down are not yet in its ISR."""
+    """Returns the state of a new partition. Its ISR does not contain brokers that are shutting down."""
     isr = [node for node in replicas if not image.brokers[node].leaving]
     if not isr:
         raise InvalidReplicaAssignment(f"all of the brokers {list(replicas)} are shutting down")
@@ -294,7 +294,7 @@ def next_grow(
 def plan_growth(
     image: ClusterImage, topic: Topic, count: int, assignments: Sequence[Sequence[int]] | None, defaults: Defaults
 ) -> PartitionPlan:
-    """Returns the placement of the partitions that a topic lacks to have `count`. Raises Kafka's errors."""
+    """Returns the placement of the partitions to add until the topic has `count`. Raises Kafka's errors."""
     have = len(topic.partitions)
     if count <= have:
         raise InvalidPartitions(f"topic {topic.name!r} has {have} partitions; expected a larger number, got {count}")
@@ -329,7 +329,7 @@ def plan_growth(
 def plan_configure(topic: Topic, configs: Mapping[str, str], companion: bytes = b"") -> list[Op]:
     """Returns the write that replaces the settings of a topic. Raises InvalidConfig.
 
-    `companion`: the id of new companion logs; used if these settings enable delayed messages, which need them.
+    `companion`: the id for new companion logs, which are added if the settings enable delayed messages.
     """
     check_configs(topic.name, topic.configs, configs)
     if delays_messages(topic.configs) and not delays_messages(configs):
@@ -358,7 +358,7 @@ def check_may_share(topic: Topic) -> None:
 
 
 def plan_companion(topic: Topic, companion: bytes) -> list[Op]:
-    """Returns the write that adds companion logs to a topic's partitions, or (empty id) removes them."""
+    """Returns the write that adds companion logs with this id to a topic's partitions; an empty id removes them."""
     if topic.companion == companion:
         return []
     return [_write_topic(topic, replace(topic, companion=companion))]

@@ -1,7 +1,7 @@
 """The store writes that create, drop or touch a view; and the checks of names of topics and views. Pure.
 
 A view has its own key, and a topic and a view cannot have the same name. A view is dropped with its topic. A view
-whose topic was deleted does not exist, even if its keys remain; any broker removes them. Every write requires the
+whose topic was deleted counts as deleted, even if its keys remain; any broker removes them. Every write requires the
 topic's key, which is never created again.
 """
 
@@ -27,7 +27,6 @@ class TooManyViews(PenstockError):
 
 
 def views_on(image: ClusterImage, topic_id: bytes) -> list[View]:
-    """Returns all views of a topic."""
     return [view for view in image.views.values() if view.topic_id == topic_id]
 
 

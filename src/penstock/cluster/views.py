@@ -22,8 +22,6 @@ class NotAllowedOnView(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """A view in the metadata image."""
-
     view_id: bytes
     """The id of the view, which clients see as a topic id. Never reused."""
     name: str

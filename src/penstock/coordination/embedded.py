@@ -45,7 +45,7 @@ class StoreMoved(PenstockError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seal:
-    """Marks a store as migrated: the target's URL, the id of the migration, and whether it is complete."""
+    """Marks a store as migrated: the target's URL, the id of the migration, and whether the migration is complete."""
 
     url: str
     move_id: str

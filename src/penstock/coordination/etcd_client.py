@@ -57,7 +57,7 @@ class EtcdClient:
         self.name = f"etcd at {','.join(addresses)}"
         self.timeout_s = timeout_s
         self.on_failover: list[Callable[[], None]] = []
-        """Callbacks after a failover to another server: calls on the old server should be restarted."""
+        """Callbacks called after a failover to another server, to restart calls that wait for the old server."""
         self._channels = [rpc.insecure_channel(address, options=_OPTIONS) for address in addresses]
         self._turns = itertools.cycle(self._channels)
         self._current = next(self._turns)
@@ -72,14 +72,14 @@ class EtcdClient:
         return not self._is_closed and self._current.get_state() == ChannelConnectivity.READY
 
     def fail_over_from(self, channel: Any) -> None:
-        """Fails over to the next server, unless `channel` is no longer the current one."""
+        """Fails over to the next server, unless `channel` is no longer the current channel."""
         if channel is self._current and not self._is_closed:
             self._current = next(self._turns)
             for callback in tuple(self.on_failover):
                 callback()
 
     async def read(self, call: Call[T]) -> T:
-        """Returns the first answer; calls one server after another until one answers."""
+        """Calls one server after another until one answers, and returns the answer."""
         ends_s = time.monotonic() + self.timeout_s
         while True:
             channel = await self._ready(self.timeout_s, ends_s)

@@ -63,7 +63,7 @@ class EtcdSession:
                 logger.info("lease_not_revoked store=%r reason=%r", self._client.name, str(error))
 
     def lost(self, lease: int) -> None:
-        """Handles that the lease has expired on the servers."""
+        """Handles the expiry of a lease on the servers: notifies `on_lost`, and requests a new lease."""
         if lease == self.lease and lease != NO_LEASE:
             self.lease = NO_LEASE
             self._has_lease.clear()

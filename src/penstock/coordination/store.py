@@ -103,8 +103,8 @@ def has_writes(ops: Sequence[Op]) -> bool:
 class Change:
     """Changed keys with their latest states (None: deleted), as sent to watchers.
 
-    `snapshot`: these are all keys, and any other key is gone. All changes up to `revision` have been sent; a change
-    may contain nothing but a new revision.
+    `snapshot`: whether these are all keys, so that any other key is deleted. All changes up to `revision` have been
+    sent; a change may contain nothing but a new revision.
     """
 
     revision: int

@@ -33,9 +33,9 @@ class Address:
 async def open_store(url: str, data_dir: Path, ttl_s: float, timeout_s: float = TIMEOUT_S) -> Store:
     """Returns an open store. `ttl_s`: seconds that the session lasts after the last heartbeat of a broker.
 
-    Servers limit it (ZooKeeper: 2 to 20 ticks; etcd: at least 1.5 election timeouts). Raises InvalidConfig if the URL
-    is invalid or a library is missing, StoreUnavailable if no server answers, StoreMoved if the embedded store was
-    migrated.
+    Servers limit `ttl_s` (ZooKeeper: 2 to 20 ticks; etcd: at least 1.5 election timeouts). Raises InvalidConfig if
+    the URL is invalid or a library is missing, StoreUnavailable if no server answers, StoreMoved if the embedded
+    store was migrated.
     """
     if ttl_s <= 0:
         raise InvalidConfig(f"the session timeout must be more than 0 seconds, got {ttl_s:g}")

@@ -20,7 +20,7 @@ class Watch:
     floor: int = -1
     """Revision of the snapshot: earlier changes are not delivered to the watcher."""
     waiting: list[Change] | None = field(default_factory=list)
-    """Changes to deliver after the requested snapshot; None once the watcher has received it."""
+    """Changes to deliver after the requested snapshot; None once the watcher has received the snapshot."""
 
     def notify(self, change: Change) -> None:
         if self.waiting is not None:
@@ -94,7 +94,7 @@ class Watchers:
                 future.set_exception(StoreUnavailable("the store was closed before its watchers were notified"))
 
     def limit_to_seen(self, revision: int) -> int:
-        """Returns `revision`, or the last one that watchers have seen if lower; for transactions without writes."""
+        """Returns the lower of `revision` and the last revision sent to watchers; for transactions without writes."""
         return min(revision, self.notified) if any(watch.waiting is None for watch in self._watches) else revision
 
 

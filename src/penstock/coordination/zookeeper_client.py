@@ -33,7 +33,7 @@ _RECONNECT: Final = {"max_tries": -1, "delay": 0.1, "backoff": 2, "max_delay": 1
 class Answer(NamedTuple):
     value: Any
     zxid: int
-    """The last transaction that the server knew when it answered; for a write, the write itself."""
+    """Zxid of the last transaction on the server when it answered; after a write, the zxid of that write."""
 
 
 class AddWatch(namedtuple("AddWatch", "path")):
@@ -67,13 +67,13 @@ class _PendingRequest:
 
 
 class ZookeeperClient:
-    """A ZooKeeper connection; a new session follows an expired one. Callbacks run on the event loop, in order."""
+    """A ZooKeeper connection; replaces an expired session. Callbacks run on the event loop, in connection order."""
 
     def __init__(self, hosts: str, ttl_s: float, timeout_s: float) -> None:
         self.name = f"ZooKeeper at {hosts}"
         self.timeout_s = timeout_s
         self.zxid = 0
-        """The last transaction seen from the server. All watch events up to it have been delivered."""
+        """The highest zxid in the server's responses. All watch events up to this zxid have been delivered."""
         self.connection = 0
         """Number of connects and disconnects so far, to detect that the connection has changed."""
         self.on_event: Callable[[str], None] = lambda path: None

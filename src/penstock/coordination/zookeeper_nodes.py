@@ -118,5 +118,5 @@ def _create(path: str, value: bytes, flags: int = _PERSISTENT) -> Create:
 
 
 def versioned(value: bytes, stat: Any) -> Versioned:
-    """Converts the value and stat of a node; adds 1 to its version, since ZooKeeper's begin at 0, which is ABSENT."""
+    """Converts a node's value and stat; adds 1 to the version, since ZooKeeper's first version is 0, as is ABSENT."""
     return Versioned(value=value, version=stat.version + 1)

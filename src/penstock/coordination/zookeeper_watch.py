@@ -1,8 +1,8 @@
 """ZooKeeper watch: reads the nodes named by watch events, and notifies watchers of their new values.
 
-A server sends the events of a transaction before any response that knows of it, and serves one connection in order.
-So after a response with zxid z, all events up to z have arrived; and once all nodes that they name have been read,
-watchers can be notified of everything up to z.
+A server sends the events of a transaction before any response with its zxid or a later one, and serves a connection
+in order. So after a response with zxid z, all events up to z have arrived; and once all nodes that these events name
+have been read, watchers can be notified of all changes up to z.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class Follower:
         self._nodes = nodes
         self._watchers = watchers
         self._followed = 0
-        """The connection (see ZookeeperClient.connection) that has the recursive watch."""
+        """The value of ZookeeperClient.connection for the connection that has the recursive watch."""
         self._dirty: set[str] = set()
         self._known: set[str] = set()
         """Keys that exist according to the changes sent to watchers."""

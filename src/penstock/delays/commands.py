@@ -1,4 +1,4 @@
-"""Commands and effects of the delayed-message state machine of one partition."""
+"""Commands and effects (outputs) of the delayed-message state machine of one partition."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -23,7 +23,7 @@ class Message(NamedTuple):
 
 
 class Copy(NamedTuple):
-    """Stores these messages: all delayed messages below `copied_to` that are not stored yet."""
+    """Copies messages to the companion log: all delayed messages below `copied_to` that are not there yet."""
 
     messages: Sequence[Message]
     copied_to: int
@@ -32,7 +32,7 @@ class Copy(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Takes due messages for delivery. Once all earlier decisions are committed, a Deliver effect contains them."""
+    """Takes due messages for delivery. A Deliver effect with them follows once all earlier records are committed."""
 
     now_ms: int
     """Current wall-clock time, by which due times are compared."""
@@ -40,10 +40,10 @@ class Take(NamedTuple):
 
 
 class ConfirmDelivered(NamedTuple):
-    """Records that these messages are committed in the topic. A new leader searches the topic from `scan_from` on."""
+    """Records that messages are committed in the topic. A new leader scans the topic only from `scan_from` on."""
 
     offsets: Sequence[int]
-    """The first of the messages taken; from a new leader, the unrecorded deliveries that it found in the topic."""
+    """Offsets of the first messages taken, or of unrecorded deliveries that a new leader found in the topic."""
     scan_from: int
 
 
@@ -70,6 +70,6 @@ class Began(NamedTuple):
 
 
 class Deliver(NamedTuple):
-    """Effect: append these messages to the topic in order, then send ConfirmDelivered; cancelled ones included."""
+    """Effect: append these messages to the topic in order, except cancelled messages; then send ConfirmDelivered."""
 
     entries: tuple[Entry, ...]

@@ -10,10 +10,10 @@ from typing import Final, NamedTuple
 
 ENTRY_BYTES: Final = 32
 RANK_BYTES: Final = 16
-"""Size of a rank (due time and offset), by which messages are delivered in order."""
+"""Size, in bytes, of a rank: due time and offset, which define the delivery order."""
 
 CANCELLED: Final = 1
-"""Bit of an entry's `state` that marks a cancelled message. The other bits are the generation."""
+"""Bit of an entry's `state` that marks a cancelled message. The other bits hold its generation (see machine.py)."""
 GENERATION_MAX: Final = 127
 
 _ENTRY: Final = struct.Struct(">qqB7sq")
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     state: int
     key_hash: bytes
     stored_at: int
-    """The offset of the message in the companion log; `offset` is that in the topic."""
+    """The offset of the message in the companion log; `offset` is its offset in the topic."""
 
     @property
     def rank(self) -> Rank:
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
 
 Ranks = dict[int, Rank]
-"""One rank per generation."""
+"""A rank (due time and offset) for each generation of messages; see machine.py."""
 
 
 def last_ranks(entries: Iterable[Entry]) -> Ranks:

@@ -68,13 +68,13 @@ class DelayMachine:
         self.copied_to = UNKNOWN
         """All delayed messages of the topic below this offset are copied to the companion log, unless aborted."""
         self.delivered_ranks: Final[Ranks] = {}
-        """By generation: all messages up to this rank are delivered or cancelled."""
+        """For each generation, the rank up to which all messages are delivered or cancelled."""
         self._generation = 0
         """The generation of new messages."""
         self.scan_from = 0
         """The offset of the topic from which a new leader searches for deliveries that were not recorded."""
         self._taken: Ranks = {}
-        """By generation: all messages up to this rank were taken for delivery."""
+        """For each generation, the rank up to which all messages were taken for delivery."""
         self._in_flight: list[Entry] = []
         self.delivered_count = 0
         self.cancelled_count = 0

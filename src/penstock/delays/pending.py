@@ -248,7 +248,8 @@ class Pending:
                 yield list(_with_hash(run.rest(), key_hash))
 
     def page(self, after: Rank, count_max: int) -> list[Entry]:
-        """Returns the next entries after a rank, without cancelled ones. A negative due time precedes all entries."""
+        """Returns up to `count_max` entries after a rank, without cancelled ones. A negative due time is before
+        all."""
         if self._incoming:
             self._drain_incoming()
         rank = after.pack() + b"\xff" * (ENTRY_BYTES - RANK_BYTES) if after.due_ms >= 0 else b""
@@ -258,7 +259,7 @@ class Pending:
         return list(islice(live, count_max))
 
     def drop_from(self, offset: int) -> None:
-        """Removes messages from an offset on, because the topic has lost them."""
+        """Removes the messages from this topic offset on, because the topic has lost them."""
         found = self.pop_to(Rank(2**63 - 1, 2**63 - 1))
         self.put_back(entry for entry in found if entry.offset < offset)
 

@@ -5,7 +5,7 @@ from typing import Protocol
 
 
 class RunStorage(Protocol):
-    """Stores blocks of bytes until the process ends: they can be rebuilt from the companion log."""
+    """Stores blocks of bytes until the process ends. Blocks can be rebuilt from the companion log."""
 
     def put(self, data: bytes | bytearray) -> int:
         """Stores a block; returns the number that identifies it."""

@@ -22,7 +22,7 @@ class Address:
         return cls(host=host.strip("[]") or "127.0.0.1", port=int(port))
 
     def advertised_as(self, host: str) -> "Address":
-        """Returns the address to advertise: `host` and this port if this address is all interfaces, else itself.
+        """Returns the address to advertise: `host` and this port if this is the wildcard address, else this address.
 
         >>> str(Address.parse("0.0.0.0:9324").advertised_as("queue.example.org"))
         'queue.example.org:9324'

@@ -11,13 +11,13 @@ _OPEN: Final = _PROC if os.path.exists(_PROC) else "/dev/fd"
 
 
 class Reserve(IntEnum):
-    """How much of the file descriptor limit a kind of use leaves free for others, in twentieths."""
+    """The part of the file descriptor limit, in twentieths, that a kind of use must leave free for other uses."""
 
     NEW_FILES = 4
-    """For files of new logs, and of new segments: without those, the active segment grows further."""
+    """Reserve for files of new logs and segments. If a new segment cannot be opened, the active segment grows on."""
     KAFKA_CONNECTIONS = 2
     HTTP_CONNECTIONS = 1
-    """Smallest reserve, so that health checks and metrics work when Kafka connections have used up theirs."""
+    """Smallest reserve, so that health checks and metrics work when Kafka connections have reached their limit."""
 
 
 def limit() -> int:

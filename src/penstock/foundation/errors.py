@@ -1,4 +1,4 @@
-"""The tree of Penstock errors. Each has its Kafka error code; each protocol translates them in one place.
+"""The tree of Penstock errors. Each error has its Kafka error code; each protocol translates errors in one place.
 
 An error message says what is wrong, what was expected and what to do about it.
 """

@@ -1,4 +1,4 @@
-"""Event loop stall monitor: how late a timer fires is how long one callback held the loop.
+"""Event loop stall monitor: the lateness of a timer shows how long one callback blocked the event loop.
 
 The CPU time that the event loop's thread used since the last timer tells a slow callback from a slow disk or a busy
 machine. A stall above the warning threshold is logged with the handler that a watching thread found running.
@@ -23,7 +23,7 @@ STILL_STALLED_S: Final = 5.0
 """Duration, in seconds, after which a stall is logged while it still lasts, in case it never ends."""
 _HANDLER_PACKAGES: Final = ("penstock.broker.handlers.", "penstock.sqs.actions.")
 _PLUMBING: Final = ("penstock.network.", "penstock.cli.", "penstock.foundation.", "penstock.node")
-"""Prefixes of modules that call handlers: the handler of a stack is the first frame outside of them."""
+"""Prefixes of modules that call handlers: the handler in a stack is the first frame outside these modules."""
 
 
 class Histogram:

@@ -17,8 +17,8 @@ _MODE = 0o700
 def private_folder(name: str) -> Path:
     """Returns a folder that only this user can write to; creates it if it is missing.
 
-    The folder is in the user's cache (`$XDG_CACHE_HOME/penstock` or `~/.cache/penstock`) and the same each time. If
-    that cannot be used, or belongs to another user, it is a new temporary folder, removed when the process ends.
+    The folder is in the user's cache (`$XDG_CACHE_HOME/penstock` or `~/.cache/penstock`), the same in every run. If
+    that folder is unusable or belongs to another user, returns a new temporary folder, removed when the process ends.
     """
     try:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

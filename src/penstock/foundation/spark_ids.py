@@ -1,4 +1,4 @@
-"""Transactional ids of Spark tasks: all of one query share a coordinator, which commits them together."""
+"""Transactional ids of Spark tasks. All ids of a query have the same coordinator, which commits them together."""
 
 import re
 from typing import Final
@@ -14,7 +14,7 @@ _SHAPE: Final = re.compile(r"spark/([^/]+)/[0-9]+/[^/]+")
 
 
 def transactional_id(query: str, partition: int, attempt: str) -> str:
-    """Returns the transactional id of one task attempt; the same attempt number in the next batch reuses it.
+    """Returns the transactional id of a task attempt. The attempt with the same number in the next batch reuses it.
 
     >>> transactional_id("6f1c", 3, "0.1")
     'spark/6f1c/3/0.1'

@@ -50,7 +50,7 @@ class TimeSlices:
             await self.resume()
 
     def release(self) -> None:
-        """Ends this task's time slice; does nothing if it has none (it was cancelled while it waited).
+        """Ends this task's time slice; does nothing if the task has none, because it was cancelled while it waited.
 
         The lock is released in the event loop's next iteration, so that no two time slices run in the same iteration.
         """

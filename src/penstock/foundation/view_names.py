@@ -10,7 +10,7 @@ VIEW_OF: Final = "view.of"
 VIEW_WHERE: Final = "view.where"
 VIEW_IDLE_MS: Final = "view.idle.ms"
 AD_HOC: Final = re.compile(r".*\.where-[0-9a-f]{16}")
-"""Pattern of the names of ad-hoc views, which are created for one reader and removed after it; never auto-created."""
+"""Pattern of the names of ad-hoc views, which exist for one reader. Topics with such names are not auto-created."""
 _SUFFIX_CHARS: Final = len(".where-") + 16
 
 

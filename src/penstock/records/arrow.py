@@ -95,7 +95,7 @@ class ArrowRows:
 
 
 class _Rows:
-    """The columns of a batch, and the rows of it that are within the requested offsets."""
+    """The columns of a batch, and the range of its rows that are within the requested offsets."""
 
     __slots__ = ("columns", "first", "last", "log_append_time")
 
@@ -173,7 +173,7 @@ def from_arrow(
 ) -> bytearray:
     """Builds a batch from the rows [start, end): columns `value`, and if present `key`, `timestamp`, `headers`.
 
-    Key and value may be binary or string. Timestamps are milliseconds or Arrow's type; a null is `timestamp_ms`.
+    Key and value may be binary or string. Timestamps are milliseconds or Arrow's type; nulls become `timestamp_ms`.
     """
     columns = _columns(rows, _times(rows, timestamp_ms), timestamp_ms)
     return encode_columns(

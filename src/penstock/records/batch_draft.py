@@ -10,7 +10,7 @@ from penstock.records.compression import Codec, compress
 from penstock.records.layout import HEADER_BYTES, TRANSACTIONAL, BinaryColumn, Buffer, HeadersColumn, Ints
 
 BODY_BYTES_MAX = 2**31 - 1 - 49
-"""Maximum body size of a batch, in bytes: what its 32-bit length field allows."""
+"""Maximum body size of a batch, in bytes: the largest that its 32-bit length field allows."""
 
 
 class RowColumns(NamedTuple):
@@ -44,7 +44,7 @@ class BatchDraft:
         """Size of the batch so far, in bytes, uncompressed."""
 
     def take(self, columns: RowColumns, rows: Ints, start: int, end: int, bytes_max: int) -> int:
-        """Adds those of rows[start:end] that fit into `bytes_max` (at least one if empty); returns how many."""
+        """Adds as many of rows[start:end] as fit into `bytes_max` (at least one if empty); returns their number."""
         if not self.count:
             self._base_timestamp = self._max_timestamp = columns.timestamp(rows[start])
         taken = self._encode(columns, rows, start, end, bytes_max - self.size_bytes)

@@ -95,7 +95,7 @@ def decode_columns(batch: Buffer, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Co
     """Returns the columns of a whole batch (header and body). Does not check the CRC: see `check_batch`.
 
     An uncompressed body is a view into `batch`, which must not change while the columns are in use. Raises
-    MessageTooLarge if the decompressed records exceed `max_bytes`, or must do so by their count.
+    MessageTooLarge if the decompressed records exceed `max_bytes`, or cannot be smaller given their count.
     """
     header = read_header(batch)
     check_shape(batch, 0, header)
@@ -112,7 +112,7 @@ def decompress_body(batch: Buffer, header: BatchHeader, max_bytes: int = DECOMPR
 
 
 def columns_of(header: BatchHeader, body: Buffer) -> Columns:
-    """Like `decode_columns`, for a body that was decompressed before."""
+    """Like `decode_columns`, for a body that is already decompressed."""
     same_timestamp = header.is_log_append_time
     columns = kernel.active.decode(
         body,

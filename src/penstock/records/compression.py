@@ -51,7 +51,7 @@ def codec_of(attributes: int) -> Codec:
 
 
 def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
-    """Compresses the records of a batch. `level` depends on the codec (snappy has none); None: its default."""
+    """Compresses the records of a batch. `level` depends on the codec (snappy has none); None: default level."""
     match codec:
         case Codec.NONE:
             return bytes(data)
@@ -87,7 +87,7 @@ def decompress(codec: Codec, data: Buffer, max_bytes: int = DECOMPRESSED_BYTES_M
 def decompress_zstd_into(data: Buffer, target: memoryview) -> int | None:
     """Decompresses into `target`; returns the number of bytes, or None if the data does not fit or is damaged.
 
-    Much faster than `decompress`, which works in small steps; call that to get an error message.
+    Much faster than `decompress`, which works in small steps; call `decompress` to get an error message.
     """
     try:
         return int(cramjam.zstd.decompress_into(data, target))

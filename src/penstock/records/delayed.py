@@ -59,7 +59,7 @@ def delayed_mask(columns: Columns) -> bytearray:
 
 
 def _rows_with(lengths: Ints) -> Iterator[int]:
-    """Yields the rows that have a header, given its lengths from `header_column`; skips long gaps quickly."""
+    """Yields the rows that have a header, given the header's lengths by `header_column`; skips long gaps quickly."""
     data = bytes(lengths)
     at = 0
     while at < len(data):

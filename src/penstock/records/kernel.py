@@ -26,16 +26,18 @@ class KeyTable(Protocol):
     def __len__(self) -> int: ...
 
     def note(self, body: Buffer, key_at: Ints, key_len: Ints, offsets: Ints) -> None:
-        """Records the offsets of records by key; they must come after all earlier records. Ignores null keys."""
+        """Records the offsets of these records, by key; offsets must be above all noted before. Ignores null keys."""
 
     def mask(
         self, body: Buffer, key_at: Ints, key_len: Ints, value_len: Ints, offsets: Ints, drop_tombstones: bool
     ) -> bytearray:
-        """Returns a byte per record: 1 if it has a key and the table has no later record of that key, else 0."""
+        """Returns 1 per record that has a key and no later record of that key in the table, else 0. With
+        `drop_tombstones`, tombstones get 0."""
 
 
 class Kernel(Protocol):
-    """The functions of both implementations. A position is an index into a decompressed body; out of range raises."""
+    """The functions of both implementations. A position is an index into a decompressed body; a position out of
+    range raises an error. `live`: a byte per record; a record whose byte is 0 is not read, and its result is 0."""
 
     def count_records(self, buf: Buffer, start: int, end: int) -> int:
         """Returns how many records fill [start, end), by their length fields; -1 if they do not fill it exactly."""
@@ -53,7 +55,7 @@ class Kernel(Protocol):
         base_timestamp: int,
         same_timestamp: bool,
     ) -> tuple[Ints, ...]:
-        """Returns the columns of class `Columns`, in the order of its fields from `offsets` on."""
+        """Returns the values for the fields of `Columns`, from the field `offsets` on."""
 
     def find_header(self, body: Buffer, at: Ints, count: Ints, name: Buffer) -> tuple[Ints, Ints]:
         """Returns value position and length of each record's first header of that name (-1: null, -2: absent)."""
@@ -67,7 +69,7 @@ class Kernel(Protocol):
     def select(
         self, body: Buffer, at: Ints, length: Ints, timestamps: Ints, mask: Buffer
     ) -> tuple[bytes, int, int, int]:
-        """Returns the encoded records that `mask` selects, their count, the last one's index, the maximum time."""
+        """Returns the encoded records that `mask` selects, their count, the last index, and the largest timestamp."""
 
     def encode(
         self,
@@ -130,7 +132,7 @@ class Kernel(Protocol):
     def match_numbers(
         self, body: Buffer, at: Ints, length: Ints, live: Buffer | None, op: int, values: Sequence[int | float]
     ) -> bytes:
-        """Returns per record 1 if its decimal number compares to any of `values`, else 0, or 2 if not a number."""
+        """Returns per record 1 if `number op value` is true for any of `values`, else 0, or 2 if not a number."""
 
     def match_pieces(
         self,
@@ -145,7 +147,7 @@ class Kernel(Protocol):
         """Returns per record 1 if its bytes contain `pieces` in order (SQL LIKE), else 0, or 2 if null."""
 
     def match_ints(self, column: Ints, live: Buffer | None, op: int, value: int) -> bytes:
-        """Returns per record 1 if its 64-bit number compares to `value`, else 0; `op` as in `match_text`."""
+        """Returns per record 1 if `column op value` is true, else 0; `op` as in `match_text`."""
 
     def match_null(self, length: Ints) -> bytes:
         """Returns per record 1 if its cell is null, else 0."""

@@ -132,8 +132,8 @@ def hide(
 
     A batch without hidden records (None, or an empty collection) is not decompressed, so no thread is needed for it;
     if no batch has hidden records, do not call this function: send `data` itself. `aborted`: for a read_committed
-    consumer, `log.aborted_between(from_offset, end)`; send the consumer an empty list then. Batches with hidden
-    records are decompressed and compressed again: for large batches, call this on a thread.
+    consumer, `log.aborted_between(from_offset, end)`; then send it an empty list of aborted transactions. Batches
+    with hidden records are decompressed and compressed again: for large batches, call this on a thread.
 
         answer = hide(data, index.delayed_in, from_offset=7)   # answer.records goes to the consumer
     """

@@ -48,7 +48,7 @@ def sqs_settings() -> str:
 
 
 def broker_settings() -> str:
-    """Returns a table of the broker settings, without settings that only are defaults of topic settings."""
+    """Returns a table of the broker settings, without settings that are only defaults of topic settings."""
     defaults = {entry.broker_name for entry in LOG_SETTINGS}
     known = [entry for entry in BROKER_SETTINGS if entry.name not in defaults and entry.name not in WITHOUT_EFFECT]
     return _settings(known, _when_read)

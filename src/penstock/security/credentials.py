@@ -28,7 +28,7 @@ DEFAULT_OWNER: Final = "000000000000"
 _ACCESS_KEY: Final = re.compile(r"[A-Za-z0-9_]{3,128}")
 _OWNER: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 SECRET_CHARS_MIN: Final = 8
-"""Recommended minimum length of a secret. Shorter secrets are accepted with a warning: `test` is common."""
+"""Recommended minimum number of characters of a secret. Shorter secrets, such as `test`, cause a warning."""
 _FIELDS: Final = {"access_key", "secret", "owner", "actions", "queues"}
 _ALL: Final = ("*",)
 

@@ -1,8 +1,8 @@
 """Queue policies: what other accounts may do with a queue, in the AWS policy language. Pure.
 
-Statements are evaluated by Effect, Principal, Action and Resource, where `*` and `?` are wildcards. Anything else
+Statements are evaluated by Effect, Principal, Action and Resource, where `*` and `?` are wildcards. Any other element
 (Condition, NotPrincipal, NotAction, NotResource, variables, principals that are users or roles) is treated
-restrictively: an Allow that depends on it does not apply, and a Deny does. One Deny outweighs every Allow.
+restrictively: an Allow with such an element does not apply, but a Deny does. One Deny outweighs every Allow.
 https://docs.aws.amazon.com/IAM/latest/UserGuide/reference_policies_evaluation-logic.html
 """
 
@@ -132,7 +132,7 @@ def _action(name: str) -> str:
 
 
 def _without_region(arn: str) -> str:
-    """Removes the region from an ARN or ARN pattern: the region of a queue is the one that the client signs for."""
+    """Removes the region from an ARN or ARN pattern: a queue has no region, and clients may sign for any."""
     parts = arn.split(":", _ARN_PARTS - 1)
     if len(parts) == _ARN_PARTS:
         parts[_ARN_REGION] = ""

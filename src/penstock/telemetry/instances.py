@@ -1,7 +1,7 @@
 """Client instances (KIP-714): instance ids, throttling of subscription requests and pushes.
 
-An instance belongs to the connection that it used last and is removed when that closes: the number of instances is
-bounded by the number of connections.
+An instance belongs to the connection that it used last, and is removed when the connection closes: so there are at
+most as many instances as connections.
 """
 
 import secrets
@@ -22,7 +22,7 @@ COMPRESSIONS: Final = (4, 3, 1, 2)
 _UNCOMPRESSED: Final = 0
 KEPT_S_MIN: Final = 60.0
 KEPT_INTERVALS: Final = 3
-"""Number of push intervals without a request after which an instance expires, but not before KEPT_S_MIN."""
+"""Number of push intervals without a request after which an instance expires; at least KEPT_S_MIN seconds."""
 
 DescribeClient = Callable[[bytes], Client]
 """Function that returns the properties of the client on the current connection, given its instance id."""
@@ -147,7 +147,7 @@ class ClientInstances:
         return list(self._by_id.values())
 
     def apply(self, settings: Mapping[str, Mapping[str, str]]) -> None:
-        """Replaces all subscriptions; `settings` by name. Each instance is matched again at its next request."""
+        """Replaces all subscriptions; `settings`: by subscription name. Instances follow at their next request."""
         if settings is not self._settings:
             self._settings = settings
             self._subscriptions = tuple(map(Subscription.read, settings.values()))
@@ -204,7 +204,7 @@ class ClientInstances:
 
 
 def _subscription_id(wanted: PushSettings, instance_id: bytes) -> int:
-    """Returns the subscription id: the same on every broker, and another one if metrics or interval change."""
+    """Returns the subscription id: the same on every broker, and a different id if metrics or interval change."""
     checksum: int = crc32c.crc32c(f"{wanted.interval_ms}:{','.join(wanted.metrics)}".encode())
     mixed = checksum ^ crc32c.crc32c(instance_id)
     return mixed - (1 << 32) if mixed >= 1 << 31 else mixed

@@ -67,7 +67,7 @@ def join(
     now_ms: int,
     version: int = TV_2,
 ) -> Codes:
-    """Adds or verifies partitions; returns an error code by partition: the same for all if the transaction fails."""
+    """Adds or verifies partitions; returns an error code by partition. An error of the request applies to all."""
     try:
         if verify_only:
             return verify(draft, name, producer, partitions)
@@ -157,7 +157,7 @@ def partitions_of(topics: Iterable[AddPartitionsToTxnTopic]) -> list[TopicPartit
 def refuse_unknown(
     wanted: AddPartitionsToTxnTransaction, code_of: Callable[[TopicPartition], ErrorCode]
 ) -> AddPartitionsToTxnResult | None:
-    """Returns an error result, and adds no partition, if `code_of` gives an error for any partition; else None."""
+    """Returns the result that refuses all partitions if `code_of` gives an error for any of them; else None."""
     codes = {one: code_of(one) for one in partitions_of(wanted.topics)}
     if not any(codes.values()):
         return None

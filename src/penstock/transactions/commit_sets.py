@@ -7,8 +7,8 @@ whole or not at all, and a prepared transaction is always completed. So the set 
 the batch is           participants are           result
 later than the last    all ongoing                committed; all other open transactions of the query are aborted
 later than the last    not all ongoing            refused: all open transactions are aborted, Spark repeats the batch
-the last, or earlier   in any state               decided before: participants that are ongoing are aborted
-any, query is closed   in any state               as above: after CLOSE, the decided batch never changes
+the last, or earlier   in any state               already committed: participants that are ongoing are aborted
+any, query is closed   in any state               as above: after CLOSE, no further batch is committed
 
 The producers of committed and aborted transactions are fenced: their epoch is used up, and late batches are refused.
 See docs/decisions/0013-commit-set.md.
@@ -49,15 +49,15 @@ from penstock.wire.messages.commit_set import (
 STEP_MASK: Final = 31
 """Bit mask for counting participants: the generators here yield after every STEP_MASK + 1 participants."""
 SET_BYTES_MAX: Final = 960 << 10
-"""Maximum size of the records of one CommitSet: they are one batch, and a batch may have up to 1 MiB."""
+"""Maximum size, in bytes, of the records of one CommitSet: they are one batch, which may have up to 1 MiB."""
 
 
 def prepare_steps(
     known: Mapping[str, Transaction], request: CommitSetRequest, now_ms: int
 ) -> Steps[dict[str, Prepared]]:
-    """Computes the commits of a CommitSet's transactions without deciding; a generator that yields regularly.
+    """Computes the new states of a CommitSet's transactions without changing any; a generator that yields regularly.
 
-    Raises InvalidRequest and SetTooLarge. All other checks are made when the set is decided.
+    Raises InvalidRequest and SetTooLarge. All other checks are made when the set is committed.
     """
     check_query(request.query)
     yield from _check_steps(request)
@@ -80,7 +80,7 @@ def answer(
     now_ms: int,
     prepared: Mapping[str, Prepared] | None = None,
 ) -> CommitSetResponse:
-    """Decides a CommitSet request. Raises InvalidRequest, SetTooLarge or TooManyQueries; then nothing has changed.
+    """Commits or refuses a CommitSet. Raises InvalidRequest, SetTooLarge or TooManyQueries; then nothing has changed.
 
     `prepared`: the result of `prepare_steps`, which has also checked the request.
     """
@@ -104,7 +104,7 @@ def answer(
 
 
 def refuse(error: PenstockError) -> CommitSetResponse:
-    """Returns the response for a CommitSet that was not decided because of an error."""
+    """Returns the response for a CommitSet that failed with an error before it was committed or refused."""
     return _response(error_code=error.code, error_message=error.message)
 
 
@@ -185,7 +185,7 @@ def _check_query_limit(queries: Queries, query: str) -> None:
 
 
 def _answer_repeated(draft: Draft, request: CommitSetRequest, last_batch_id: int, now_ms: int) -> CommitSetResponse:
-    """Answers a CommitSet of a batch decided before. Aborts only its participants: others may be of a later batch."""
+    """Answers a CommitSet of an already committed batch. Aborts only its participants, no later transactions."""
     ongoing = [one.transactional_id for one in request.participants if _find_problem(draft, one) is None]
     is_same = request.batch_id == last_batch_id and all(_was_committed(draft, one) for one in request.participants)
     aborted = _abort(draft, ongoing, now_ms)
@@ -222,7 +222,7 @@ def _was_committed(draft: Draft, one: CommitSetParticipant) -> bool:
 
 
 def _abort(draft: Draft, names: Iterable[str], now_ms: int) -> int:
-    """Aborts ongoing transactions and fences their producers, as many as fit into the batch; returns how many."""
+    """Aborts ongoing transactions and fences their producers, as many as fit into the batch; returns their number."""
     count = 0
     for name in names:
         aborted = find(draft, name).fenced(NO_EPOCH, now_ms)

@@ -45,7 +45,7 @@ from penstock.wire.state import kind_of, read_key
 EXPIRED_MAX: Final = 1000
 """Maximum number of transactional ids and closed queries that one `wake` expires; later calls expire the rest."""
 WAKE_BYTES: Final = 256 << 10
-"""Size of records in bytes after which one `wake` ends no more transactions: all its records are one batch."""
+"""Size of records, in bytes, after which one `wake` ends no more transactions: its records must fit into a batch."""
 RETRY_MS: Final = 1000
 """Delay in milliseconds before the completion of a transaction is retried if it could not be persisted."""
 
@@ -200,7 +200,7 @@ class TransactionCoordinator:
         return self._decision(draft)
 
     def _rewrite_markers(self, now_ms: int) -> Decision:
-        """Writes the markers of transactions loaded in a Prepare state again. Needs no records, so cannot fail."""
+        """Rewrites the markers of transactions loaded in a Prepare state. Persists no records, so it cannot fail."""
         effects = []
         for name in self._markers_to_rewrite:
             known = self.transactions[name]
@@ -217,7 +217,7 @@ class TransactionCoordinator:
             draft.put(self.transactions[name].completed(now_ms))
 
     def _abort_timed_out(self, draft: Draft, now_ms: int) -> None:
-        """Aborts timed-out transactions and fences their producers: late batches must not join a later one."""
+        """Aborts timed-out transactions and fences their producers: late batches must not join a new transaction."""
         at_ms = self._abort_at_ms
         if at_ms is None or now_ms < at_ms:
             return

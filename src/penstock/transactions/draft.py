@@ -16,7 +16,7 @@ def size_bytes_of(record: StateRecord) -> int:
 
 
 class Draft:
-    """Changes of one decision. `get` returns changed state; the coordinator changes when the records are applied."""
+    """Changes of one decision. `get` includes them; the coordinator's state changes when the records are applied."""
 
     def __init__(self, known: Mapping[str, Transaction], queries: Queries) -> None:
         self._known = known
@@ -38,7 +38,7 @@ class Draft:
         self.add_record(transaction.to_record() if record is None else record)
 
     def end(self, prepared: Transaction, now_ms: int) -> None:
-        """Adds a transaction in a Prepare state; if it has no partitions, which need markers, also completes it."""
+        """Adds a transaction in a Prepare state; also completes it if it has no partitions that need markers."""
         self.put(prepared)
         if not prepared.partitions:
             self.put(prepared.completed(now_ms))

@@ -78,7 +78,7 @@ def _is_retry(known: Transaction, claimed: ProducerKey) -> bool:
     """Whether the producer that ended its transaction repeats its request; false if a later producer was initialised.
 
     Kafka compares epochs only. If an older client has ended a transaction without raising its epoch, Kafka's rule
-    would return the epoch of that client to the producer before it.
+    would return the epoch of that client to the previous producer.
     """
     if known.state not in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT) or claimed.epoch == NO_EPOCH:
         return False

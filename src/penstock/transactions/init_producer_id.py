@@ -39,7 +39,7 @@ def check_request(request: InitProducerIdRequest, timeout_max_ms: int) -> None:
 def initialise(
     draft: Draft, request: InitProducerIdRequest, fresh_producer_id: int, now_ms: int
 ) -> Transaction | None:
-    """Returns the initialised transaction; None if an ongoing one is being aborted, and the client has to retry."""
+    """Returns the initialised state; None if an ongoing transaction is being aborted, and the client has to retry."""
     name, timeout_ms = request.transactional_id or "", request.transaction_timeout_ms
     claimed = None if request.producer_id == NO_PRODUCER else ProducerKey(request.producer_id, request.producer_epoch)
     check_query_not_closed(draft, name)
@@ -68,7 +68,7 @@ def initialise(
 
 
 def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
-    """Raises ProducerFenced unless `claimed` is the current producer, or the previous one after a lost response."""
+    """Raises ProducerFenced unless `claimed` is the current producer, or missed the response that replaced it."""
     if claimed == known.producer:
         return
     # Kafka lets an old epoch of the same producer id abort the ongoing transaction; that has no use.
@@ -81,7 +81,7 @@ def _check_lineage(known: Transaction, claimed: ProducerKey) -> None:
 
 
 def _next_producer(known: Transaction, claimed: ProducerKey | None, fresh_id: int) -> tuple[ProducerKey, int]:
-    """Returns the next producer id and epoch, and the epoch before, by which a retry is recognised."""
+    """Returns the next producer id and epoch, and the client's previous epoch, by which a retry is recognised."""
     if claimed is not None and claimed != known.producer and known.epoch != EPOCH_MAX:
         return known.producer, known.last_epoch  # a retry: no other producer was initialised since
     last_epoch = NO_EPOCH if claimed is None else claimed.epoch

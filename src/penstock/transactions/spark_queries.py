@@ -16,9 +16,9 @@ from penstock.wire.state import read_record, state_record
 
 NO_BATCH: Final = -1
 CLOSED: Final = BATCH_ID_MAX + 1
-"""Offset added to the `batch_id` of a closed query (last batch id + 1), which puts it above all valid batch ids."""
+"""Marks a closed query: its `batch_id` is CLOSED + 1 + its last batch id, which is above all valid batch ids."""
 QUERIES_MAX: Final = 100_000
-"""Maximum number of queries that one coordinator stores; a new one is refused until another is forgotten."""
+"""Maximum number of queries that one coordinator stores; a new query is refused until another is forgotten."""
 
 
 class Decided(NamedTuple):

@@ -20,7 +20,7 @@ NO_EPOCH: Final = -1
 EPOCH_MAX: Final = 2**15 - 1
 """Producer epoch that is only used to fence a producer and never assigned, so that every producer can be fenced."""
 EPOCH_LAST: Final = EPOCH_MAX - 1
-"""The last epoch of a producer id that is assigned; after it the producer gets a new producer id."""
+"""The highest epoch that is assigned with a producer id; after it the producer gets a new producer id."""
 NEVER_MS: Final = -1
 TV_0: Final = 0
 """Transaction version 0: clients keep their producer epoch when a transaction ends."""
@@ -42,7 +42,7 @@ class Transaction(NamedTuple):
     version: int = TV_0
     """The transaction version of the client that last changed the transaction."""
     previous_producer_id: int = NO_PRODUCER
-    """The producer id before the current one, which a client that missed the response still uses."""
+    """The producer id before the current one, still used by a client that missed the response with the new id."""
     last_epoch: int = NO_EPOCH
     """The producer's previous epoch, which shows that a request is a retry after a lost response; see end.py."""
     next_producer: ProducerKey | None = None

@@ -63,7 +63,7 @@ def compiled(term: Term) -> Node:
 
 
 def all_of(nodes: list[Node], *, top: bool = False) -> Node:
-    """Combines nodes with AND, cheap ones first. `top`: UNKNOWN rows are not evaluated further: only TRUE matters."""
+    """Combines nodes with AND, cheap nodes first. `top`: only TRUE matters, so UNKNOWN rows are not re-evaluated."""
     ordered = sorted(nodes, key=lambda node: node.is_costly)
     still = IS_TRUE if top else NOT_FALSE
     if len(ordered) == 1:
@@ -84,7 +84,7 @@ def all_of(nodes: list[Node], *, top: bool = False) -> Node:
 
 
 def _keep_unknown(more: bytes, found: bytes) -> bytes:
-    """Sets rows back to UNKNOWN that were already UNKNOWN in `found`, and so were not evaluated in `more`."""
+    """Returns `more` with UNKNOWN for the rows that are UNKNOWN in `found`, and so were not evaluated in `more`."""
     if UNKNOWN not in found:
         return more
     return kernel.active.either(more, found.translate(IS_UNKNOWN))

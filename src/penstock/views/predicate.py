@@ -18,7 +18,7 @@ from penstock.views.rows import IS_TRUE, UNKNOWN, Rows, States
 from penstock.views.terms import Among, And, Compare, Op, Partition, Term, Timestamp
 
 Outer = Callable[[int, int], bool]
-"""Type of checks whether records of a partition, with timestamps up to a maximum, can match a condition."""
+"""Type of functions that return whether records of a partition, with timestamps up to a maximum, can match."""
 PORTION_ROWS: Final = 256
 PORTION_BYTES: Final = 128 << 10
 """Maximum size, in bytes, of the records evaluated at once; after each portion the caller can do other work."""
@@ -45,7 +45,7 @@ class Predicate:
         return self._costly is not None
 
     def matching(self, columns: Columns, partition: int, first_row: int = 0) -> "Matching":
-        """Returns the evaluation, not yet run, of the records from `first_row` on."""
+        """Returns a Matching for the records from `first_row` on, which is not evaluated yet."""
         return Matching(self, Rows(columns, partition), first_row)
 
 

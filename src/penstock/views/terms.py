@@ -75,7 +75,7 @@ class Among:
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """A LIKE pattern: `%` matches any text, `_` one character; after `escape` either of them is literal."""
+    """A LIKE pattern: `%` matches any text, `_` one character; after `escape`, `%` and `_` are literal."""
 
     field: Field
     pattern: str

@@ -17,9 +17,9 @@ from penstock.wire.schema import Buffer, versioned
 T = TypeVar("T")
 
 ELEMENTS_INLINE_MAX: Final = 1_000
-"""Maximum array elements and tagged fields of a message decoded or encoded without interruption (milliseconds)."""
+"""Maximum number of array elements and tagged fields of a message that is decoded or encoded without interruption."""
 ELEMENTS_MAX: Final = 100_000
-"""Maximum array elements and tagged fields of a request; a larger request is rejected before it costs memory."""
+"""Maximum number of array elements and tagged fields of a request; a larger request is rejected before decoding."""
 
 _codecs: Final[dict[tuple[type, int], tuple[Decoder, Encoder]]] = {}
 _sliced_decoders: Final[dict[tuple[type, int], SlicedDecoder]] = {}

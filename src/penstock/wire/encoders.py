@@ -110,7 +110,7 @@ class _EncoderWriter(SourceWriter):
             self.emit(f"n = {size}")
 
     def length(self, code: str, and_then: str = "") -> None:
-        """Writes code that appends the pending run and the length `n` as one part, with `and_then` added to it."""
+        """Writes code that appends one part: the pending run, the length `n` and the expression `and_then`."""
         run, self.run = self.run, []
         if not self.flexible:
             self.emit(f"add({self.packed([*run, (code, 'n')])}{and_then})")

@@ -26,7 +26,7 @@ class RequestHeader(NamedTuple):
     correlation_id: int
     client_id: str | None
     body_at: int
-    """Position after the client id: of the body, or in a flexible request of the tagged fields (`skip_tags`)."""
+    """Position after the client id: of the body, or of the header's tagged fields in a flexible request."""
 
 
 # Faster than NamedTuple's own constructor, a Python function that does the same.

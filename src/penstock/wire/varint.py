@@ -20,7 +20,7 @@ def uvarint(value: int) -> bytes:
 
 
 TAGS_MAX: Final = 1024
-"""Maximum number of tagged fields in one struct; a frame with more is taken as hostile."""
+"""Maximum number of tagged fields in one struct; a frame with more is rejected as hostile."""
 UVARINT: Final = tuple(uvarint(value) for value in range(128))
 
 

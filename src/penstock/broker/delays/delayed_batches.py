@@ -33,7 +33,7 @@ class DelayedBatches:
             del self._base_offsets[:]
 
     def of_batch(self, batch: Buffer, header: BatchHeader, log: Log) -> "Columns | bool":
-        """Returns whether a batch has delayed records; True may be replaced by its columns, if it had to be decoded.
+        """Returns False if a batch has no delayed records; else True, or the batch's columns if they were decoded.
 
         Raises ColdRead if a thread must decode the batch first.
         """

@@ -1,7 +1,7 @@
 """The delayed messages of one partition led by this broker: copies, delivers, cancels and lists them.
 
-The order at the start matters. First, it searches the topic for messages that the previous leader delivered without
-recording the delivery, and records these deliveries; only then are messages copied and delivered. See
+The order at the start matters. First, a new leader searches the topic for messages that the previous leader delivered
+without recording the delivery, and records these deliveries; only then are messages copied and delivered. See
 delays/machine.py for the reason.
 """
 
@@ -37,10 +37,10 @@ SCAN_BYTES: Final = 1 << 20
 PAUSE_MS: Final = 5
 """Pause between two deliveries, in milliseconds, so that messages due during the pause share one batch."""
 TICK_MS: Final = 500
-"""Interval, in milliseconds, at which the wall clock is checked even if nothing is due: it may be stepped."""
+"""Interval, in milliseconds, at which the wall clock is checked even if no message is due: it may have been set."""
 RETRY_MS: Final = 500
 PROGRESS_MS: Final = 10_000
-"""Interval, in milliseconds, at which the scan position of the topic is persisted if nothing else is."""
+"""Interval, in milliseconds, at which the scan position of the topic is persisted if no messages are copied."""
 
 NOTHING_FOUND: Final = ConfirmDelivered((), 0)
 
@@ -323,7 +323,7 @@ class DelayPartition:
     # -- requests
 
     def cancel(self, offsets: Sequence[int], then: TakeReply) -> None:
-        """Cancels messages; once committed, calls `then` with a dict from offset to whether it was pending."""
+        """Cancels messages; once committed, calls `then` with a dict: by offset, whether the message was pending."""
 
         def on_cancelled(reply: Any) -> None:
             if not isinstance(reply, PenstockError):

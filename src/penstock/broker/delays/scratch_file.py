@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 SLOT_BYTES: Final = 2 << 20
 """Size of a slot of the file, in bytes. Each block has one slot; the slots of dropped blocks are reused."""
 IN_MEMORY: Final = 1 << 40
-"""Block numbers from here on belong to blocks that are in memory, because the disk was full."""
+"""The lowest block number of blocks that are kept in memory because the disk was full."""
 
 
 class ScratchFile:

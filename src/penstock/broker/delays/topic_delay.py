@@ -67,7 +67,7 @@ class TopicDelay:
         return min(visible, limit)
 
     def _older_visible_to(self, due_ms: int) -> int:
-        """Returns the offset up to which records from before the creation are visible, by the log's time index."""
+        """Returns the offset up to which records older than this object are visible, by the log's time index."""
         log = self._partition.log
         if due_ms >= self._created_ms or self._initial_end > log.end_offset:
             return self._initial_end

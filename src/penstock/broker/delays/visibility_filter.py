@@ -97,7 +97,7 @@ class VisibilityFilter:
         return VisibleRecords(data if filtered is None else filtered, mark, last_stable, filtered is not None)
 
     def _remove_delayed(self, data: Buffer, offset: int, since: int, log: Log, stable: bool) -> Buffer | None:
-        """Returns the batches without their delayed records; None if they have none. Raises ColdRead."""
+        """Returns the batches without their delayed records; None if no record is delayed. Raises ColdRead."""
         view = memoryview(data)
         self.delayed_batches.check(log)
         opened: dict[int, Columns] = {}

@@ -66,7 +66,7 @@ class OffsetCommitFastPath(FastPath):
         """The last decoded request, without its offsets and leader epochs."""
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the bytes added to `out`; 0 if it must be decoded."""
+        """Handles the frame at `data[at:stop]`. Returns the size added to `out`; 0 if the frame must be decoded."""
         template = self._templates.get(stop - at)
         if template is None:
             return 0
@@ -80,7 +80,7 @@ class OffsetCommitFastPath(FastPath):
         return length + 4
 
     def learn(self, frame: memoryview, request: OffsetCommitRequest, broker: Broker) -> None:
-        """Makes a template for a decoded commit when it arrives for the second time: many arrive only once."""
+        """Makes a template for a decoded commit once it has arrived twice, because many commits arrive only once."""
         fixed_part = _fixed_part(request)
         if fixed_part != self._last:
             self._last = fixed_part

@@ -83,7 +83,7 @@ class ProduceFastPath(FastPath):
         self._records_at = 0  # position of the records' length in the last frame
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the bytes added to `out`.
+        """Handles the frame at `data[at:stop]`. Returns the number of bytes added to `out`.
 
         Returns 0, and has changed nothing, if the request must be decoded.
         """
@@ -163,7 +163,7 @@ class _FetchRoute(NamedTuple):
 
 
 class FetchFastPath(FastPath):
-    """The fast path of one version of Fetch: one partition, no fetch session, and min bytes available."""
+    """The fast path of one version of Fetch, for requests of one partition without a session, which need not wait."""
 
     api_key = ApiKey.FETCH
 
@@ -176,7 +176,7 @@ class FetchFastPath(FastPath):
         self._size, self._number = -1, b""  # size of the last response's records, and its encoding
 
     def handle(self, data: memoryview, at: int, stop: int, correlation_id: int, out: list[Buffer]) -> int:
-        """Handles the frame at `data[at:stop]`. Returns the bytes added to `out`; 0 if it must be decoded."""
+        """Handles the frame at `data[at:stop]`. Returns the size added to `out`; 0 if the frame must be decoded."""
         unpack = self._layouts.get(stop - at)
         if unpack is None:
             return 0

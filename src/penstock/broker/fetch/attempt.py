@@ -29,15 +29,15 @@ from penstock.wire.messages.fetch import (
 from penstock.wire.schema import Buffer
 
 LARGE_PARTITIONS: Final = 1000
-"""Maximum number of partitions of a request that is read at once; larger requests are read in time slices."""
+"""Maximum number of partitions of a request that is read without a pause; larger requests are read in time slices."""
 STEP_MASK: Final = 63
 """Bit mask: reading may pause after every 64 (mask + 1) partitions."""
 WARM_ATTEMPTS: Final = 3
-"""How often cold segments are loaded into the page cache before they are read from the disk on the event loop."""
+"""Number of times that cold segments are loaded into the page cache, before a read on the event loop blocks."""
 
 
 class FetchAttempt:
-    """A Fetch request and the data last read for it; read again whenever the request has waited."""
+    """A Fetch request and the data last read for it, which is read again after each wait."""
 
     def __init__(self, request: FetchRequest, plan: FetchPlan, broker: Broker, is_stable: bool) -> None:
         self.request = request
@@ -82,7 +82,7 @@ class FetchAttempt:
             self.read(blocking)
 
     async def read_warm(self) -> None:
-        """Repeats the last read until no segment is cold: loads the cold ones into the page cache on a thread."""
+        """Repeats the last read until no segment is cold; loads cold segments into the page cache on a thread."""
         loop = asyncio.get_running_loop()
         for _ in range(WARM_ATTEMPTS):
             if not self.cold:
@@ -193,7 +193,8 @@ def _partition_data(
     divergence: EpochEndOffset | None = None,
     nearest: int = -1,
 ) -> PartitionData:
-    """Returns the records read from a partition, or none and where to truncate or to read instead (KIP-595, 392)."""
+    """Returns a partition's part of the response: the records, or the offset to truncate to (KIP-595), or the
+    replica to read from (KIP-392)."""
     records: Buffer = b""
     if seen is None:
         mark, last_stable = partition.high_watermark, partition.last_stable_offset

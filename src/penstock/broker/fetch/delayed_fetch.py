@@ -1,4 +1,4 @@
-"""Delayed fetches: Fetch requests that wait for min bytes, and those that read in time slices meanwhile."""
+"""Delayed fetches: Fetch requests that wait for min bytes, and large requests that read in time slices."""
 
 import asyncio
 import contextlib
@@ -82,7 +82,7 @@ class GrowthWatches:
         self._tickets: list[tuple[Callable[[int], None], int]] = []
 
     def add_steps(self, on_growth: Callable[[], None], unwatched: Container[Key] = ()) -> Steps[None]:
-        """Calls `on_growth` once for each partition that grows, except for those in `unwatched`."""
+        """Starts watching: calls `on_growth` once for each partition that grows, except partitions in `unwatched`."""
         for number, (key, _) in enumerate(self._attempt.plan.wanted):
             if number & STEP_MASK == STEP_MASK:
                 yield
@@ -118,7 +118,7 @@ async def read_until_enough(
     is_over: Callable[[], bool],
     scan: Callable[[], Awaitable[None]] | None = None,
 ) -> FetchResponse:
-    """Reads in time slices, again after each append, until there is enough, `until_s`, or `is_over`.
+    """Reads in time slices, and again after each append, until min bytes are read, or until `until_s` or `is_over`.
 
     `grown`: set when a partition grows. `scan`: awaited before each read.
     """

@@ -23,7 +23,7 @@ class FollowerReads:
 
     @classmethod
     def of(cls, request: FetchRequest, broker: Broker) -> Self | None:
-        """Returns None if a consumer sent the request."""
+        """Returns the reads for a follower's Fetch; None if a consumer sent the request."""
         replica = request.replica_state or ReplicaState(replica_id=request.replica_id)
         return cls(replica, broker) if replica.replica_id >= 0 else None
 

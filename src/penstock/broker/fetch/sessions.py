@@ -64,7 +64,7 @@ class FetchPlan:
         return self.session.session_id if self.session else NO_SESSION
 
     def must_include(self, key: Key, data: PartitionData) -> bool:
-        """Whether the response must include this partition's data; stores the offsets in the data as sent."""
+        """Whether the response must include this partition's data; records the offsets in the data as sent."""
         if self.session is None:
             return True
         cached = self.session.partitions.get(key)

@@ -27,7 +27,7 @@ RETRY_S: Final = 0.5
 _ENDED: Final = frozenset(
     (ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 )
-"""Error codes after which a partition needs no marker: it is written, or a newer epoch has ended the transaction."""
+"""Error codes after which a partition needs no marker: it has one, or a newer epoch has ended the transaction."""
 
 
 class MarkerWriter:

@@ -18,7 +18,7 @@ from penstock.records.compression import Codec, decompress_zstd_into
 from penstock.records.layout import HEADER_BYTES, Buffer
 
 ARENAS: Final = 2
-"""Number of threads that decompress at the same time, for all readers together; file syncs use the other threads."""
+"""Number of arenas, and so of threads that decompress at the same time; other threads are left for file syncs."""
 ARENA_BYTES: Final = 4 << 20
 
 DECODE_RECORDS_MIN: Final = 20_000

@@ -41,7 +41,7 @@ class _Usage:
 
     touched: int
     since_ms: int
-    """When this broker first saw the current value of `touched`."""
+    """When this broker first saw the current value of `View.touched`."""
     read_ms: int = 0
     """When the view was last read on this broker; 0: never."""
     marked_ms: int = 0

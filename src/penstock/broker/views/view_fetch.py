@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 SCAN_BYTES_MAX: Final = 256 << 20
 """Maximum number of bytes of the topic's log scanned for one Fetch."""
 GATHER_S: Final = 0.05
-"""How long, in seconds, to look for more matches when there are enough to answer."""
+"""Time, in seconds, during which a Fetch that already has enough matches to answer looks for more matches."""
 SCAN_S_MIN: Final = 0.02
 """Scan time, in seconds, of a Fetch with no wait time."""
 

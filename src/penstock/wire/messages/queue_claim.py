@@ -1,4 +1,4 @@
-"""Penstock's API 30011, QueueClaim: acquires messages by offset, for clients that examine them first (redrive)."""
+"""Penstock's API 30011, QueueClaim: acquires messages by offset, after the client has examined them (redrive)."""
 
 from typing import Final
 
@@ -87,10 +87,10 @@ class QueueClaimResponse:
     """For SURVEY: the `offset` of the next request; -1 if the survey is complete."""
     start_offset: Int64 = field(default=-1)
     looked_to: Int64 = field(default=-1)
-    """For SURVEY: offset from which messages were never delivered, so that all are available."""
+    """For SURVEY: the offset from which on no message was ever delivered, so that all are available."""
     end_offset: Int64 = field(default=-1)
     """For SURVEY: the end offset of the committed messages."""
     finished: Int64 = field(default=0)
-    """For FINISH and UNDO: number of messages finished or released, including those done by earlier requests."""
+    """For FINISH and UNDO: number of messages finished or released, including messages that earlier requests did."""
     lost: Array[QueueRange] = field(default=())
     """For FINISH and UNDO: ranges left unchanged because another consumer has acquired some of their messages."""

@@ -31,7 +31,7 @@ class QueuePeekRequest:
 class QueuePeeked:
     state: Int8
     message: QueueMessage
-    """The message, with an empty `holder`."""
+    """The message; its `holder` is empty, because a peek does not acquire messages."""
 
 
 @response(ApiKey.QUEUE_PEEK, versions="0", flexible="0+")
