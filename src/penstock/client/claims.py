@@ -139,7 +139,6 @@ class Claims:
         ranges: Sequence[QueueRange] = (),
     ) -> QueueClaimResponse:
         """Sends a claim request to the partition's leader, with retries: every action is idempotent."""
-        tp = TopicPartition(self._topic, partition)
         request = QueueClaimRequest(
             action=action,
             group=self._group,
@@ -150,14 +149,9 @@ class Claims:
             visibility_ms=visibility_ms,
             ranges=ranges,
         )
-
-        async def attempt() -> QueueClaimResponse:
-            leader = (await self._client.leader(tp)).leader
-            response: QueueClaimResponse = await self._client.request(leader, request)
-            check(response.error_code, f"partition {tp}", response.error_message)
-            return response
-
-        return await self._client.retrying(attempt, topics={self._topic})
+        tp = TopicPartition(self._topic, partition)
+        response: QueueClaimResponse = await self._client.request_leader(tp, request)
+        return response
 
 
 async def find_queue(client: KafkaClient, name: str) -> QueueLocation:

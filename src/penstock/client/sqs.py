@@ -8,7 +8,8 @@ from typing import Any, Final
 import orjson
 
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, Resource
+from penstock.client.cluster_admin import ClusterAdmin
+from penstock.client.configs import Resource
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.client.http import Endpoint, HttpClient, HttpReply
 from penstock.client.queue_attributes import name_of

@@ -7,7 +7,7 @@ from penstock.cli.cluster.reassign import cancel_moves, reverse_move
 from penstock.cli.cluster.survey import Survey, survey
 from penstock.cli.common import cluster_options, run_client
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ConfigChange, Resource
+from penstock.client.configs import ConfigChange, Resource
 from penstock.client.errors import refusal
 from penstock.cluster.rebalance_plans import plan_drain
 from penstock.cluster.settings import CORDONED

@@ -13,7 +13,8 @@ from penstock.cli.cluster.survey import Survey
 from penstock.cli.common import Command, echo_json, echo_table, format_bytes, plural
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, ConfigChange, Failures, Reassignment, Resource
+from penstock.client.cluster_admin import ClusterAdmin, Failures, Reassignment
+from penstock.client.configs import ConfigChange, Resource
 from penstock.client.errors import ServerError
 from penstock.cluster.rebalance_plans import Move, throttled_replicas
 from penstock.foundation.codes import ErrorCode
