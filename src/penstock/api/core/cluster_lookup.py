@@ -8,16 +8,8 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-)
-from confluent_kafka import (
-    TopicPartition as KafkaPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.api.core.encoding import time_ms
@@ -274,6 +266,12 @@ class ClusterLookup:
             result = self._call(future.result, f"the offsets of partition {partition.topic}-{partition.partition}")
             found[TopicPartition(partition.topic, partition.partition)] = int(result.offset)
         return found
+
+    def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
+        """Sets the committed offsets of a consumer group. Returns the offset by partition."""
+        offsets = self.resolve(start_of(to), self.partitions([topic]))
+        self.commit_offsets(group, offsets)
+        return {tp.partition: offset for tp, offset in offsets.items()}
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commits offsets for a consumer group without members. Waits while the group coordinator is loading."""
