@@ -156,14 +156,9 @@ class Claims:
 
 async def find_queue(client: KafkaClient, name: str) -> QueueLocation:
     """Returns the topic of a queue. Raises ServerError (UNKNOWN_TOPIC_OR_PARTITION) if the queue does not exist."""
-
-    async def attempt() -> QueueLocation:
-        request = QueueClaimRequest(action=wire.FIND, group=name, topic_id=bytes(16))
-        response: QueueClaimResponse = await client.request(Target.ANY, request)
-        check(response.error_code, f"queue {name!r}", response.error_message)
-        return QueueLocation(name, response.topic, response.topic_id, response.is_fifo)
-
-    return await client.retrying(attempt)
+    request = QueueClaimRequest(action=wire.FIND, group=name, topic_id=bytes(16))
+    response: QueueClaimResponse = await client.request_checked(Target.ANY, request, f"queue {name!r}")
+    return QueueLocation(name, response.topic, response.topic_id, response.is_fifo)
 
 
 async def prepare_group(client: KafkaClient, *, group: str, topic_id: bytes) -> None:

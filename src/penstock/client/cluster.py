@@ -121,6 +121,16 @@ class KafkaClient:
         connection = await self.connection(target)
         return await connection.request(message, timeout_s=timeout_s)
 
+    async def request_checked(self, target: int | Target, message: Any, what: str) -> Any:
+        """Sends a request with retries. Returns the response, or raises its error, in which `what` is its subject."""
+
+        async def attempt() -> Any:
+            response = await self.request(target, message)
+            check(response.error_code, what, getattr(response, "error_message", None))
+            return response
+
+        return await self.retrying(attempt)
+
     async def request_leader(self, tp: TopicPartition, message: Any) -> Any:
         """Sends a request to the leader of a partition, with retries. Returns the response, or raises its error."""
 

@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 
 from penstock.client.cluster import KafkaClient, Target
 from penstock.client.configs import ConfigChange, Resource, alter_configs, describe_configs
-from penstock.client.errors import ConnectionFailed, ServerError, check, refusal
+from penstock.client.errors import ConnectionFailed, ServerError, refusal
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.messages.alter_partition_reassignments import (
@@ -78,22 +78,17 @@ class ClusterAdmin:
     async def describe(self) -> ClusterDescription:
         """Returns the live brokers and the controller."""
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-
-        async def attempt() -> ClusterDescription:
-            response: DescribeClusterResponse = await self._client.request(Target.ANY, request)
-            check(response.error_code, "the cluster", response.error_message)
-            return ClusterDescription(
-                cluster_id=response.cluster_id,
-                controller=response.controller_id,
-                brokers={
-                    found.broker_id: BrokerInfo(
-                        node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack
-                    )
-                    for found in sorted(response.brokers, key=lambda found: found.broker_id)
-                },
-            )
-
-        return await self._client.retrying(attempt)
+        response: DescribeClusterResponse = await self._client.request_checked(Target.ANY, request, "the cluster")
+        return ClusterDescription(
+            cluster_id=response.cluster_id,
+            controller=response.controller_id,
+            brokers={
+                found.broker_id: BrokerInfo(
+                    node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack
+                )
+                for found in sorted(response.brokers, key=lambda found: found.broker_id)
+            },
+        )
 
     # -- replicas
 
@@ -123,22 +118,16 @@ class ClusterAdmin:
                     for topic, numbers in _by_topic(tps)
                 ],
             )
-            failures |= await self._reassign(request)
-        return failures
-
-    async def _reassign(self, request: AlterPartitionReassignmentsRequest) -> Failures:
-        async def attempt() -> Failures:
-            response: AlterPartitionReassignmentsResponse = await self._client.request(Target.CONTROLLER, request)
-            check(response.error_code, "the reassignment", response.error_message)
-            return {
+            response: AlterPartitionReassignmentsResponse
+            response = await self._client.request_checked(Target.CONTROLLER, request, "the reassignment")
+            failures |= {
                 tp: refusal(entry.error_code, f"partition {tp}", _of(tp, entry.error_message))
                 for topic in response.responses
                 for entry in topic.partitions
                 if entry.error_code != ErrorCode.NONE
                 for tp in [TopicPartition(topic.name, entry.partition_index)]
             }
-
-        return await self._client.retrying(attempt)
+        return failures
 
     async def reassignments(
         self, tps: Collection[TopicPartition] | None = None
@@ -153,14 +142,9 @@ class ClusterAdmin:
                     for topic, numbers in _by_topic(some)
                 ]
             request = ListPartitionReassignmentsRequest(timeout_ms=self._client.request_timeout_ms, topics=topics)
-            found |= await self._reassignments(request)
-        return found
-
-    async def _reassignments(self, request: ListPartitionReassignmentsRequest) -> dict[TopicPartition, Reassignment]:
-        async def attempt() -> dict[TopicPartition, Reassignment]:
-            response: ListPartitionReassignmentsResponse = await self._client.request(Target.CONTROLLER, request)
-            check(response.error_code, "the reassignments", response.error_message)
-            return {
+            response: ListPartitionReassignmentsResponse
+            response = await self._client.request_checked(Target.CONTROLLER, request, "the reassignments")
+            found |= {
                 tp: Reassignment(
                     tp=tp,
                     replicas=tuple(entry.replicas),
@@ -171,8 +155,7 @@ class ClusterAdmin:
                 for entry in topic.partitions
                 for tp in [TopicPartition(topic.name, entry.partition_index)]
             }
-
-        return await self._client.retrying(attempt)
+        return found
 
     async def elect_leaders(
         self, tps: Collection[TopicPartition] | None = None, election: Election = Election.PREFERRED
@@ -186,14 +169,9 @@ class ClusterAdmin:
             request = ElectLeadersRequest(
                 election_type=election, topic_partitions=topics, timeout_ms=self._client.request_timeout_ms
             )
-            results |= await self._elect_leaders(request)
-        return results
-
-    async def _elect_leaders(self, request: ElectLeadersRequest) -> dict[TopicPartition, ServerError | None]:
-        async def attempt() -> dict[TopicPartition, ServerError | None]:
-            response: ElectLeadersResponse = await self._client.request(Target.CONTROLLER, request)
-            check(response.error_code, "the election")
-            return {
+            response: ElectLeadersResponse
+            response = await self._client.request_checked(Target.CONTROLLER, request, "the election")
+            results |= {
                 tp: refusal(entry.error_code, f"partition {tp}", _of(tp, entry.error_message))
                 if entry.error_code
                 else None
@@ -201,8 +179,7 @@ class ClusterAdmin:
                 for entry in topic.partition_result
                 for tp in [TopicPartition(topic.topic, entry.partition_id)]
             }
-
-        return await self._client.retrying(attempt)
+        return results
 
     async def sizes(
         self, node_ids: Iterable[int], tps: Collection[TopicPartition] | None = None

@@ -80,16 +80,10 @@ class Groups:
         """Returns the groups of the cluster, sorted by name; only those with these states and kinds, if given."""
         await self._client.refresh()
         found = []
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
         for node_id in self._client.view.brokers:
-
-            async def attempt(node_id: int = node_id) -> ListGroupsResponse:
-                response: ListGroupsResponse = await self._client.request(
-                    node_id, ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
-                )
-                check(response.error_code, "the groups")
-                return response
-
-            for group in (await self._client.retrying(attempt)).groups:
+            response: ListGroupsResponse = await self._client.request_checked(node_id, request, "the groups")
+            for group in response.groups:
                 kind = group.group_type.lower() or "classic"
                 found.append(GroupListing(group=group.group_id, state=group.group_state, kind=kind))
         return sorted(found, key=lambda group: group.group)

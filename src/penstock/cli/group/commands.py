@@ -1,11 +1,13 @@
 """`penstock group list|describe|delete`: groups, their members, committed offsets and lag."""
 
+from collections.abc import Iterable
+
 import click
 
 from penstock.cli.common import cluster_options, echo_json, echo_list, echo_table, plural, run_client
 from penstock.cli.deletion import confirm, delete_each
 from penstock.cli.group.reset import reset
-from penstock.cli.group.share import show_share_group
+from penstock.cli.group.share import share_partitions, show_share_group
 from penstock.client.cluster import KafkaClient
 from penstock.client.groups import CommittedOffset, GroupDetail, GroupMember, Groups
 from penstock.client.offsets import When, list_offsets_once
@@ -72,11 +74,11 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
         return detail, await _rows(client, detail, await groups.offsets(name)), {}
 
     detail, rows, shared = run_client(bootstrap, work)
-    if detail.kind == "share":
-        show_share_group(detail, shared, as_json)
-        return
     if as_json:
-        echo_json(_as_json(detail, rows))
+        echo_json(_as_json(detail, share_partitions(shared) if detail.kind == "share" else map(_row_json, rows)))
+        return
+    if detail.kind == "share":
+        show_share_group(detail, shared)
         return
     assignor = f", assignor {detail.assignor}" if detail.assignor else ""
     click.echo(
@@ -131,34 +133,37 @@ def _cells(row: _Row) -> tuple[object, ...]:
     return name.topic, name.partition, offset, end, _lag(row), *member
 
 
-def _as_json(detail: GroupDetail, rows: list[_Row]) -> dict[str, object]:
+def _row_json(row: _Row) -> dict[str, object]:
+    name, offset, end, owner = row
+    return {
+        "topic": name.topic,
+        "partition": name.partition,
+        "offset": offset,
+        "end_offset": end,
+        "lag": _lag(row),
+        "member_id": owner.member_id if owner else None,
+    }
+
+
+def _as_json(detail: GroupDetail, partitions: Iterable[dict[str, object]]) -> dict[str, object]:
     return {
         "group": detail.group,
         "state": detail.state,
         "type": detail.kind,
         "assignor": detail.assignor,
         "coordinator": detail.coordinator,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "partitions": [str(name) for name in member.partitions],
-            }
-            for member in detail.members
-        ],
-        "partitions": [
-            {
-                "topic": row[0].topic,
-                "partition": row[0].partition,
-                "offset": row[1],
-                "end_offset": row[2],
-                "lag": _lag(row),
-                "member_id": row[3].member_id if row[3] else None,
-            }
-            for row in rows
-        ],
+        "members": [_member_json(member, detail.kind) for member in detail.members],
+        "partitions": list(partitions),
+    }
+
+
+def _member_json(member: GroupMember, kind: str) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        **({} if kind == "share" else {"instance_id": member.instance_id}),  # share groups have no static members
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [str(name) for name in member.partitions],
     }
 
 
