@@ -182,8 +182,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         waiting: deque[asyncio.Future[DeliveryReport]] = deque()
         number = 0
         async for message in _iterate(messages):
-            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
-            waiting.append(await self._async_sender.send(producer, encode(topic, outgoing)))
+            waiting.append(await self._async_sender.send(producer, encode(topic, message)))
             while waiting and (waiting[0].done() or len(waiting) >= max_in_flight):
                 yield await self._wait_for_delivery(waiting.popleft(), number)
                 number += 1

@@ -166,8 +166,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         waiting: deque[DeliveryReport] = deque()
         number = 0
         for message in messages:
-            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
-            waiting.append(producer.send_waiting(encode(topic, outgoing)))
+            waiting.append(producer.send_waiting(encode(topic, message)))
             while waiting and (waiting[0].is_complete or len(waiting) >= max_in_flight):
                 yield _wait_for_delivery(producer, waiting.popleft(), number)
                 number += 1
