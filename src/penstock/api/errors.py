@@ -295,6 +295,11 @@ def explain(error: KafkaError, doing: str, otherwise: type[ApiError], servers: s
     return _ERROR_CLASSES.get(code, otherwise)(message, code)
 
 
+def with_message_number(error: ApiError, number: int) -> ApiError:
+    """Returns an error of the same class and code, with the index of the message of publish_many in its text."""
+    return type(error)(f"message {number} was not published (the {number} before it were): {error}", error.code)
+
+
 @contextmanager
 def add_note_to(error: BaseException | None) -> Iterator[None]:
     """Context manager for cleanup: an ApiError raised in it is added to `error` as a note; raised if `error` is None.

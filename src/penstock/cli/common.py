@@ -6,14 +6,16 @@ import json
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import islice
 from types import FrameType
 from typing import Any, Final, TypeVar
 
 import click
 
 from penstock.client.address import BOOTSTRAP_DEFAULT, parse_bootstrap
+from penstock.client.cluster import KafkaClient
 from penstock.client.offsets import Origin, Start
 
 T = TypeVar("T")
@@ -29,12 +31,21 @@ _TIME_FORMS: Final = "2026-01-31T12:00:00Z or @1767225600000 (ms since 1970)"
 # -- options
 
 
-def _check_bootstrap(ctx: click.Context, option: click.Parameter, value: str) -> str:
-    try:
-        parse_bootstrap(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-    return value
+def value_parser(parse: Callable[[Any], T]) -> Callable[[click.Context, click.Parameter, Any], T | None]:
+    """Returns a click callback that parses the value of an option, if given; a ValueError becomes a usage error."""
+
+    def callback(ctx: click.Context, option: click.Parameter, value: Any) -> T | None:
+        try:
+            return None if value is None else parse(value)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from error
+
+    return callback
+
+
+def _check_bootstrap(text: str) -> str:
+    parse_bootstrap(text)
+    return text
 
 
 def bootstrap_option(command: Command) -> Command:
@@ -43,7 +54,7 @@ def bootstrap_option(command: Command) -> Command:
         metavar="HOST:PORT[,…]",
         envvar="PENSTOCK_BOOTSTRAP",
         default=BOOTSTRAP_DEFAULT,
-        callback=_check_bootstrap,
+        callback=value_parser(_check_bootstrap),
         show_default=True,
         show_envvar=True,
         help="Addresses of brokers; one that is reachable is enough.",
@@ -54,7 +65,17 @@ def json_option(command: Command) -> Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")(command)
 
 
-def parse_pairs(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> Pairs:
+def cluster_options(command: Command) -> Command:
+    """Decorator that adds the options --bootstrap and --json to a command."""
+    return bootstrap_option(json_option(command))
+
+
+def pairs_option(*names: str, help: str, metavar: str = "NAME=VALUE") -> Callable[[Command], Command]:
+    """Returns a decorator that adds a repeatable option; the command receives its values as Pairs."""
+    return click.option(*names, multiple=True, metavar=metavar, callback=_parse_pairs, help=help)
+
+
+def _parse_pairs(ctx: click.Context, option: click.Parameter, values: Sequence[str]) -> Pairs:
     """Parses repeated `NAME=VALUE` options; raises click.BadParameter."""
     pairs = []
     for text in values:
@@ -138,6 +159,40 @@ def echo_json(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
+def echo_result(facts: Mapping[str, object], text: str, *, as_json: bool) -> None:
+    """Prints the result of a command: as a JSON object, or as text."""
+    if as_json:
+        echo_json(facts)
+    else:
+        click.echo(text)
+
+
+def echo_list(
+    objects: Sequence[Mapping[str, object]],
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]] | None = None,
+    *,
+    as_json: bool,
+    nothing: str | None = None,
+) -> None:
+    """Prints JSON objects, or a table of `rows`; `nothing` instead of an empty table.
+
+    Default of `rows`: as many values of each object as there are columns, with yes and no for True and False.
+    """
+    if as_json:
+        for each in objects:
+            echo_json(each)
+    elif objects or nothing is None:
+        cells = [map(_yes_no, each.values()) for each in objects]
+        echo_table(columns, [list(islice(row, len(columns))) for row in cells] if rows is None else rows)
+    else:
+        click.echo(nothing, err=True)
+
+
+def _yes_no(value: object) -> object:
+    return ("yes" if value else "no") if isinstance(value, bool) else value
+
+
 def echo_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Prints a table. Columns whose name starts with `#` are right-aligned numbers."""
     from rich.console import Console  # imported here: it is slow to import
@@ -192,6 +247,16 @@ def sigterm_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def run_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
+    """Runs `work` with a client of the cluster, and returns its result. Ctrl-C and SIGTERM cancel it."""
+
+    async def inside() -> T:
+        async with KafkaClient(bootstrap) as client:
+            return await work(client)
+
+    return run(inside())
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -1,10 +1,8 @@
 """`penstock delayed`: lists and cancels delayed messages."""
 
-from random import Random
-
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_time, json_option, run
+from penstock.cli.common import cluster_options, echo_list, format_time, run_client
 from penstock.cli.message_output import printable
 from penstock.client.cluster import KafkaClient
 from penstock.client.delayed import Cancelled, DelayedMessages, PendingMessage
@@ -26,8 +24,7 @@ def delayed() -> None:
 @click.argument("topic")
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True, help="Most messages per partition.")
-@bootstrap_option
-@json_option
+@cluster_options
 def list_(topic: str, partition: int | None, limit: int, bootstrap: str, as_json: bool) -> None:
     """List messages that are not delivered yet, the earliest due first.
 
@@ -37,46 +34,41 @@ def list_(topic: str, partition: int | None, limit: int, bootstrap: str, as_json
       penstock delayed list orders --partition 2 --limit 1000 --json
     """
 
-    async def work() -> tuple[list[PendingMessage], int]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            messages = DelayedMessages(client, topic)
-            numbers = await messages.partitions() if partition is None else [partition]
-            found = [one for number in numbers async for one in messages.waiting(number, limit)]
-            pending = [await messages.pending(number) for number in numbers]
-            return sorted(found, key=lambda one: (one.due_ms, one.partition, one.offset)), sum(pending)
+    async def work(client: KafkaClient) -> tuple[list[PendingMessage], int]:
+        messages = DelayedMessages(client, topic)
+        numbers = await messages.partitions() if partition is None else [partition]
+        found = [one for number in numbers async for one in messages.waiting(number, limit)]
+        pending = [await messages.pending(number) for number in numbers]
+        return sorted(found, key=lambda one: (one.due_ms, one.partition, one.offset)), sum(pending)
 
-    found, pending = run(work())
-    if as_json:
-        for one in found:
-            echo_json(
-                {
-                    "partition": one.partition,
-                    "offset": one.offset,
-                    "due": format_time(one.due_ms),
-                    "due_ms": one.due_ms,
-                    "timestamp_ms": one.timestamp_ms,
-                    "key": None if one.key is None else printable(one.key),
-                    "bytes": one.value_bytes,
-                }
-            )
-    elif found:
-        echo_table(
-            ["PARTITION", "OFFSET", "DUE", "KEY", "BYTES"],
-            [
-                (
-                    one.partition,
-                    one.offset,
-                    format_time(one.due_ms),
-                    "" if one.key is None else printable(one.key),
-                    max(0, one.value_bytes),
-                )
-                for one in found
-            ],
-        )
-        if pending > len(found):
-            click.echo(f"Shown are {len(found)} of {pending}; see --limit.", err=True)
-    else:
-        click.echo("No delayed messages found.", err=True)
+    found, pending = run_client(bootstrap, work)
+    echo_list(
+        [
+            {
+                "partition": one.partition,
+                "offset": one.offset,
+                "due": format_time(one.due_ms),
+                "due_ms": one.due_ms,
+                "timestamp_ms": one.timestamp_ms,
+                "key": _key(one),
+                "bytes": one.value_bytes,
+            }
+            for one in found
+        ],
+        ["PARTITION", "OFFSET", "DUE", "KEY", "BYTES"],
+        [
+            (one.partition, one.offset, format_time(one.due_ms), _key(one) or "", max(0, one.value_bytes))
+            for one in found
+        ],
+        as_json=as_json,
+        nothing="No delayed messages found.",
+    )
+    if found and pending > len(found) and not as_json:
+        click.echo(f"Shown are {len(found)} of {pending}; see --limit.", err=True)
+
+
+def _key(message: PendingMessage) -> str | None:
+    return None if message.key is None else printable(message.key)
 
 
 @delayed.command()
@@ -84,8 +76,7 @@ def list_(topic: str, partition: int | None, limit: int, bootstrap: str, as_json
 @click.option("--partition", type=click.IntRange(0), help="The partition that the messages were published to.")
 @click.option("--offset", "offsets", multiple=True, type=click.IntRange(0), help="A message's offset. Repeatable.")
 @click.option("--key", help="Cancel all messages with this key, in all partitions.")
-@bootstrap_option
-@json_option
+@cluster_options
 def cancel(
     topic: str, partition: int | None, offsets: tuple[int, ...], key: str | None, bootstrap: str, as_json: bool
 ) -> None:
@@ -103,21 +94,17 @@ def cancel(
     if (partition is None) != (not offsets):
         raise click.UsageError("--partition and --offset must be given together: an offset belongs to a partition")
 
-    async def work() -> list[Cancelled]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            messages = DelayedMessages(client, topic)
-            if key is not None:
-                return await messages.cancel_key(key.encode(errors="surrogateescape"))
-            return await messages.cancel(partition or 0, offsets)
+    async def work(client: KafkaClient) -> list[Cancelled]:
+        messages = DelayedMessages(client, topic)
+        if key is not None:
+            return await messages.cancel_key(key.encode(errors="surrogateescape"))
+        return await messages.cancel(partition or 0, offsets)
 
-    found = run(work())
-    if as_json:
-        for one in found:
-            echo_json({"partition": one.partition, "offset": one.offset, "cancelled": one.was_pending})
-    elif found:
-        echo_table(
-            ["PARTITION", "OFFSET", "CANCELLED"],
-            [(one.partition, one.offset, "yes" if one.was_pending else "no, it was not pending") for one in found],
-        )
-    else:
-        click.echo("No delayed message has that key.", err=True)
+    found = run_client(bootstrap, work)
+    echo_list(
+        [{"partition": one.partition, "offset": one.offset, "cancelled": one.was_pending} for one in found],
+        ["PARTITION", "OFFSET", "CANCELLED"],
+        [(one.partition, one.offset, "yes" if one.was_pending else "no, it was not pending") for one in found],
+        as_json=as_json,
+        nothing="No delayed message has that key.",
+    )

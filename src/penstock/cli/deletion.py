@@ -1,24 +1,26 @@
 """Deletion of named resources: confirmation prompt, one result per name, and one error for all failures."""
 
 import sys
-from collections.abc import Awaitable, Callable, Sequence
-from random import Random
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import click
 
-from penstock.cli.common import echo_json, run
+from penstock.cli.common import echo_json, run_client
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 
+DeletionResult = tuple[str, str | None]
+"""The name of a resource, and why it could not be deleted; None if it was deleted."""
 
-def confirm(question: str, yes: bool) -> None:
+
+def confirm(question: str, yes: bool, *, verb: str = "delete", participle: str = "deleted") -> None:
     """Asks for confirmation unless `yes`. Raises UsageError if there is no terminal, ClickException if declined."""
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError("no terminal to ask for confirmation: give --yes to delete without asking")
+        raise click.UsageError(f"no terminal to ask for confirmation: give --yes to {verb} without asking")
     if not click.confirm(question, err=True):
-        raise click.ClickException("nothing was deleted")
+        raise click.ClickException(f"nothing was {participle}")
 
 
 def delete_each(
@@ -30,24 +32,28 @@ def delete_each(
 ) -> None:
     """Deletes the named resources, prints each result, and finally raises ClickException if any deletion failed."""
 
-    async def work() -> list[tuple[str, ServerError | None]]:
-        results: list[tuple[str, ServerError | None]] = []
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            for name in names:
-                failure = None
-                try:
-                    await delete(client, name)
-                except ServerError as error:
-                    failure = error
-                results.append((name, failure))
+    async def work(client: KafkaClient) -> list[DeletionResult]:
+        results: list[DeletionResult] = []
+        for name in names:
+            try:
+                await delete(client, name)
+            except ServerError as error:
+                results.append((name, str(error)))
+            else:
+                results.append((name, None))
         return results
 
+    echo_deleted(kind, run_client(bootstrap, work), as_json)
+
+
+def echo_deleted(kind: str, results: Iterable[DeletionResult], as_json: bool) -> None:
+    """Prints which resources were deleted. Raises ClickException if any could not be."""
     failures = []
-    for name, failure in run(work()):
+    for name, failure in results:
         if failure is not None:
-            failures.append(str(failure))
+            failures.append(failure)
         if as_json:
-            echo_json({kind: name, "deleted": failure is None, "error": str(failure) if failure else None})
+            echo_json({kind: name, "deleted": failure is None, "error": failure})
         elif failure is None:
             click.echo(f"deleted {kind} {name}")
     if failures:

@@ -1,10 +1,8 @@
 """`penstock metrics`: subscriptions to metrics that Kafka clients push to brokers (KIP-714)."""
 
-from random import Random
-
 import click
 
-from penstock.cli.common import Pairs, bootstrap_option, echo_json, echo_table, json_option, parse_pairs, run
+from penstock.cli.common import Pairs, cluster_options, echo_list, echo_result, pairs_option, run_client
 from penstock.client.cluster import KafkaClient
 from penstock.client.telemetry import INTERVAL, MATCH, METRICS, MetricsSubscriptions
 from penstock.foundation.durations import parse_duration
@@ -39,17 +37,14 @@ def metrics() -> None:
     help="Metrics whose names start with this. Repeatable.",
 )
 @click.option("--every", metavar="DURATION", help="How often clients push, from 100ms to 1h.  [5m]")
-@click.option(
+@pairs_option(
     "--match",
     "matches",
-    multiple=True,
     metavar="NAME=PATTERN",
-    callback=parse_pairs,
     help="Only clients whose client_id, client_instance_id, client_software_name, client_software_version, "
     "client_source_address or client_source_port matches this regular expression. Repeatable; all must match.",
 )
-@bootstrap_option
-@json_option
+@cluster_options
 def subscribe(
     name: str, prefixes: tuple[str, ...], every: str | None, matches: Pairs, bootstrap: str, as_json: bool
 ) -> None:
@@ -67,22 +62,18 @@ def subscribe(
     if every is not None:
         settings[INTERVAL] = str(_milliseconds(every))
 
-    async def work() -> dict[str, str]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            subscriptions = MetricsSubscriptions(client)
-            await subscriptions.replace(name, settings)
-            return (await subscriptions.all()).get(name, settings)
+    async def work(client: KafkaClient) -> dict[str, str]:
+        subscriptions = MetricsSubscriptions(client)
+        await subscriptions.replace(name, settings)
+        return (await subscriptions.all()).get(name, settings)
 
-    made = run(work())
-    if as_json:
-        echo_json({"subscription": name, **made})
-    else:
-        click.echo(f"subscription {name}: {_which(made)}, every {_interval(made)}, from {_whose(made)}")
+    made = run_client(bootstrap, work)
+    text = f"subscription {name}: {_which(made)}, every {_interval(made)}, from {_whose(made)}"
+    echo_result({"subscription": name, **made}, text, as_json=as_json)
 
 
 @metrics.command(name="list")
-@bootstrap_option
-@json_option
+@cluster_options
 def list_(bootstrap: str, as_json: bool) -> None:
     """List subscriptions to client metrics.
 
@@ -91,26 +82,19 @@ def list_(bootstrap: str, as_json: bool) -> None:
       penstock metrics list
       penstock metrics list --json
     """
-
-    async def work() -> dict[str, dict[str, str]]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            return await MetricsSubscriptions(client).all()
-
-    found = run(work())
-    if as_json:
-        for name, settings in found.items():
-            echo_json({"subscription": name, **settings})
-    elif found:
-        rows = [[name, _which(each), _interval(each), _whose(each)] for name, each in found.items()]
-        echo_table(["SUBSCRIPTION", "METRICS", "EVERY", "CLIENTS"], rows)
-    else:
-        click.echo("No subscriptions found; create one with `penstock metrics subscribe NAME`.", err=True)
+    found = run_client(bootstrap, lambda client: MetricsSubscriptions(client).all())
+    echo_list(
+        [{"subscription": name, **settings} for name, settings in found.items()],
+        ["SUBSCRIPTION", "METRICS", "EVERY", "CLIENTS"],
+        [[name, _which(each), _interval(each), _whose(each)] for name, each in found.items()],
+        as_json=as_json,
+        nothing="No subscriptions found; create one with `penstock metrics subscribe NAME`.",
+    )
 
 
 @metrics.command()
 @click.argument("name")
-@bootstrap_option
-@json_option
+@cluster_options
 def unsubscribe(name: str, bootstrap: str, as_json: bool) -> None:
     """Remove a subscription. Clients stop pushing its metrics with their next push.
 
@@ -119,19 +103,15 @@ def unsubscribe(name: str, bootstrap: str, as_json: bool) -> None:
       penstock metrics unsubscribe orders
     """
 
-    async def work() -> bool:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            subscriptions = MetricsSubscriptions(client)
-            was_there = name in await subscriptions.all()
-            await subscriptions.remove(name)
-            return was_there
+    async def work(client: KafkaClient) -> bool:
+        subscriptions = MetricsSubscriptions(client)
+        was_there = name in await subscriptions.all()
+        await subscriptions.remove(name)
+        return was_there
 
-    if not run(work()):
+    if not run_client(bootstrap, work):
         raise click.ClickException(f"there is no subscription {name!r}; `penstock metrics list` lists them")
-    if as_json:
-        echo_json({"subscription": name, "removed": True})
-    else:
-        click.echo(f"removed subscription {name}")
+    echo_result({"subscription": name, "removed": True}, f"removed subscription {name}", as_json=as_json)
 
 
 def _milliseconds(text: str) -> int:

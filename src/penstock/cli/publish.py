@@ -5,13 +5,22 @@ import contextlib
 import sys
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Final
 
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs, parse_time, run
+from penstock.cli.common import (
+    Pairs,
+    cluster_options,
+    echo_json,
+    echo_table,
+    pairs_option,
+    parse_time,
+    run_client,
+    value_parser,
+)
 from penstock.cli.message_input import Message, read_messages
 from penstock.client.accumulator import UNKNOWN_OFFSET, Published
 from penstock.client.admin import Admin
@@ -34,14 +43,8 @@ WAITING_MAX: Final = 20_000
 """Maximum number of messages in flight; at this number, the command waits for the oldest acknowledgement."""
 ROWS_MAX: Final = 20
 """Maximum number of messages that are listed one by one; more are summarised per partition."""
+_TIME: Final = value_parser(parse_time)
 _ACKS: Final = {"0": Acks.NONE, "1": Acks.LEADER, "all": Acks.ALL}
-
-
-def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    try:
-        return None if value is None else parse_time(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -57,14 +60,7 @@ def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | N
 @click.option("--lines", is_flag=True, help="Send each line of a --file as a message.")
 @click.option("--key", help="Key of all messages; messages with the same key stay in order in one partition.")
 @click.option("--key-separator", metavar="SEP", help="Split each line or argument into KEY SEP VALUE.")
-@click.option(
-    "--header",
-    "headers",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Add a header to all messages. Repeatable.",
-)
+@pairs_option("--header", "headers", help="Add a header to all messages. Repeatable.")
 @click.option("--tag", help="Same as --header tag=TAG, which views can filter by.")
 @click.option("--partition", type=click.IntRange(0), help="Send to this partition.  [chosen by key, else any]")
 @click.option(
@@ -89,11 +85,10 @@ def _parse_timestamp(ctx: click.Context, option: click.Parameter, value: str | N
     show_default=True,
     help="Acknowledgement to wait for: 0 none, 1 the leader, all the in-sync replicas.",
 )
-@click.option("--timestamp", metavar="TIME", callback=_parse_timestamp, help="Timestamp of all messages.  [now]")
+@click.option("--timestamp", metavar="TIME", callback=_TIME, help="Timestamp of all messages.  [now]")
 @click.option("--delay", metavar="DURATION", help="Deliver after a delay: 500ms, 30s, 5m, 2h, 7d.")
-@click.option("--deliver-at", metavar="TIME", callback=_parse_timestamp, help="Deliver at this time.")
-@bootstrap_option
-@json_option
+@click.option("--deliver-at", metavar="TIME", callback=_TIME, help="Deliver at this time.")
+@cluster_options
 def publish(
     topic: str,
     messages: tuple[str, ...],
@@ -101,7 +96,7 @@ def publish(
     lines: bool,
     key: str | None,
     key_separator: str | None,
-    headers: list[tuple[str, str]],
+    headers: Pairs,
     tag: str | None,
     partition: int | None,
     partitioner: str,
@@ -140,7 +135,7 @@ def publish(
     settings = ProducerSettings(acks=_ACKS[acks], codec=Codec[compression.upper()], partitioner=partitioner)
     job = _PublishJob(
         topic=topic,
-        headers=[(name, value.encode(errors="surrogateescape")) for name, value in [*tags, *headers]],
+        headers=tuple((name, value.encode(errors="surrogateescape")) for name, value in [*tags, *headers]),
         partition=partition,
         timestamp_ms=timestamp,
         report=report,
@@ -148,7 +143,7 @@ def publish(
     is_stream = lines or not (messages or files) or "-" in messages
     try:
         with _progress(is_stream and not (as_json and sys.stdout.isatty())) as advance:
-            run(job.run(bootstrap, settings, source, advance))
+            run_client(bootstrap, lambda client: job.run(client, settings, source, advance))
     finally:
         report.end()  # also after an error: these messages were published
 
@@ -181,65 +176,56 @@ def _delay_headers(delay: str | None, deliver_at: int | None) -> list[tuple[str,
     return [(DELAY, delay)]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _PublishJob:
     """Sends all messages and reports their acknowledgements in order."""
 
-    def __init__(
-        self,
-        *,
-        topic: str,
-        headers: list[tuple[str, bytes]],
-        partition: int | None,
-        timestamp_ms: int | None,
-        report: "_Report",
-    ) -> None:
-        self._topic = topic
-        self._headers = tuple(headers)
-        self._partition = partition
-        self._timestamp_ms = timestamp_ms
-        self._report = report
+    topic: str
+    headers: tuple[tuple[str, bytes], ...]
+    partition: int | None
+    timestamp_ms: int | None
+    report: "_Report"
 
     async def run(
         self,
-        bootstrap: str,
+        client: KafkaClient,
         settings: ProducerSettings,
         source: AsyncIterator[Message],
         advance: Callable[[], None],
     ) -> None:
         answers: deque[asyncio.Future[Published]] = deque()
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            await client.topic(self._topic)  # fail on a wrong name before reading input
-            if is_delayed(self._headers):
-                await self._check_delays(Admin(client))
-            async with Producer(client, settings) as producer:
-                async for message in source:
-                    answer = await producer.send(
-                        self._topic,
-                        message.value,
-                        key=message.key,
-                        headers=self._headers,
-                        timestamp_ms=self._timestamp_ms,
-                        partition=self._partition,
-                    )
-                    answers.append(answer)
-                    advance()
-                    while answers and (answers[0].done() or len(answers) > WAITING_MAX):
-                        await self._report_answer(answers.popleft())
-                with contextlib.suppress(PenstockError):  # reported by each message's answer
-                    await producer.flush()
-                while answers:
+        await client.topic(self.topic)  # fail on a wrong name before reading input
+        if is_delayed(self.headers):
+            await self._check_delays(Admin(client))
+        async with Producer(client, settings) as producer:
+            async for message in source:
+                answer = await producer.send(
+                    self.topic,
+                    message.value,
+                    key=message.key,
+                    headers=self.headers,
+                    timestamp_ms=self.timestamp_ms,
+                    partition=self.partition,
+                )
+                answers.append(answer)
+                advance()
+                while answers and (answers[0].done() or len(answers) > WAITING_MAX):
                     await self._report_answer(answers.popleft())
+            with contextlib.suppress(PenstockError):  # reported by each message's answer
+                await producer.flush()
+            while answers:
+                await self._report_answer(answers.popleft())
 
     async def _check_delays(self, admin: Admin) -> None:
-        configs = {entry.name: entry.value for entry in await admin.configs(self._topic)}
+        configs = {entry.name: entry.value for entry in await admin.configs(self.topic)}
         if configs.get(DELAYED_MESSAGES_SETTING) != "true":
-            raise click.ClickException(delays_disabled_message(self._topic))
+            raise click.ClickException(delays_disabled_message(self.topic))
 
     async def _report_answer(self, answer: "asyncio.Future[Published]") -> None:
         try:
-            self._report.add(await answer)
+            self.report.add(await answer)
         except PenstockError as error:
-            number = self._report.count + 1
+            number = self.report.count + 1
             raise click.ClickException(
                 f"message {number} was not published ({number - 1} before it were): {error}"
             ) from error

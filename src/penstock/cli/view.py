@@ -1,12 +1,10 @@
 """`penstock view`: creates, lists, describes and drops views (filtered topics)."""
 
-from random import Random
-
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.cli.common import cluster_options, echo_json, echo_list, echo_result, echo_table, plural, run_client
 from penstock.cli.deletion import confirm, delete_each
-from penstock.client.admin import Admin
+from penstock.client.admin import Admin, DescribedPartition
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 from penstock.client.views import ViewInfo, Views
@@ -31,8 +29,7 @@ def view() -> None:
 @click.option("--of", "of", required=True, metavar="TOPIC", help="The topic to filter.")
 @click.option("--where", required=True, metavar="CONDITION", help="Which records of the topic the view contains.")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if an identical view exists.")
-@bootstrap_option
-@json_option
+@cluster_options
 def create(name: str, of: str, where: str, if_not_exists: bool, bootstrap: str, as_json: bool) -> None:
     """Create a view of a topic. It takes no space and can be read at once, from the topic's first record on.
 
@@ -46,38 +43,34 @@ def create(name: str, of: str, where: str, if_not_exists: bool, bootstrap: str, 
       penstock view create today --of orders --where "timestamp >= '2026-01-31T00:00:00Z'"
     """
 
-    async def work() -> tuple[int, bool]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            views = Views(client)
-            try:
-                return await views.create(name, of=of, where=where), True
-            except ServerError as error:
-                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
-                    raise
-                known = await views.one(name)
-                if (known.of, known.where) != (of, where.strip()):
-                    raise ServerError(
-                        error.code, f"a different view {name!r} exists, of {known.of!r} where {known.where}"
-                    ) from error
-                return known.partitions, False
+    async def work(client: KafkaClient) -> tuple[int, bool]:
+        views = Views(client)
+        try:
+            return await views.create(name, of=of, where=where), True
+        except ServerError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                raise
+            known = await views.one(name)
+            if (known.of, known.where) != (of, where.strip()):
+                raise ServerError(
+                    error.code, f"a different view {name!r} exists, of {known.of!r} where {known.where}"
+                ) from error
+            return known.partitions, False
 
     try:
-        count, created = run(work())
+        count, created = run_client(bootstrap, work)
     except ServerError as error:
         if "\n" in str(error):  # the second line marks the position of a syntax error in the condition
             raise click.ClickException(str(error)) from error
         raise
-    if as_json:
-        echo_json({"view": name, "of": of, "where": where, "partitions": count, "created": created})
-    else:
-        done = f"created view {name}" if created else f"view {name} already exists,"
-        click.echo(f"{done} of topic {of}: {plural(count, 'partition')}")
+    facts = {"view": name, "of": of, "where": where, "partitions": count, "created": created}
+    done = f"created view {name}" if created else f"view {name} already exists,"
+    echo_result(facts, f"{done} of topic {of}: {plural(count, 'partition')}", as_json=as_json)
 
 
 @view.command(name="list")
 @click.option("--of", "of", metavar="TOPIC", help="Only views of this topic.")
-@bootstrap_option
-@json_option
+@cluster_options
 def list_(of: str | None, bootstrap: str, as_json: bool) -> None:
     """List views. Temporary views of client programs, which are dropped when unused, are not listed.
 
@@ -86,20 +79,14 @@ def list_(of: str | None, bootstrap: str, as_json: bool) -> None:
       penstock view list
       penstock view list --of orders --json
     """
-
-    async def work() -> list[ViewInfo]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            return await Views(client).all(of)
-
-    found = run(work())
-    if as_json:
-        for each in found:
-            echo_json(_as_json(each))
-    elif found:
-        rows = [[each.name, each.of, each.partitions, each.where] for each in found]
-        echo_table(["VIEW", "OF", "#PARTITIONS", "WHERE"], rows)
-    else:
-        click.echo("No views found; create one with `penstock view create NAME --of TOPIC --where ...`.", err=True)
+    found = run_client(bootstrap, lambda client: Views(client).all(of))
+    echo_list(
+        [_as_json(each) for each in found],
+        ["VIEW", "OF", "#PARTITIONS", "WHERE"],
+        [[each.name, each.of, each.partitions, each.where] for each in found],
+        as_json=as_json,
+        nothing="No views found; create one with `penstock view create NAME --of TOPIC --where ...`.",
+    )
 
 
 def _as_json(found: ViewInfo) -> dict[str, object]:
@@ -114,8 +101,7 @@ def _as_json(found: ViewInfo) -> dict[str, object]:
 
 @view.command()
 @click.argument("name")
-@bootstrap_option
-@json_option
+@cluster_options
 def describe(name: str, bootstrap: str, as_json: bool) -> None:
     """Show a view's condition and partitions. Its partitions, leaders and offsets are the topic's.
 
@@ -125,25 +111,14 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
       penstock view describe orders-eu --json
     """
 
-    async def work() -> tuple[ViewInfo, list[list[object]]]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = await Views(client).one(name)
-            rows: list[list[object]] = []
-            for partition in await Admin(client).describe(name):
-                held = partition.held
-                rows.append(
-                    [
-                        partition.tp.partition,
-                        partition.leader,
-                        ",".join(map(str, partition.isr)),
-                        "?" if held is None else held.start,
-                        "?" if held is None else held.end,
-                    ]
-                )
-            return found, rows
+    async def work(client: KafkaClient) -> tuple[ViewInfo, list[DescribedPartition]]:
+        return await Views(client).one(name), await Admin(client).describe(name)
 
-    found, rows = run(work())
+    found, partitions = run_client(bootstrap, work)
     columns = ["PARTITION", "LEADER", "ISR", "FIRST", "END"]
+    rows = [
+        [one.tp.partition, one.leader, ",".join(map(str, one.isr)), *(one.held or ("?", "?"))] for one in partitions
+    ]
     if as_json:
         names = [column.lower() for column in columns]
         echo_json(_as_json(found) | {"offsets": [dict(zip(names, row, strict=True)) for row in rows]})
@@ -157,8 +132,7 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
 @view.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
-@bootstrap_option
-@json_option
+@cluster_options
 def drop(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
     """Drop views. Asks for confirmation; without a terminal, --yes is required.
 

@@ -1,49 +1,30 @@
 """Topic administration: create, list, describe, alter configs, add partitions, delete records, delete."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Final
+from typing import Any, Final
 
 from penstock.client.cluster import KafkaClient, Target
+from penstock.client.configs import ConfigChange, Resource, alter_configs, describe_configs
 from penstock.client.errors import ConnectionFailed, ServerError, check, refusal
 from penstock.client.metadata import TopicInfo
 from penstock.client.offsets import LogRange, When, list_offsets_once
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
-from penstock.wire.messages.create_partitions import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreatePartitionsTopic,
-)
-from penstock.wire.messages.create_topics import (
-    CreatableTopic,
-    CreatableTopicConfig,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-)
+from penstock.wire.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from penstock.wire.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DeleteRecordsTopic,
 )
-from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
-from penstock.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
+from penstock.wire.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
-)
-from penstock.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
 )
 from penstock.wire.schema import NIL_UUID
 
@@ -51,8 +32,6 @@ DEFAULT: Final = -1
 """Number of partitions or replicas that stands for the cluster's default."""
 TO_THE_END: Final = -1
 """Offset that, passed to `trim`, deletes all records."""
-_TOPIC: Final = 2  # resource type
-_SET, _DELETE = 0, 1
 
 
 class ConfigSource(IntEnum):
@@ -119,15 +98,22 @@ class Admin:
                     configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
                 )
             ],
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._client.request_timeout_ms,
             validate_only=validate_only,
         )
+        result = await self._change(name, request, lambda response: response.topics)
+        return result.num_partitions, result.replication_factor
 
-        async def attempt() -> tuple[int, int]:
-            response: CreateTopicsResponse = await self._client.request(Target.CONTROLLER, request)
-            result = response.topics[0]
+    async def _change(self, name: str, request: object, results: Callable[[Any], Sequence[Any]]) -> Any:
+        """Sends a request about one topic to the controller; returns the topic's result, or raises its error.
+
+        Not retried if the response is lost: after a change that was made, the request would fail.
+        """
+
+        async def attempt() -> Any:
+            (result,) = results(await self._client.request(Target.CONTROLLER, request))
             check(result.error_code, f"topic {name!r}", result.error_message)
-            return result.num_partitions, result.replication_factor
+            return result
 
         return await self._client.retrying(attempt, retry_lost=False)
 
@@ -190,14 +176,9 @@ class Admin:
 
     async def configs(self, name: str) -> list[ConfigEntry]:
         """Returns the settings of a topic, each with its value and its source."""
-        request = DescribeConfigsRequest(
-            resources=[DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=None)],
-            include_documentation=True,
-        )
 
         async def attempt() -> list[ConfigEntry]:
-            response: DescribeConfigsResponse = await self._client.request(Target.ANY, request)
-            result = response.results[0]
+            (result,) = await describe_configs(self._client, Resource.TOPIC, [name], documentation=True)
             check(result.error_code, f"topic {name!r}", result.error_message)
             return [
                 ConfigEntry(
@@ -215,51 +196,29 @@ class Admin:
         self, name: str, *, configs: Mapping[str, str] | None = None, delete: Collection[str] = ()
     ) -> None:
         """Sets some settings of a topic and resets others to their defaults; all other settings stay."""
-        changes = [
-            AlterableConfig(name=key, config_operation=_SET, value=value) for key, value in (configs or {}).items()
-        ]
-        changes += [AlterableConfig(name=key, config_operation=_DELETE, value=None) for key in delete]
-        request = IncrementalAlterConfigsRequest(
-            resources=[AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=changes)],
-            validate_only=False,
-        )
-
-        async def attempt() -> None:
-            response: IncrementalAlterConfigsResponse = await self._client.request(Target.CONTROLLER, request)
-            result = response.responses[0]
-            check(result.error_code, f"topic {name!r}", result.error_message)
-
-        await self._client.retrying(attempt, retry_lost=False)
+        configs = configs or {}
+        if not configs.keys().isdisjoint(delete):
+            raise ServerError(ErrorCode.INVALID_REQUEST, f"the request changes a setting of {name!r} twice")
+        change = ConfigChange(kind=Resource.TOPIC, name=name, values={**configs, **dict.fromkeys(delete)})
+        await alter_configs(self._client, [change], retry_lost=False)
 
     async def create_partitions(self, name: str, partitions: int) -> None:
         """Increases a topic to `partitions` partitions. Keys may map to other partitions from then on."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._client.request_timeout_ms,
             validate_only=False,
         )
-
-        async def attempt() -> None:
-            response: CreatePartitionsResponse = await self._client.request(Target.CONTROLLER, request)
-            result = response.results[0]
-            check(result.error_code, f"topic {name!r}", result.error_message)
-
-        await self._client.retrying(attempt, retry_lost=False)
+        await self._change(name, request, lambda response: response.results)
 
     async def delete(self, name: str) -> None:
         """Deletes a topic and all of its messages."""
         request = DeleteTopicsRequest(
             topics=[DeleteTopicState(name=name, topic_id=NIL_UUID)],
             topic_names=[name],
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._client.request_timeout_ms,
         )
-
-        async def attempt() -> None:
-            response: DeleteTopicsResponse = await self._client.request(Target.CONTROLLER, request)
-            result = response.responses[0]
-            check(result.error_code, f"topic {name!r}", result.error_message)
-
-        await self._client.retrying(attempt, retry_lost=False)
+        await self._change(name, request, lambda response: response.responses)
 
     async def trim(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes records before an offset (TO_THE_END: all). Returns the new log start offset of each partition."""
@@ -287,12 +246,8 @@ class Admin:
             )
         return DeleteRecordsRequest(
             topics=[DeleteRecordsTopic(name=name, partitions=entries) for name, entries in topics.items()],
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._client.request_timeout_ms,
         )
-
-    @property
-    def _timeout_ms(self) -> int:
-        return int(self._client.settings.connection.request_timeout_s * 1000)
 
 
 def _trim_advice(tp: TopicPartition, code: int) -> str | None:

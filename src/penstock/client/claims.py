@@ -139,7 +139,6 @@ class Claims:
         ranges: Sequence[QueueRange] = (),
     ) -> QueueClaimResponse:
         """Sends a claim request to the partition's leader, with retries: every action is idempotent."""
-        tp = TopicPartition(self._topic, partition)
         request = QueueClaimRequest(
             action=action,
             group=self._group,
@@ -150,26 +149,16 @@ class Claims:
             visibility_ms=visibility_ms,
             ranges=ranges,
         )
-
-        async def attempt() -> QueueClaimResponse:
-            leader = (await self._client.leader(tp)).leader
-            response: QueueClaimResponse = await self._client.request(leader, request)
-            check(response.error_code, f"partition {tp}", response.error_message)
-            return response
-
-        return await self._client.retrying(attempt, topics={self._topic})
+        tp = TopicPartition(self._topic, partition)
+        response: QueueClaimResponse = await self._client.request_leader(tp, request)
+        return response
 
 
 async def find_queue(client: KafkaClient, name: str) -> QueueLocation:
     """Returns the topic of a queue. Raises ServerError (UNKNOWN_TOPIC_OR_PARTITION) if the queue does not exist."""
-
-    async def attempt() -> QueueLocation:
-        request = QueueClaimRequest(action=wire.FIND, group=name, topic_id=bytes(16))
-        response: QueueClaimResponse = await client.request(Target.ANY, request)
-        check(response.error_code, f"queue {name!r}", response.error_message)
-        return QueueLocation(name, response.topic, response.topic_id, response.is_fifo)
-
-    return await client.retrying(attempt)
+    request = QueueClaimRequest(action=wire.FIND, group=name, topic_id=bytes(16))
+    response: QueueClaimResponse = await client.request_checked(Target.ANY, request, f"queue {name!r}")
+    return QueueLocation(name, response.topic, response.topic_id, response.is_fifo)
 
 
 async def prepare_group(client: KafkaClient, *, group: str, topic_id: bytes) -> None:

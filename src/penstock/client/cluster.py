@@ -4,7 +4,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from enum import Enum
+from enum import Enum, IntEnum
 from random import Random
 from typing import Any, Final, Self, TypeVar
 
@@ -15,6 +15,7 @@ from penstock.client.metadata import NO_NODE, ClusterView, PartitionInfo, TopicI
 from penstock.client.retry import Backoff
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
+from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 T = TypeVar("T")
@@ -28,6 +29,13 @@ class Target(Enum):
 
     ANY = "any"
     CONTROLLER = "controller"
+
+
+class CoordinatorKey(IntEnum):
+    """Key types of FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTIONAL_ID = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,6 +121,30 @@ class KafkaClient:
         connection = await self.connection(target)
         return await connection.request(message, timeout_s=timeout_s)
 
+    async def request_checked(self, target: int | Target, message: Any, what: str) -> Any:
+        """Sends a request with retries. Returns the response, or raises its error, in which `what` is its subject."""
+
+        async def attempt() -> Any:
+            response = await self.request(target, message)
+            check(response.error_code, what, getattr(response, "error_message", None))
+            return response
+
+        return await self.retrying(attempt)
+
+    async def request_leader(self, tp: TopicPartition, message: Any) -> Any:
+        """Sends a request to the leader of a partition, with retries. Returns the response, or raises its error."""
+
+        async def attempt() -> Any:
+            response = await self.request((await self.leader(tp)).leader, message)
+            check(response.error_code, f"partition {tp}", response.error_message)
+            return response
+
+        return await self.retrying(attempt, topics={tp.topic})
+
+    @property
+    def request_timeout_ms(self) -> int:
+        return int(self.settings.connection.request_timeout_s * 1000)
+
     # -- metadata
 
     async def refresh(self, topics: Collection[str] | None = ()) -> ClusterView:
@@ -165,6 +197,18 @@ class KafkaClient:
             partition = await self.leader(tp)
             found.setdefault(partition.leader, []).append(partition)
         return found
+
+    async def coordinator(self, key: str, key_type: CoordinatorKey, what: str) -> int:
+        """Returns the node id of the coordinator of a group or transactional id; `what` names it in errors."""
+        request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
+
+        async def attempt() -> int:
+            response: FindCoordinatorResponse = await self.request(Target.ANY, request)
+            found = response.coordinators[0] if response.coordinators else response
+            check(found.error_code, what, found.error_message)
+            return found.node_id
+
+        return await self.retrying(attempt)
 
     # -- retries
 

@@ -1,13 +1,15 @@
 """Cluster administration: describe brokers, reassign partitions, elect leaders, configs. For topics, see admin.py."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
 from typing import Final, TypeVar
 
 from penstock.client.cluster import KafkaClient, Target
-from penstock.client.errors import ConnectionFailed, ServerError, check, refusal
+from penstock.client.configs import ConfigChange, Resource, alter_configs, describe_configs
+from penstock.client.errors import ConnectionFailed, ServerError, refusal
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.messages.alter_partition_reassignments import (
@@ -17,23 +19,12 @@ from penstock.wire.messages.alter_partition_reassignments import (
     ReassignableTopic,
 )
 from penstock.wire.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
-from penstock.wire.messages.describe_configs import (
-    DescribeConfigsRequest,
-    DescribeConfigsResource,
-    DescribeConfigsResponse,
-)
 from penstock.wire.messages.describe_log_dirs import (
     DescribableLogDirTopic,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
 from penstock.wire.messages.elect_leaders import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from penstock.wire.messages.incremental_alter_configs import (
-    AlterableConfig,
-    AlterConfigsResource,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-)
 from penstock.wire.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
@@ -44,13 +35,6 @@ AT_ONCE: Final = 1000
 """Maximum number of partitions or topics in one request; well below the request size limit of a broker."""
 Failures = dict[TopicPartition, ServerError]
 T = TypeVar("T")
-
-
-class Resource(IntEnum):
-    """Resource types that have settings; values are the resource type codes of the Kafka protocol."""
-
-    TOPIC = 2
-    BROKER = 4
 
 
 class Election(IntEnum):
@@ -85,15 +69,6 @@ class Reassignment:
     removing: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
-    """New settings of a topic or a broker; None resets a setting to its default."""
-
-    kind: Resource
-    name: str
-    values: Mapping[str, str | None] = field(default_factory=dict)
-
-
 class ClusterAdmin:
     """Administration of brokers and replicas over the Kafka protocol."""
 
@@ -103,22 +78,17 @@ class ClusterAdmin:
     async def describe(self) -> ClusterDescription:
         """Returns the live brokers and the controller."""
         request = DescribeClusterRequest(include_cluster_authorized_operations=False)
-
-        async def attempt() -> ClusterDescription:
-            response: DescribeClusterResponse = await self._client.request(Target.ANY, request)
-            check(response.error_code, "the cluster", response.error_message)
-            return ClusterDescription(
-                cluster_id=response.cluster_id,
-                controller=response.controller_id,
-                brokers={
-                    found.broker_id: BrokerInfo(
-                        node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack
-                    )
-                    for found in sorted(response.brokers, key=lambda found: found.broker_id)
-                },
-            )
-
-        return await self._client.retrying(attempt)
+        response: DescribeClusterResponse = await self._client.request_checked(Target.ANY, request, "the cluster")
+        return ClusterDescription(
+            cluster_id=response.cluster_id,
+            controller=response.controller_id,
+            brokers={
+                found.broker_id: BrokerInfo(
+                    node_id=found.broker_id, host=found.host, port=found.port, rack=found.rack
+                )
+                for found in sorted(response.brokers, key=lambda found: found.broker_id)
+            },
+        )
 
     # -- replicas
 
@@ -133,7 +103,7 @@ class ClusterAdmin:
         failures: Failures = {}
         for tps in _portions(wanted):
             request = AlterPartitionReassignmentsRequest(
-                timeout_ms=self._timeout_ms,
+                timeout_ms=self._client.request_timeout_ms,
                 allow_replication_factor_change=may_resize,
                 topics=[
                     ReassignableTopic(
@@ -148,22 +118,16 @@ class ClusterAdmin:
                     for topic, numbers in _by_topic(tps)
                 ],
             )
-            failures |= await self._reassign(request)
-        return failures
-
-    async def _reassign(self, request: AlterPartitionReassignmentsRequest) -> Failures:
-        async def attempt() -> Failures:
-            response: AlterPartitionReassignmentsResponse = await self._client.request(Target.CONTROLLER, request)
-            check(response.error_code, "the reassignment", response.error_message)
-            return {
+            response: AlterPartitionReassignmentsResponse
+            response = await self._client.request_checked(Target.CONTROLLER, request, "the reassignment")
+            failures |= {
                 tp: refusal(entry.error_code, f"partition {tp}", _of(tp, entry.error_message))
                 for topic in response.responses
                 for entry in topic.partitions
                 if entry.error_code != ErrorCode.NONE
                 for tp in [TopicPartition(topic.name, entry.partition_index)]
             }
-
-        return await self._client.retrying(attempt)
+        return failures
 
     async def reassignments(
         self, tps: Collection[TopicPartition] | None = None
@@ -177,15 +141,10 @@ class ClusterAdmin:
                     ListPartitionReassignmentsTopics(name=topic, partition_indexes=numbers)
                     for topic, numbers in _by_topic(some)
                 ]
-            request = ListPartitionReassignmentsRequest(timeout_ms=self._timeout_ms, topics=topics)
-            found |= await self._reassignments(request)
-        return found
-
-    async def _reassignments(self, request: ListPartitionReassignmentsRequest) -> dict[TopicPartition, Reassignment]:
-        async def attempt() -> dict[TopicPartition, Reassignment]:
-            response: ListPartitionReassignmentsResponse = await self._client.request(Target.CONTROLLER, request)
-            check(response.error_code, "the reassignments", response.error_message)
-            return {
+            request = ListPartitionReassignmentsRequest(timeout_ms=self._client.request_timeout_ms, topics=topics)
+            response: ListPartitionReassignmentsResponse
+            response = await self._client.request_checked(Target.CONTROLLER, request, "the reassignments")
+            found |= {
                 tp: Reassignment(
                     tp=tp,
                     replicas=tuple(entry.replicas),
@@ -196,8 +155,7 @@ class ClusterAdmin:
                 for entry in topic.partitions
                 for tp in [TopicPartition(topic.name, entry.partition_index)]
             }
-
-        return await self._client.retrying(attempt)
+        return found
 
     async def elect_leaders(
         self, tps: Collection[TopicPartition] | None = None, election: Election = Election.PREFERRED
@@ -209,16 +167,11 @@ class ClusterAdmin:
             if some is not None:
                 topics = [TopicPartitions(topic=topic, partitions=numbers) for topic, numbers in _by_topic(some)]
             request = ElectLeadersRequest(
-                election_type=election, topic_partitions=topics, timeout_ms=self._timeout_ms
+                election_type=election, topic_partitions=topics, timeout_ms=self._client.request_timeout_ms
             )
-            results |= await self._elect_leaders(request)
-        return results
-
-    async def _elect_leaders(self, request: ElectLeadersRequest) -> dict[TopicPartition, ServerError | None]:
-        async def attempt() -> dict[TopicPartition, ServerError | None]:
-            response: ElectLeadersResponse = await self._client.request(Target.CONTROLLER, request)
-            check(response.error_code, "the election")
-            return {
+            response: ElectLeadersResponse
+            response = await self._client.request_checked(Target.CONTROLLER, request, "the election")
+            results |= {
                 tp: refusal(entry.error_code, f"partition {tp}", _of(tp, entry.error_message))
                 if entry.error_code
                 else None
@@ -226,8 +179,7 @@ class ClusterAdmin:
                 for entry in topic.partition_result
                 for tp in [TopicPartition(topic.topic, entry.partition_id)]
             }
-
-        return await self._client.retrying(attempt)
+        return results
 
     async def sizes(
         self, node_ids: Iterable[int], tps: Collection[TopicPartition] | None = None
@@ -261,10 +213,8 @@ class ClusterAdmin:
         found: dict[str, dict[str, str | None]] = {}
         if kind is Resource.BROKER:
             for name in names:
-                try:
+                with suppress(ServerError, ConnectionFailed):
                     found |= await self._configs(int(name), kind, [name], wanted)
-                except (ServerError, ConnectionFailed):
-                    continue
             return found
         for some in _portions(names):
             found |= await self._configs(Target.ANY, kind, some, wanted)
@@ -273,50 +223,17 @@ class ClusterAdmin:
     async def _configs(
         self, target: int | Target, kind: Resource, names: Iterable[str], wanted: Collection[str]
     ) -> dict[str, dict[str, str | None]]:
-        request = DescribeConfigsRequest(
-            resources=[
-                DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=list(wanted))
-                for name in names
-            ],
-        )
-        response: DescribeConfigsResponse = await self._client.request(target, request)
+        results = await describe_configs(self._client, kind, names, list(wanted), target=target)
         return {
             result.resource_name: {entry.name: entry.value for entry in result.configs}
-            for result in response.results
+            for result in results
             if result.error_code == ErrorCode.NONE
         }
 
     async def alter_configs(self, changes: Iterable[ConfigChange]) -> None:
         """Changes the named settings of topics and brokers. Raises the first error; other changes may be applied."""
         for some in _portions(changes):
-            request = IncrementalAlterConfigsRequest(
-                resources=[
-                    AlterConfigsResource(
-                        resource_type=change.kind,
-                        resource_name=change.name,
-                        configs=[
-                            AlterableConfig(name=key, config_operation=int(value is None), value=value)
-                            for key, value in change.values.items()
-                        ],
-                    )
-                    for change in some
-                ],
-                validate_only=False,
-            )
-            await self._alter_configs(request)
-
-    async def _alter_configs(self, request: IncrementalAlterConfigsRequest) -> None:
-        async def attempt() -> None:
-            response: IncrementalAlterConfigsResponse = await self._client.request(Target.CONTROLLER, request)
-            for result in response.responses:
-                kind = Resource(result.resource_type).name.lower()
-                check(result.error_code, f"{kind} {result.resource_name!r}", result.error_message)
-
-        await self._client.retrying(attempt)
-
-    @property
-    def _timeout_ms(self) -> int:
-        return int(self._client.settings.connection.request_timeout_s * 1000)
+            await alter_configs(self._client, some)
 
 
 def _portions(values: Iterable[T]) -> Iterator[tuple[T, ...]]:

@@ -6,14 +6,19 @@ out closes the connection.
 
 import asyncio
 import itertools
-import os
-import socket
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, cast
 
 import penstock
 from penstock.client.address import Address
-from penstock.client.errors import ConnectionFailed, ConnectionLost, RequestTimedOut, UnsupportedByBroker, check
+from penstock.client.errors import (
+    ConnectionFailed,
+    ConnectionLost,
+    RequestTimedOut,
+    UnsupportedByBroker,
+    check,
+    os_reason,
+)
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest, PenstockError
 from penstock.wire.frames import LENGTH, read_response, request_frame
@@ -57,19 +62,13 @@ async def open_connection(address: Address, settings: ConnectionSettings) -> "Co
     except ConnectionLost as error:
         reason = f"{error}; is that a Kafka listener?"
     except OSError as error:
-        reason = _reason(error)
+        reason = os_reason(error)
     else:
         return connection
     finally:
         if not connection.versions:
             connection.abort()
     raise ConnectionFailed(f"cannot reach {address}: {reason}; {ADVICE}")
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, socket.gaierror) or not error.errno:
-        return (error.strerror or str(error)).lower()
-    return os.strerror(error.errno).lower()
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -179,7 +178,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop has its own class
 
     def connection_lost(self, error: Exception | None) -> None:
-        why = _reason(error) if isinstance(error, OSError) else "the broker closed it"
+        why = os_reason(error) if isinstance(error, OSError) else "the broker closed it"
         failure = self._failure or ConnectionLost(
             f"the connection to {self.address} was lost ({why}); requests in flight may have been carried out"
         )

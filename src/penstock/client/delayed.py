@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from penstock.client.cluster import KafkaClient
-from penstock.client.errors import check
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.messages import delayed_messages as wire
 from penstock.wire.messages.delayed_messages import DelayedMessagesRequest, DelayedMessagesResponse
@@ -90,11 +89,5 @@ class DelayedMessages:
 
     async def _request(self, partition: int, request: DelayedMessagesRequest) -> DelayedMessagesResponse:
         tp = TopicPartition(self._topic, partition)
-
-        async def attempt() -> DelayedMessagesResponse:
-            leader = (await self._client.leader(tp)).leader
-            response: DelayedMessagesResponse = await self._client.request(leader, request)
-            check(response.error_code, f"partition {tp}", response.error_message)
-            return response
-
-        return await self._client.retrying(attempt, topics={self._topic})
+        response: DelayedMessagesResponse = await self._client.request_leader(tp, request)
+        return response

@@ -1,5 +1,8 @@
 """Client errors: lost connections, timeouts, and Kafka error codes with advice and retry classes."""
 
+import os
+import socket
+import ssl
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
@@ -113,3 +116,10 @@ def check(code: int, what: str, said: str | None = None) -> None:
     """Raises ServerError unless the code is NONE."""
     if code != ErrorCode.NONE:
         raise refusal(code, what, said)
+
+
+def os_reason(error: OSError) -> str:
+    """Returns the reason of a network error in words, for example `connection refused`."""
+    if isinstance(error, socket.gaierror | ssl.SSLError) or not error.errno:
+        return (error.strerror or str(error)).lower()
+    return os.strerror(error.errno).lower()

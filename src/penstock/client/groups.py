@@ -4,22 +4,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.client.cluster import KafkaClient, Target
+from penstock.client.cluster import CoordinatorKey, KafkaClient
 from penstock.client.errors import ServerError, UnsupportedByBroker, check, refusal
-from penstock.client.share_groups import ShareOffset, describe_share_group, share_group_offsets
+from penstock.client.share_groups import ShareOffset, share_group_offsets
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.consumer_protocol import ConsumerProtocolAssignment
-from penstock.wire.messages import share_group_describe
-from penstock.wire.messages.consumer_group_describe import (
-    Assignment,
-    ConsumerGroupDescribeRequest,
-    ConsumerGroupDescribeResponse,
-)
+from penstock.wire.messages import consumer_group_describe, share_group_describe
+from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
+from penstock.wire.messages.consumer_group_describe import Member as ConsumerMember
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from penstock.wire.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
-from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.list_groups import ListGroupsRequest, ListGroupsResponse
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
@@ -32,9 +28,9 @@ from penstock.wire.messages.offset_fetch import (
     OffsetFetchRequestGroup,
     OffsetFetchResponse,
 )
+from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
 from penstock.wire.state import read_value
 
-GROUP_KEY: Final = 0
 NO_OFFSET: Final = -1
 _BY_NAME_VERSION_MAX: Final = 9
 """The last version of OffsetCommit and OffsetFetch with topic names; later versions have topic ids."""
@@ -84,90 +80,56 @@ class Groups:
         """Returns the groups of the cluster, sorted by name; only those with these states and kinds, if given."""
         await self._client.refresh()
         found = []
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
         for node_id in self._client.view.brokers:
-
-            async def attempt(node_id: int = node_id) -> ListGroupsResponse:
-                response: ListGroupsResponse = await self._client.request(
-                    node_id, ListGroupsRequest(states_filter=list(states), types_filter=list(kinds))
-                )
-                check(response.error_code, "the groups")
-                return response
-
-            for group in (await self._client.retrying(attempt)).groups:
+            response: ListGroupsResponse = await self._client.request_checked(node_id, request, "the groups")
+            for group in response.groups:
                 kind = group.group_type.lower() or "classic"
                 found.append(GroupListing(group=group.group_id, state=group.group_state, kind=kind))
         return sorted(found, key=lambda group: group.group)
 
     async def coordinator(self, group: str) -> int:
         """Returns the node id of a group's coordinator."""
-
-        async def attempt() -> int:
-            request = FindCoordinatorRequest(key=group, key_type=GROUP_KEY, coordinator_keys=[group])
-            response: FindCoordinatorResponse = await self._client.request(Target.ANY, request)
-            if response.coordinators:
-                (found,) = response.coordinators
-                check(found.error_code, f"group {group!r}", found.error_message)
-                return found.node_id
-            check(response.error_code, f"group {group!r}", response.error_message)
-            return response.node_id
-
-        return await self._client.retrying(attempt)
+        return await self._client.coordinator(group, CoordinatorKey.GROUP, f"group {group!r}")
 
     async def describe(self, group: str) -> GroupDetail:
         """Returns a group with its members. Raises ServerError (GROUP_ID_NOT_FOUND) if the group does not exist."""
 
         async def attempt() -> GroupDetail:
             node_id = await self.coordinator(group)
-            for look in (self._describe_consumer, self._describe_share, self._describe_classic):
-                found = await look(group, node_id)
-                if found is not None:
-                    return found
-            raise unknown_group(group)
+            consumer = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+            share = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+            return (
+                await self._describe(consumer, f"group {group!r}", "consumer", node_id)
+                or await self._describe(share, f"share group {group!r}", "share", node_id)
+                or await self._describe_classic(group, node_id)
+            )
 
         return await self._client.retrying(attempt)
 
-    async def _describe_consumer(self, group: str, node_id: int) -> GroupDetail | None:
-        request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
+    async def _describe(
+        self, request: ConsumerGroupDescribeRequest | ShareGroupDescribeRequest, what: str, kind: str, node_id: int
+    ) -> GroupDetail | None:
+        """Returns a consumer or share group; None if it does not exist, or is of another kind."""
         try:
-            response: ConsumerGroupDescribeResponse = await self._client.request(node_id, request)
+            response: ConsumerGroupDescribeResponse | ShareGroupDescribeResponse
+            response = await self._client.request(node_id, request)
         except UnsupportedByBroker:
             return None
         (found,) = response.groups
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-            return None  # or it is a classic group
-        check(found.error_code, f"group {group!r}", found.error_message)
-        return GroupDetail(
-            group=group,
-            state=found.group_state,
-            kind="consumer",
-            assignor=found.assignor_name,
-            coordinator=node_id,
-            members=tuple(
-                GroupMember(
-                    member_id=member.member_id,
-                    instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    host=member.client_host,
-                    partitions=_partitions(member.assignment),
-                )
-                for member in found.members
-            ),
-        )
-
-    async def _describe_share(self, group: str, node_id: int) -> GroupDetail | None:
-        found = await describe_share_group(self._client, group, node_id)
-        if found is None:
             return None
+        check(found.error_code, what, found.error_message)
         return GroupDetail(
-            group=group,
+            group=found.group_id,
             state=found.group_state,
-            kind="share",
+            kind=kind,
             assignor=found.assignor_name,
             coordinator=node_id,
             members=tuple(
                 GroupMember(
                     member_id=member.member_id,
-                    instance_id=None,
+                    instance_id=member.instance_id if isinstance(member, ConsumerMember) else None,
                     client_id=member.client_id,
                     host=member.client_host,
                     partitions=_partitions(member.assignment),
@@ -184,11 +146,11 @@ class Groups:
 
         return await self._client.retrying(attempt)
 
-    async def _describe_classic(self, group: str, node_id: int) -> GroupDetail | None:
+    async def _describe_classic(self, group: str, node_id: int) -> GroupDetail:
         response: DescribeGroupsResponse = await self._client.request(node_id, DescribeGroupsRequest(groups=[group]))
         (found,) = response.groups
         if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not found.error_code and found.group_state == DEAD):
-            return None
+            raise unknown_group(group)
         check(found.error_code, f"group {group!r}", found.error_message)
         return GroupDetail(
             group=group,
@@ -265,7 +227,9 @@ class Groups:
         await self._client.retrying(attempt)
 
 
-def _partitions(assignment: Assignment | share_group_describe.Assignment) -> tuple[TopicPartition, ...]:
+def _partitions(
+    assignment: consumer_group_describe.Assignment | share_group_describe.Assignment,
+) -> tuple[TopicPartition, ...]:
     return tuple(
         TopicPartition(topic.topic_name, number)
         for topic in assignment.topic_partitions

@@ -1,8 +1,6 @@
 """Small asyncio HTTP client with a connection pool; one request at a time per connection."""
 
 import asyncio
-import os
-import socket
 import ssl
 from collections.abc import Mapping
 from typing import Final, NamedTuple, cast
@@ -10,7 +8,7 @@ from urllib.parse import urlsplit
 
 import httptools
 
-from penstock.client.errors import ConnectionFailed, ConnectionLost, RequestTimedOut
+from penstock.client.errors import ConnectionFailed, ConnectionLost, RequestTimedOut, os_reason
 
 RESPONSE_BYTES_MAX: Final = 128 << 20
 """Maximum bytes of a response body: enough for ten messages of 1 MiB, even if every character is escaped."""
@@ -192,7 +190,7 @@ class HttpClient:
         except TimeoutError:
             raise ConnectionFailed(f"cannot reach {to}: no answer within {self._connect_timeout_s:g} s") from None
         except OSError as error:
-            raise ConnectionFailed(f"cannot reach {to}: {_reason(error)}") from error
+            raise ConnectionFailed(f"cannot reach {to}: {os_reason(error)}") from error
         return connection
 
     def close(self) -> None:
@@ -200,9 +198,3 @@ class HttpClient:
         for connection in (*self._busy, *(each for idle in self._idle.values() for each in idle)):
             connection.close()
         self._idle.clear()
-
-
-def _reason(error: OSError) -> str:
-    if isinstance(error, socket.gaierror | ssl.SSLError) or not error.errno:
-        return (error.strerror or str(error)).lower()
-    return os.strerror(error.errno).lower()

@@ -140,9 +140,18 @@ async def log_ranges(client: KafkaClient, tps: Collection[TopicPartition]) -> di
 async def resolve_start(
     client: KafkaClient, start: Start, held: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, int]:
-    """Returns the offset to start at in each partition. Raises OffsetOutOfRange if none holds an `Origin.OFFSET`.
+    """Returns the offset to start at in each partition. Raises OffsetOutOfRange if none holds an `Origin.OFFSET`."""
+    found = await list_offsets(client, list(held), start.value) if start.origin is Origin.TIME else {}
+    return start_offsets(start, held, {tp: at.offset for tp, at in found.items()})
 
-    If only some partitions hold the offset, the others start at their nearer end.
+
+def start_offsets(
+    start: Start, held: Mapping[TopicPartition, LogRange], at_time: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Returns the offset to start at in each partition. `at_time`: for Origin.TIME, the offsets found for that time.
+
+    Origin.OFFSET raises OffsetOutOfRange if no partition holds the offset; partitions without it start at the nearer
+    end of their log.
     """
     match start.origin:
         case Origin.EARLIEST:
@@ -152,11 +161,12 @@ async def resolve_start(
         case Origin.BACK:
             return {tp: max(span.start, span.end - start.value) for tp, span in held.items()}
         case Origin.TIME:
-            found = await list_offsets(client, list(held), start.value)
-            # No record is that late: start at the end.
-            return {tp: found[tp].offset if found[tp].offset >= 0 else span.end for tp, span in held.items()}
+            # If no record is that late, start at the end.
+            return {
+                tp: offset if (offset := at_time.get(tp, NONE_FOUND)) >= 0 else span.end for tp, span in held.items()
+            }
         case Origin.OFFSET:
-            if not any(span.start <= start.value <= span.end for span in held.values()):
+            if held and not any(span.start <= start.value <= span.end for span in held.values()):
                 holds = ", ".join(f"{tp} holds {span.start} to {span.end}" for tp, span in held.items())
                 raise OffsetOutOfRange(f"offset {start.value} is not there; {holds}")
             return {tp: min(max(start.value, span.start), span.end) for tp, span in held.items()}

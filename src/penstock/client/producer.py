@@ -242,10 +242,7 @@ class Producer:
         """Returns the producer id and epoch; the first call requests them from a broker."""
         async with self._identity_lock:
             if self._identity is None:
-                request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-                response: InitProducerIdResponse = await self._client.request(Target.ANY, request)
-                check(response.error_code, "a producer id")
-                self._identity = response.producer_id, response.producer_epoch
+                self._identity = await new_producer_id(self._client)
             return self._identity
 
     async def _produce(self, tp: TopicPartition, batch: Buffer) -> int:
@@ -257,7 +254,7 @@ class Producer:
         request = ProduceRequest(
             acks=self._settings.acks,
             # Shorter than the request timeout: the broker answers with an error before the connection is closed.
-            timeout_ms=int(self._client.settings.connection.request_timeout_s * 1000) * 2 // 3,
+            timeout_ms=self._client.request_timeout_ms * 2 // 3,
             topic_data=[
                 TopicProduceData(
                     name=tp.topic,
@@ -275,3 +272,11 @@ class Producer:
             return UNKNOWN_OFFSET  # written before; the broker no longer knows its offset
         check(result.error_code, f"partition {tp}", result.error_message)
         return result.base_offset
+
+
+async def new_producer_id(client: KafkaClient) -> tuple[int, int]:
+    """Requests a new producer id and its epoch from a broker, without retries."""
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
+    response: InitProducerIdResponse = await client.request(Target.ANY, request)
+    check(response.error_code, "a producer id")
+    return response.producer_id, response.producer_epoch

@@ -1,6 +1,7 @@
 """Queue attributes of CreateQueue (SQS names), queue names and ARNs. Pure."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,6 +10,12 @@ RETENTION_S_MAX: Final = 1_209_600
 """Maximum MessageRetentionPeriod of SQS, in seconds: 14 days."""
 MAX_RECEIVES: Final = 5
 """Default maxReceiveCount of a queue with a dead-letter queue."""
+MESSAGE_COUNTS: Final = {
+    "available": "ApproximateNumberOfMessages",
+    "in_flight": "ApproximateNumberOfMessagesNotVisible",
+    "delayed": "ApproximateNumberOfMessagesDelayed",
+}
+"""Queue attributes with the number of messages, by delivery state."""
 _ARN: Final = "arn:aws:sqs:::"
 """Prefix of a queue's ARN. Region and account are left empty: the caller's apply."""
 
@@ -75,3 +82,8 @@ def name_of(url_or_arn: str) -> str:
     ('jobs', 'jobs')
     """
     return url_or_arn.rpartition("/")[2].rpartition(":")[2]
+
+
+def message_counts(attributes: Mapping[str, str]) -> dict[str, int]:
+    """Returns the number of messages by delivery state, from the attributes of a queue."""
+    return {state: int(attributes[name]) for state, name in MESSAGE_COUNTS.items()}

@@ -3,13 +3,11 @@
 from collections.abc import Iterable, Iterator
 
 from penstock.client.cluster import KafkaClient
-from penstock.client.errors import check
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.messages.restore_state import (
     ENTRIES_MAX,
     KEY_BYTES_MAX,
     RestoreStateRequest,
-    RestoreStateResponse,
     StateEntry,
 )
 
@@ -30,13 +28,7 @@ async def restore_state(client: KafkaClient, tp: TopicPartition, pairs: Iterable
             partition=tp.partition,
             entries=[StateEntry(key=key, value=value) for key, value in portion],
         )
-
-        async def attempt(request: RestoreStateRequest = request) -> None:
-            leader = await client.leader(tp)
-            response: RestoreStateResponse = await client.request(leader.leader, request)
-            check(response.error_code, f"partition {tp}", response.error_message)
-
-        await client.retrying(attempt, topics={tp.topic})
+        await client.request_leader(tp, request)
 
 
 def portions(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:

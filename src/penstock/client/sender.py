@@ -263,7 +263,7 @@ class BatchSender:
             transactional_id=self._transactional_id,
             acks=Acks.ALL,
             # Shorter than the request timeout: the broker answers with an error before the connection is closed.
-            timeout_ms=int(self._client.settings.connection.request_timeout_s * 1000) * 2 // 3,
+            timeout_ms=self._client.request_timeout_ms * 2 // 3,
             topic_data=[
                 TopicProduceData(name=name, topic_id=topics[name].topic_id, partition_data=data)
                 for name, data in partitions.items()

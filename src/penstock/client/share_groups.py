@@ -1,20 +1,14 @@
-"""Share group administration (KIP-932): members, start offsets and lag."""
+"""Progress of share groups (KIP-932): start offset and lag of each partition."""
 
 from dataclasses import dataclass
 
 from penstock.client.cluster import KafkaClient
-from penstock.client.errors import UnsupportedByBroker, check
-from penstock.foundation.codes import ErrorCode
+from penstock.client.errors import check
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.messages.describe_share_group_offsets import (
     DescribeShareGroupOffsetsRequest,
     DescribeShareGroupOffsetsRequestGroup,
     DescribeShareGroupOffsetsResponse,
-)
-from penstock.wire.messages.share_group_describe import (
-    DescribedGroup,
-    ShareGroupDescribeRequest,
-    ShareGroupDescribeResponse,
 )
 
 
@@ -26,20 +20,6 @@ class ShareOffset:
     """Offset of the first unfinished message; None if the share group has not started to read the partition."""
     lag: int | None
     """Number of unfinished messages; None if the broker does not report it."""
-
-
-async def describe_share_group(client: KafkaClient, group: str, node_id: int) -> DescribedGroup | None:
-    """Returns the description of a share group from its coordinator `node_id`; None if the group does not exist."""
-    request = ShareGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
-    try:
-        response: ShareGroupDescribeResponse = await client.request(node_id, request)
-    except UnsupportedByBroker:
-        return None
-    (found,) = response.groups
-    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return None
-    check(found.error_code, f"share group {group!r}", found.error_message)
-    return found
 
 
 async def share_group_offsets(client: KafkaClient, group: str, node_id: int) -> dict[TopicPartition, ShareOffset]:

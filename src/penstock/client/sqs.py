@@ -1,16 +1,18 @@
 """SQS client over HTTP: any broker serves every queue; if a broker does not answer, the next one is tried."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from typing import Any, Final
 
 import orjson
 
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, Resource
+from penstock.client.cluster_admin import ClusterAdmin
+from penstock.client.configs import Resource
 from penstock.client.errors import ConnectionFailed, ConnectionLost
 from penstock.client.http import Endpoint, HttpClient, HttpReply
+from penstock.client.queue_attributes import name_of
 from penstock.client.retry import Backoff
 from penstock.client.signing import AccessKeys, signed
 from penstock.foundation.clock import Clock, SystemClock
@@ -24,6 +26,17 @@ BATCH_BYTES_MAX: Final = 1_048_576
 WAIT_S_MAX: Final = 20
 """Maximum wait time, in seconds, of one ReceiveMessage."""
 NO_SUCH_QUEUE: Final = "AWS.SimpleQueueService.NonExistentQueue"
+NOT_ALLOWED_CODES: Final = frozenset(
+    {
+        "AccessDenied",
+        "IncompleteSignature",
+        "InvalidClientTokenId",
+        "MissingAuthenticationToken",
+        "RequestExpired",
+        "SignatureDoesNotMatch",
+    }
+)
+"""Error codes of requests that are not signed correctly, or whose access key lacks a permission."""
 TIMEOUT_S: Final = 30.0
 _SHOWN_CHARS: Final = 200
 
@@ -148,6 +161,29 @@ class SqsClient:
         code = response.headers.get("x-amzn-query-error") or str(found.get("__type", "")).rpartition("#")[2]
         message = str(found.get("message") or found.get("Message") or f"HTTP {response.status}")
         raise SqsError(code.partition(";")[0], message, response.status)
+
+    async def create_queue(self, name: str, attributes: Mapping[str, str], tags: Mapping[str, str]) -> str:
+        """Creates a queue; returns its URL."""
+        params: dict[str, Any] = {"QueueName": name, "Attributes": attributes}
+        response = await self.call("CreateQueue", {**params, "tags": dict(tags)} if tags else params)
+        return str(response["QueueUrl"])
+
+    async def list_queues(self, prefix: str = "") -> list[str]:
+        """Returns the names of all queues that begin with `prefix`."""
+        return await self._list("ListQueues", {"QueueNamePrefix": prefix} if prefix else {}, "QueueUrls")
+
+    async def list_sources(self, name: str) -> list[str]:
+        """Returns the names of all queues that have this queue as their dead-letter queue."""
+        return await self._list("ListDeadLetterSourceQueues", {"QueueUrl": name}, "queueUrls")
+
+    async def _list(self, action: str, params: dict[str, Any], key: str) -> list[str]:
+        found: list[str] = []
+        while True:
+            response = await self.call(action, params)
+            found += map(name_of, response.get(key, ()))
+            if not response.get("NextToken"):
+                return found
+            params = {**params, "NextToken": response["NextToken"]}
 
     async def scrape(self) -> list[bytes]:
         """Returns the Prometheus metrics of every broker that answers."""

@@ -13,9 +13,9 @@ and abort bumps the producer epoch, under which the sequence numbers of the next
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from penstock.client.cluster import KafkaClient, Target
+from penstock.client.cluster import CoordinatorKey, KafkaClient
 from penstock.client.errors import ServerError, UnsupportedByBroker, check
-from penstock.client.producer import SEQUENCE_SPAN
+from penstock.client.producer import SEQUENCE_SPAN, new_producer_id
 from penstock.client.sender import BatchSender, SendSettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -23,11 +23,8 @@ from penstock.foundation.ids import TopicPartition
 from penstock.foundation.spark_ids import query_of
 from penstock.wire.messages.describe_transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
 from penstock.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
-from penstock.wire.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
-TRANSACTION_KEY: Final = 1
-"""The key type in FindCoordinator that stands for a transactional id."""
 TIMEOUT_MS: Final = 60_000
 """Default transaction timeout in milliseconds, as in Kafka's clients."""
 EPOCH_BUMP_FROM: Final = 5
@@ -59,21 +56,8 @@ class ReservedSequences(NamedTuple):
 
 async def find_coordinator(client: KafkaClient, transactional_id: str) -> int:
     """Returns the node id of the transaction coordinator of a transactional id."""
-
-    async def attempt() -> int:
-        request = FindCoordinatorRequest(
-            key=transactional_id, key_type=TRANSACTION_KEY, coordinator_keys=[transactional_id]
-        )
-        response: FindCoordinatorResponse = await client.request(Target.ANY, request)
-        what = f"the coordinator of {transactional_id!r}"
-        if response.coordinators:
-            (found,) = response.coordinators
-            check(found.error_code, what, found.error_message)
-            return found.node_id
-        check(response.error_code, what, response.error_message)
-        return response.node_id
-
-    return await client.retrying(attempt)
+    what = f"the coordinator of {transactional_id!r}"
+    return await client.coordinator(transactional_id, CoordinatorKey.TRANSACTIONAL_ID, what)
 
 
 async def transaction_states(client: KafkaClient, transactional_ids: Sequence[str]) -> dict[str, str]:
@@ -108,13 +92,8 @@ class BatchProducer:
 
     @classmethod
     async def open(cls, client: KafkaClient, settings: SendSettings | None = None) -> "BatchProducer":
-        async def attempt() -> Identity:
-            request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
-            response: InitProducerIdResponse = await client.request(Target.ANY, request)
-            check(response.error_code, "a producer id")
-            return Identity(response.producer_id, response.producer_epoch)
-
-        return cls(client, await client.retrying(attempt), settings or SendSettings())
+        identity = await client.retrying(lambda: new_producer_id(client))
+        return cls(client, Identity(*identity), settings or SendSettings())
 
     @property
     def buffered_bytes(self) -> int:

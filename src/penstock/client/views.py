@@ -5,7 +5,8 @@ from typing import Final
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, Resource
+from penstock.client.cluster_admin import ClusterAdmin
+from penstock.client.configs import Resource
 from penstock.client.errors import refusal
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.view_names import VIEW_IDLE_MS, VIEW_OF, VIEW_WHERE

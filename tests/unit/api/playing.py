@@ -5,7 +5,7 @@ from typing import Any
 
 from confluent_kafka import Message as Arrived
 
-from penstock.api.core.commits import AtLeastOnceCommits, AtMostOnceCommits, CommitPolicy, NoCommits
+from penstock.api.core.commits import AtLeastOnceCommits, AtMostOnceCommits, CommitPolicy
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.exactly_once import TransactionalCommits
 from penstock.api.core.handled import HandledFilter
@@ -155,7 +155,7 @@ class Stage:
 
     def _commits(self, kind: str, batch: int) -> Any:
         made: dict[str, CommitPolicy] = {
-            "never": NoCommits(),
+            "never": CommitPolicy(),
             "after": AtLeastOnceCommits(self.source, self.tracker, 1.0, self.clock),
             "before": AtMostOnceCommits(self.source),
             "within": TransactionalCommits(

@@ -234,7 +234,7 @@ def test_every_message_gives_rise_to_its_result_exactly_once(data: st.DataObject
 def _live(data: st.DataObject, ledger: PlayedLedger) -> None:
     """One member's life: it reads on from what is committed, until it is over or it ends."""
     stage = Stage("within", batch=data.draw(st.integers(1, 5)), idle_timeout_s=2)
-    stage.commits._writer = stage.ledger = ledger
+    stage.commits._producer = stage.ledger = ledger
     places = [PLACE, OTHER]
     stage.source.join(*places)
     for place in places:

@@ -72,6 +72,14 @@ async def test_a_partition_that_is_offline_is_described_with_its_problem(tmp_pat
         assert (fine.held, fine.problem) == ((0, 0), None)
 
 
+async def test_a_setting_that_is_set_and_deleted_at_once_is_refused(bootstrap: str, topic: str) -> None:
+    async with KafkaClient(bootstrap) as client:
+        await Admin(client).create(topic)
+        with pytest.raises(ServerError, match="twice") as caught:
+            await Admin(client).alter(topic, configs={"flush": "group"}, delete=["flush"])
+        assert caught.value.code is ErrorCode.INVALID_REQUEST
+
+
 async def test_settings_are_changed_one_by_one_and_brought_back(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         admin = Admin(client)

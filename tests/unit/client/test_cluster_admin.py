@@ -4,7 +4,8 @@ import pytest
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, ConfigChange, Election, Resource
+from penstock.client.cluster_admin import ClusterAdmin, Election
+from penstock.client.configs import ConfigChange, Resource
 from penstock.client.errors import ServerError
 from penstock.client.producer import Producer
 from penstock.foundation.codes import ErrorCode

@@ -33,8 +33,9 @@ from penstock.api.core.queue_admin import create_queue, list_queues, new_queue, 
 from penstock.api.core.queue_calls import QueueCalls
 from penstock.api.core.queue_worker import QueueWorker
 from penstock.api.core.reader import Reader
-from penstock.api.core.resources import Resources
+from penstock.api.core.resources import Resources, settings_of
 from penstock.api.core.settings import (
+    IN_FLIGHT_MAX,
     REFRESH_S,
     TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -45,9 +46,8 @@ from penstock.api.core.settings import (
 )
 from penstock.api.core.transformation import Transformation
 from penstock.api.core.views import create_view, drop_view
-from penstock.api.errors import ApiError, Closed, add_note_to
-from penstock.api.sync.connection import IN_FLIGHT_MAX, seek, settings_of, with_message_number
-from penstock.api.sync.transaction import transaction_of
+from penstock.api.errors import ApiError, Closed, add_note_to, with_message_number
+from penstock.api.sync.transaction import Transaction
 from penstock.client.sqs import SqsClient
 
 T = TypeVar("T")
@@ -92,7 +92,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         self._resources = Resources(settings)
         self._pool = ThreadPoolExecutor(max_workers=THREADS_MAX, thread_name_prefix="penstock")
         self._sender: AsyncSender | None = None
-        self._loops: weakref.WeakSet[AsyncLoop | AsyncWork] = weakref.WeakSet()
+        self._loops: weakref.WeakSet[AsyncLoop[Any] | AsyncWork] = weakref.WeakSet()
         self._sqs: SqsClient | None = None
         self._queue_workers: list[QueueWorker] = []
         """Workers of all queue loops, including queue loops that were garbage-collected without being closed."""
@@ -182,8 +182,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         waiting: deque[asyncio.Future[DeliveryReport]] = deque()
         number = 0
         async for message in _iterate(messages):
-            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
-            waiting.append(await self._async_sender.send(producer, encode(topic, outgoing)))
+            waiting.append(await self._async_sender.send(producer, encode(topic, message)))
             while waiting and (waiting[0].done() or len(waiting) >= max_in_flight):
                 yield await self._wait_for_delivery(waiting.popleft(), number)
                 number += 1
@@ -205,8 +204,8 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         async with mq.transaction("billing-1") as tx:
             await tx.publish("invoices", {"id": 1})
         """
-        transaction = transaction_of(self._resources.transactional_producers, transactional_id, transaction_timeout_s)
-        return AsyncTransaction(transaction, self._pool)
+        pool = self._resources.transactional_producers
+        return AsyncTransaction(Transaction(pool, transactional_id, transaction_timeout_s), self._pool)
 
     # -- reading: see core/reader.py
 
@@ -257,7 +256,7 @@ class AsyncConnection(Reader[AsyncSubscription, AsyncExactlyOnce, Coroutine[Any,
         await mq.seek("billing", "orders", to="earliest")
         """
         self._resources.check_open()
-        return await self._run(lambda: seek(self._resources.lookup, group, topic, to))
+        return await self._run(lambda: self._resources.lookup.seek(group, topic, to))
 
     # -- views
 

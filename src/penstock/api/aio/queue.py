@@ -5,9 +5,9 @@ from typing import Any, overload
 
 from penstock.api.aio.work import AsyncHandler, AsyncWork
 from penstock.api.core.durations import Duration
-from penstock.api.core.job import AsyncJob, Attributes, OutgoingJob, QueueCounts, Received, SentJob
-from penstock.api.core.queue_calls import QueueCalls, visibility_s
-from penstock.api.core.queue_worker import BACKOFF, BACKOFF_MAX, VISIBILITY, QueueWorker, plan_of
+from penstock.api.core.job import AsyncJob, Attributes, OutgoingJob, QueueCounts, SentJob
+from penstock.api.core.queue_calls import QueueCalls
+from penstock.api.core.queue_worker import BACKOFF, BACKOFF_MAX, VISIBILITY, QueueWorker, ReceivedJobActions, plan_of
 
 
 class AsyncQueue:
@@ -68,7 +68,7 @@ class AsyncQueue:
         for job in await mq.queue("jobs").receive(max=10, wait="20s", visibility="1m"):
             await job.delete()
         """
-        actions = AsyncReceivedJobActions(self._calls, visibility)
+        actions = ReceivedJobActions(self._calls, visibility)
         return [AsyncJob(**fields, _actions=actions) for fields in await self._calls.receive(max, wait, visibility)]
 
     @overload
@@ -135,30 +135,3 @@ class AsyncQueue:
         await mq.queue("jobs").purge()
         """
         await self._calls.purge()
-
-
-class AsyncReceivedJobActions:
-    """Actions of jobs from receive(): no worker tracks these jobs or renews their visibility timeout."""
-
-    def __init__(self, calls: QueueCalls, visibility: Duration | None) -> None:
-        self._calls = calls
-        self._visibility = visibility
-        self._finished: set[str] = set()
-
-    async def delete(self, job: Received) -> None:
-        await self._calls.delete(job.receipt)
-        self._finished.add(job.receipt)
-
-    async def release(self, job: Received, delay: Duration) -> None:
-        await self._calls.change(job.receipt, visibility_s(delay))
-        self._finished.add(job.receipt)
-
-    async def extend(self, job: Received, visibility: Duration | None) -> None:
-        wanted = visibility if visibility is not None else self._visibility
-        await self._calls.change(job.receipt, visibility_s(VISIBILITY if wanted is None else wanted))
-
-    async def fail(self, job: Received, error: BaseException) -> None:
-        await self.release(job, 0)
-
-    def has(self, job: Received) -> bool:
-        return job.receipt not in self._finished

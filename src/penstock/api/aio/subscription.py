@@ -5,14 +5,14 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Generic, Self
 
 from penstock.api.aio.bridge import WorkerThread, completed
+from penstock.api.core.commits import CommitPolicy
 from penstock.api.core.encoding import Encoded, encode
 from penstock.api.core.exactly_once import TransactionalCommits
 from penstock.api.core.message import Headers, Message, Outgoing
-from penstock.api.core.message_buffer import MessageBuffer, not_joined
-from penstock.api.core.plans import TransactionalLoop
+from penstock.api.core.message_buffer import Commits, MessageBuffer, not_joined
 from penstock.api.core.settings import TIMEOUT_S, check_positive
 from penstock.api.errors import Closed, add_note_to
 
@@ -20,23 +20,20 @@ TURN: Final = 64
 """Number of messages that a task may take before it yields to other tasks of the event loop."""
 
 
-class AsyncLoop:
+class AsyncLoop(Generic[Commits]):
     """Base class of AsyncSubscription and AsyncExactlyOnce. Only one task may iterate. Opens on first use."""
 
-    def __init__(self, owner: object) -> None:
+    def __init__(self, owner: object, open_buffer: Callable[[], MessageBuffer[Commits]]) -> None:
         self._owner = owner  # a connection lasts as long as its loops
+        self._open_buffer = open_buffer  # blocks: called on the worker thread
         self._worker = WorkerThread("penstock-loop")
-        self._buffer: MessageBuffer | None = None
+        self._buffer: MessageBuffer[Commits] | None = None
         self._close_loop: Callable[[], None] = self._worker.close
         self._is_closing = False
         self._is_closed = False
         self._taken = 0
 
-    def _open(self) -> tuple[MessageBuffer, Callable[[], None]]:
-        """Opens the message buffer, on the worker thread. Returns the buffer and the function that closes it."""
-        raise NotImplementedError
-
-    async def _get_buffer(self) -> MessageBuffer:
+    async def _get_buffer(self) -> MessageBuffer[Commits]:
         await self._worker.wait_for_cancelled()
         if self._is_closing:
             raise Closed("the subscription is closed; subscribe again")
@@ -44,10 +41,10 @@ class AsyncLoop:
             self._buffer = await self._worker.run(self._open_once)
         return self._buffer
 
-    def _open_once(self) -> MessageBuffer:
+    def _open_once(self) -> MessageBuffer[Commits]:
         if self._buffer is None:  # a cancelled task may have opened it
-            self._buffer, end = self._open()
-            self._close_loop = weakref.finalize(self, _finalize, end, self._worker)
+            self._buffer = self._open_buffer()
+            self._close_loop = weakref.finalize(self, _finalize, self._buffer.close, self._worker)
         return self._buffer
 
     def __aiter__(self) -> Self:
@@ -135,20 +132,12 @@ def _finalize(end: Callable[[], None], worker: WorkerThread) -> None:
         worker.close()
 
 
-class AsyncSubscription(AsyncLoop):
+class AsyncSubscription(AsyncLoop[CommitPolicy]):
     """An async iterator over messages. A message is finished when the next one is requested, or by message.done().
 
     async for message in mq.subscribe("orders", group="billing"):
         print(message.json())
     """
-
-    def __init__(self, owner: object, open_buffer: Callable[[], MessageBuffer]) -> None:
-        super().__init__(owner)
-        self._open_buffer = open_buffer
-
-    def _open(self) -> tuple[MessageBuffer, Callable[[], None]]:
-        buffer = self._open_buffer()
-        return buffer, buffer.close
 
     async def batches(self, most: int = 100) -> AsyncIterator[list[Message]]:
         """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes the previous list.
@@ -161,23 +150,13 @@ class AsyncSubscription(AsyncLoop):
             yield taken
 
 
-class AsyncExactlyOnce(AsyncLoop):
+class AsyncExactlyOnce(AsyncLoop[TransactionalCommits]):
     """An async iterator over messages; what the loop publishes is delivered exactly once. See mq.exactly_once.
 
     async with mq.exactly_once("orders", group="billing") as loop:
         async for message in loop:
             await loop.publish("invoices", invoice(message.json()), key=message.key)
     """
-
-    def __init__(self, owner: object, open_loop: Callable[[], TransactionalLoop]) -> None:
-        super().__init__(owner)
-        self._open_loop = open_loop
-        self._commits: TransactionalCommits | None = None
-
-    def _open(self) -> tuple[MessageBuffer, Callable[[], None]]:
-        transactional_loop = self._open_loop()
-        self._commits = transactional_loop.commits
-        return transactional_loop.buffer, transactional_loop.close
 
     @property
     def transactions(self) -> int:
@@ -186,7 +165,7 @@ class AsyncExactlyOnce(AsyncLoop):
         async with mq.exactly_once("in", group="g", limit=10) as loop: ...
         print(loop.transactions)
         """
-        return 0 if self._commits is None else self._commits.committed
+        return 0 if self._buffer is None else self._buffer.commits.committed
 
     async def publish(
         self,
@@ -207,9 +186,9 @@ class AsyncExactlyOnce(AsyncLoop):
         await self._send(encode(topic, message))
 
     async def _send(self, message: Encoded) -> None:
-        commits = self._commits
-        if self._is_closing or commits is None:
+        if self._is_closing or self._buffer is None:
             raise Closed("the loop has ended, or has not begun; publish within it")
+        commits = self._buffer.commits
         try:
             commits.publish(message, is_waiting=False)
         except BufferError:

@@ -8,9 +8,7 @@ from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Self
 
-from penstock.api.core.durations import Duration
-from penstock.api.core.job import AsyncJob, Received
-from penstock.api.core.queue_calls import visibility_s
+from penstock.api.core.job import AsyncJob
 from penstock.api.core.queue_worker import QueueWorker
 from penstock.api.errors import add_note_to
 
@@ -27,8 +25,6 @@ class AsyncWork:
     def __init__(self, owner: object, queue_worker: QueueWorker) -> None:
         self._owner = owner  # a connection lasts as long as its loops
         self._worker = queue_worker
-        # Not the loop itself: a job that is still referenced must not keep the loop alive.
-        self._actions = _WorkActions(queue_worker)
         self._workers: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._current: AsyncJob | None = None
@@ -53,11 +49,11 @@ class AsyncWork:
             self._finalizer = weakref.finalize(self, _abandon, asyncio.get_running_loop(), self._worker)
             self._finalizer.atexit = False  # the event loop is closed by then
         fields = await self._worker.take()
-        return None if fields is None else AsyncJob(**fields, _actions=self._actions)
+        return None if fields is None else AsyncJob(**fields, _actions=self._worker)
 
     async def _delete_current(self) -> None:
         job, self._current = self._current, None
-        if job is not None and self._actions.has(job):
+        if job is not None and self._worker.has(job.receipt):
             await self._worker.done(job.receipt)
 
     async def run(self, handler: AsyncHandler) -> int:
@@ -97,10 +93,10 @@ class AsyncWork:
             if inspect.isawaitable(given):
                 await given
         except Exception as error:  # noqa: BLE001  # the message is delivered again, and the others are still handled
-            if self._actions.has(job):
-                await self._actions.fail(job, error)
+            if self._worker.has(job.receipt):
+                await self._worker.fail(job.receipt, error)
             return False
-        return await self._worker.done(job.receipt) if self._actions.has(job) else True
+        return await self._worker.done(job.receipt) if self._worker.has(job.receipt) else True
 
     # -- closing
 
@@ -135,27 +131,6 @@ class AsyncWork:
     ) -> None:
         with add_note_to(error):
             await self._close(is_failure=isinstance(error, Exception))
-
-
-class _WorkActions:
-    def __init__(self, queue_worker: QueueWorker) -> None:
-        self._worker = queue_worker
-
-    async def delete(self, job: Received) -> None:
-        await self._worker.finish(job.receipt)
-
-    async def release(self, job: Received, delay: Duration) -> None:
-        await self._worker.release(job.receipt, visibility_s(delay))
-
-    async def extend(self, job: Received, visibility: Duration | None) -> None:
-        plan = self._worker.plan
-        await self._worker.extend(job.receipt, plan.visibility_s if visibility is None else visibility_s(visibility))
-
-    async def fail(self, job: Received, error: BaseException) -> None:
-        await self._worker.fail(job.receipt, error)
-
-    def has(self, job: Received) -> bool:
-        return self._worker.has(job.receipt)
 
 
 def _abandon(loop: asyncio.AbstractEventLoop, queue_worker: QueueWorker) -> None:

@@ -8,16 +8,8 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeVar
 
-from confluent_kafka import (
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    TopicCollection,
-)
-from confluent_kafka import (
-    TopicPartition as KafkaPartition,
-)
+from confluent_kafka import ConsumerGroupTopicPartitions, IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType
 
 from penstock.api.core.encoding import time_ms
@@ -37,10 +29,10 @@ from penstock.api.errors import (
     why_unreachable,
 )
 from penstock.client.http import Endpoint
-from penstock.client.offsets import LogRange, Origin, Start
+from penstock.client.offsets import LogRange, Origin, Start, start_offsets
 from penstock.client.sqs import ADVERTISED_HTTP, endpoints_of
 from penstock.foundation.clock import Clock
-from penstock.foundation.codes import ErrorCode
+from penstock.foundation.errors import OffsetOutOfRange
 from penstock.foundation.ids import TopicPartition
 
 T = TypeVar("T")
@@ -116,31 +108,6 @@ class TopicSelection:
 
     def __str__(self) -> str:
         return f"topics like {self.pattern.pattern!r}" if self.pattern else ", ".join(map(repr, self.names))
-
-
-def start_offsets(
-    start: Start, ranges: Mapping[TopicPartition, LogRange], at_time: Mapping[TopicPartition, int]
-) -> dict[TopicPartition, int]:
-    """Returns the start offset of each partition. `at_time`: for Origin.TIME, the offset by partition at that time.
-
-    Origin.OFFSET raises SubscribeFailed if no partition holds the offset; partitions without it start at the nearer
-    end of their log.
-    """
-    match start.origin:
-        case Origin.EARLIEST:
-            return {tp: span.start for tp, span in ranges.items()}
-        case Origin.LATEST:
-            return {tp: span.end for tp, span in ranges.items()}
-        case Origin.BACK:
-            return {tp: max(span.start, span.end - start.value) for tp, span in ranges.items()}
-        case Origin.TIME:
-            # No record is that late: start at the end.
-            return {tp: at_time.get(tp, span.end) for tp, span in ranges.items()}
-        case Origin.OFFSET:
-            if ranges and not any(span.start <= start.value <= span.end for span in ranges.values()):
-                holds = ", ".join(f"{tp} holds {span.start} to {span.end}" for tp, span in ranges.items())
-                raise SubscribeFailed(f"offset {start.value} is not there; {holds}", ErrorCode.OFFSET_OUT_OF_RANGE)
-            return {tp: min(max(start.value, span.start), span.end) for tp, span in ranges.items()}
 
 
 class ClusterLookup:
@@ -282,11 +249,11 @@ class ClusterLookup:
         first = self._offsets(tps, OffsetSpec.earliest())
         last = self._offsets(tps, OffsetSpec.latest())
         ranges = {tp: LogRange(first[tp], last[tp]) for tp in tps}
-        at_time = {}
-        if start.origin is Origin.TIME:
-            found = self._offsets(tps, OffsetSpec.for_timestamp(start.value))
-            at_time = {tp: offset for tp, offset in found.items() if offset >= 0}
-        return start_offsets(start, ranges, at_time)
+        at_time = self._offsets(tps, OffsetSpec.for_timestamp(start.value)) if start.origin is Origin.TIME else {}
+        try:
+            return start_offsets(start, ranges, at_time)
+        except OffsetOutOfRange as error:
+            raise SubscribeFailed(error.message, error.code) from error
 
     def _offsets(self, tps: Collection[TopicPartition], spec: OffsetSpec) -> dict[TopicPartition, int]:
         futures = self._admin.list_offsets(
@@ -299,6 +266,12 @@ class ClusterLookup:
             result = self._call(future.result, f"the offsets of partition {partition.topic}-{partition.partition}")
             found[TopicPartition(partition.topic, partition.partition)] = int(result.offset)
         return found
+
+    def seek(self, group: str, topic: str, to: From) -> dict[int, int]:
+        """Sets the committed offsets of a consumer group. Returns the offset by partition."""
+        offsets = self.resolve(start_of(to), self.partitions([topic]))
+        self.commit_offsets(group, offsets)
+        return {tp.partition: offset for tp, offset in offsets.items()}
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commits offsets for a consumer group without members. Waits while the group coordinator is loading."""

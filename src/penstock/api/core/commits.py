@@ -2,11 +2,12 @@
 
 import logging
 from collections.abc import Collection
-from typing import Final, Protocol
+from typing import Final
 
 from penstock.api.core.message import Message
 from penstock.api.core.position_tracker import Offsets, PositionTracker
-from penstock.api.errors import ApiError, InvalidArgument
+from penstock.api.core.subscription_consumer import SubscriptionConsumer
+from penstock.api.errors import InvalidArgument
 from penstock.foundation.clock import Clock
 from penstock.foundation.ids import TopicPartition
 
@@ -15,81 +16,54 @@ NEVER_S: Final = float("inf")
 log = logging.getLogger("penstock.api")
 
 
-class Committer(Protocol):
-    """Interface for committing offsets, asynchronously or synchronously; implemented by SubscriptionConsumer."""
+class CommitPolicy:
+    """Decides when offsets are committed. Methods return messages of an aborted transaction, to be redelivered.
 
-    def commit(self, offsets: Offsets) -> None: ...
-
-    def commit_now(self, offsets: Offsets) -> dict[TopicPartition, ApiError]: ...
-
-
-class CommitPolicy(Protocol):
-    """Decides when offsets are committed. Methods return messages of an aborted transaction, to be redelivered."""
+    This base class commits nothing: it is the policy of a subscription without a consumer group.
+    """
 
     def before_delivery(self, arrived: Collection[Message]) -> bool:
         """Called with messages that were fetched. Returns whether they may be delivered now."""
+        return True
 
     def on_delivered(self, message: Message | None) -> None:
         """Called when a message was delivered; with None, when a message was skipped."""
 
     def wait_s(self) -> float:
         """Returns the seconds until `commit_due` must be called."""
+        return NEVER_S
 
     def commit_due(self) -> list[Message]:
         """Commits offsets if a commit is due. Returns messages to redeliver."""
+        return []
 
     def retry(self, message: Message) -> bool:
         """Called when a message is to be retried. Returns whether `commit_due` will return it for redelivery."""
+        return False
 
     def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
         """Called before partitions are revoked; may commit. `undelivered`: first undelivered offset by partition."""
+        return []
 
     def on_lost(self, tps: Collection[TopicPartition]) -> list[Message]:
         """Called when partitions were lost: other members own them, and commits are no longer possible."""
+        return []
 
     def commit_all(self) -> list[Message]:
         """Commits all finished messages, and waits for the response. Returns messages to redeliver."""
+        return []
 
     def close(self, undelivered: Offsets) -> None:
         """Commits finished messages. `undelivered`: first undelivered offset by partition."""
 
 
-class NoCommits:
-    """Commit policy that commits nothing, for a subscription without a consumer group."""
-
-    def before_delivery(self, arrived: Collection[Message]) -> bool:
-        return True
-
-    def on_delivered(self, message: Message | None) -> None:
-        pass
-
-    def wait_s(self) -> float:
-        return NEVER_S
-
-    def commit_due(self) -> list[Message]:
-        return []
-
-    def retry(self, message: Message) -> bool:
-        return False
-
-    def on_revoked(self, tps: Collection[TopicPartition], undelivered: Offsets) -> list[Message]:
-        return []
-
-    def on_lost(self, tps: Collection[TopicPartition]) -> list[Message]:
-        return []
-
-    def commit_all(self) -> list[Message]:
-        return []
-
-    def close(self, undelivered: Offsets) -> None:
-        pass
-
-
-class AtLeastOnceCommits(NoCommits):
+class AtLeastOnceCommits(CommitPolicy):
     """At-least-once commit policy: commits finished messages periodically, and when partitions are revoked."""
 
-    def __init__(self, committer: Committer, tracker: PositionTracker, interval_s: float, clock: Clock) -> None:
-        self._committer = committer
+    def __init__(
+        self, consumer: SubscriptionConsumer, tracker: PositionTracker, interval_s: float, clock: Clock
+    ) -> None:
+        self._consumer = consumer
         self._tracker = tracker
         self._interval_s = interval_s
         self._clock = clock
@@ -108,7 +82,7 @@ class AtLeastOnceCommits(NoCommits):
                 offsets = self._tracker.due()
                 self._tracker.mark_requested(offsets)
             if offsets:
-                self._committer.commit(offsets)
+                self._consumer.commit(offsets)
             # Even without a delivery until then: messages may be finished, or a commit may have failed.
             self._next_s = self._clock.monotonic_s() + self._interval_s
         return []
@@ -130,7 +104,7 @@ class AtLeastOnceCommits(NoCommits):
             self._tracker.mark_requested(offsets)
         if not offsets:
             return
-        failed = self._committer.commit_now(offsets)
+        failed = self._consumer.commit_now(offsets)
         with self._tracker.lock:
             for tp, offset in offsets.items():
                 self._tracker.record_commit(tp, offset, tp not in failed)
@@ -138,15 +112,15 @@ class AtLeastOnceCommits(NoCommits):
             log.warning("commit_failed partition=%s hint='messages are delivered again' reason=%r", tp, str(error))
 
 
-class AtMostOnceCommits(NoCommits):
+class AtMostOnceCommits(CommitPolicy):
     """At-most-once commit policy: commits messages before they are delivered."""
 
-    def __init__(self, committer: Committer) -> None:
-        self._committer = committer
+    def __init__(self, consumer: SubscriptionConsumer) -> None:
+        self._consumer = consumer
 
     def before_delivery(self, arrived: Collection[Message]) -> bool:
         ends = {TopicPartition(message.topic, message.partition): message.offset + 1 for message in arrived}
-        failed = self._committer.commit_now(ends)
+        failed = self._consumer.commit_now(ends)
         for tp, error in failed.items():
             log.warning("commit_failed partition=%s hint='will be retried' reason=%r", tp, str(error))
         return not failed
@@ -167,6 +141,6 @@ class AtMostOnceCommits(NoCommits):
     def _rewind(self, undelivered: Offsets) -> None:
         """Commits the first undelivered offsets, so that the next member receives the undelivered messages."""
         if undelivered:
-            failed = self._committer.commit_now(undelivered)
+            failed = self._consumer.commit_now(undelivered)
             for tp, error in failed.items():
                 log.warning("messages_dropped partition=%s from_offset=%d reason=%r", tp, undelivered[tp], str(error))

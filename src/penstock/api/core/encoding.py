@@ -33,12 +33,14 @@ class Encoded:
     """Whether the message has a header that requests delayed delivery."""
 
 
-def encode(topic: str, message: Outgoing) -> Encoded:
-    """Encodes a message for publishing to `topic`.
+def encode(topic: str, message: object) -> Encoded:
+    """Encodes a message, an Outgoing or only its value, for publishing to `topic`.
 
     >>> encode("orders", Outgoing({"id": 1}, tag="eu")).headers
     [('content-type', b'application/json'), ('tag', b'eu')]
     """
+    if not isinstance(message, Outgoing):
+        message = Outgoing(message)
     value, kind = encode_value(message.value)
     headers = encode_headers(message.headers)
     if kind is not None and not any(name == CONTENT_TYPE for name, _ in headers):

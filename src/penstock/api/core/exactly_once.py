@@ -9,12 +9,13 @@ If anything fails, the transaction is aborted and the messages of the batch are 
 
 import logging
 from collections.abc import Callable, Collection
-from typing import Any, Protocol
+from typing import Any
 
-from penstock.api.core.commits import NEVER_S, NoCommits
+from penstock.api.core.commits import NEVER_S, CommitPolicy
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.message import Message
 from penstock.api.core.position_tracker import Offsets, PositionTracker
+from penstock.api.core.transactional_producer import TransactionalProducer
 from penstock.api.errors import ApiError, TransactionAborted
 from penstock.foundation.clock import Clock
 from penstock.foundation.ids import TopicPartition
@@ -22,29 +23,12 @@ from penstock.foundation.ids import TopicPartition
 log = logging.getLogger("penstock.api")
 
 
-class TransactionWriter(Protocol):
-    """Interface of TransactionalProducer, which runs one transaction at a time."""
-
-    is_broken: bool
-
-    @property
-    def failure(self) -> ApiError | None: ...
-
-    def begin(self) -> None: ...
-
-    def send(self, message: Encoded, *, is_waiting: bool = True) -> None: ...
-
-    def commit(self, offsets: Offsets | None = None, group: Any = None) -> None: ...
-
-    def abort(self) -> None: ...
-
-
-class TransactionalCommits(NoCommits):
+class TransactionalCommits(CommitPolicy):
     """Exactly-once commit policy: one transaction per batch commits its offsets and the messages published for it."""
 
     def __init__(
         self,
-        writer: TransactionWriter,
+        producer: TransactionalProducer,
         group_metadata: Callable[[], Any],
         tracker: PositionTracker,
         *,
@@ -52,7 +36,7 @@ class TransactionalCommits(NoCommits):
         batch_s: float,
         clock: Clock,
     ) -> None:
-        self._writer = writer
+        self._producer = producer
         self._group_metadata = group_metadata
         self._tracker = tracker
         self._batch = batch
@@ -71,20 +55,20 @@ class TransactionalCommits(NoCommits):
 
     def publish(self, message: Encoded, *, is_waiting: bool = True) -> None:
         """Publishes in the current batch's transaction. Raises BufferError if it must wait and not `is_waiting`."""
-        failure = self._writer.failure
+        failure = self._producer.failure
         if failure is not None:
             self._is_failed = True
             raise failure  # permanent: a redelivered batch would fail again
         self._begin()
         try:
-            self._writer.send(message, is_waiting=is_waiting)
+            self._producer.send(message, is_waiting=is_waiting)
         except TransactionAborted as error:
             # The transaction is aborted when the loop requests the next message: further results can be dropped.
             if not self._must_abort:
                 log.warning("transaction_aborted hint='its messages are delivered again' reason=%r", str(error))
             self._must_abort = True
         except ApiError:
-            self._is_failed = self._writer.failure is not None
+            self._is_failed = self._producer.failure is not None
             raise
         self._published_for_last += 1
 
@@ -97,7 +81,7 @@ class TransactionalCommits(NoCommits):
 
     def _begin(self) -> None:
         if not self._is_open:
-            self._writer.begin()
+            self._producer.begin()
             self._is_open = True
 
     def wait_s(self) -> float:
@@ -126,7 +110,7 @@ class TransactionalCommits(NoCommits):
         self._begin()
         self._is_open, self._is_failed = False, True  # stays failed if the commit raises
         try:
-            self._writer.commit(offsets, self._group_metadata())
+            self._producer.commit(offsets, self._group_metadata())
         except TransactionAborted as error:
             log.warning("transaction_aborted hint='its messages are delivered again' reason=%r", str(error))
             self._is_failed = False
@@ -142,7 +126,7 @@ class TransactionalCommits(NoCommits):
 
     def _abort(self) -> list[Message]:
         if self._is_open:
-            self._writer.abort()
+            self._producer.abort()
             self._is_open = False
         return self._reset()
 
@@ -164,7 +148,7 @@ class TransactionalCommits(NoCommits):
 
     def close(self, undelivered: Offsets) -> None:
         """Commits finished messages; aborts if messages were published for a message that is not finished."""
-        if self._writer.is_broken:
+        if self._producer.is_broken:
             return
         with self._tracker.lock:
             is_clean = not self._tracker.unfinished or not self._published_for_last

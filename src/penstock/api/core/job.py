@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from penstock.api.core.durations import Duration
+from penstock.api.core.loop_thread import LoopThread
 from penstock.api.errors import InvalidValue, QueueFailed
 
 AttributeValue = str | bytes | int | float | Decimal
@@ -135,31 +136,19 @@ class Received:
 
 
 class JobActions(Protocol):
-    """Interface that carries out the methods of a Job: delete, release, extend, fail."""
+    """Interface that carries out the methods of received messages, on an event loop; by receipt handle."""
 
-    def delete(self, job: Received) -> None: ...
+    async def delete(self, receipt: str) -> None: ...
 
-    def release(self, job: Received, delay: Duration) -> None: ...
+    async def release(self, receipt: str, delay: Duration) -> None: ...
 
-    def extend(self, job: Received, visibility: Duration | None) -> None: ...
+    async def extend(self, receipt: str, visibility: Duration | None) -> None: ...
 
-    def fail(self, job: Received, error: BaseException) -> None:
+    async def fail(self, receipt: str, error: BaseException) -> None:
         """Releases the message after a failure, with a backoff delay."""
 
-    def has(self, job: Received) -> bool:
+    def has(self, receipt: str) -> bool:
         """Returns whether the message is neither deleted nor released."""
-
-
-class AsyncJobActions(Protocol):
-    async def delete(self, job: Received) -> None: ...
-
-    async def release(self, job: Received, delay: Duration) -> None: ...
-
-    async def extend(self, job: Received, visibility: Duration | None) -> None: ...
-
-    async def fail(self, job: Received, error: BaseException) -> None: ...
-
-    def has(self, job: Received) -> bool: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -172,6 +161,7 @@ class Job(Received):
     """
 
     _actions: JobActions = field(repr=False)
+    _thread: LoopThread = field(repr=False)
 
     def delete(self) -> None:
         """Deletes the message, as a work() loop does automatically. Raises JobLost if another consumer has received
@@ -180,7 +170,7 @@ class Job(Received):
         job = mq.queue("jobs").receive()[0]
         job.delete()
         """
-        self._actions.delete(self)
+        self._thread.run(self._actions.delete(self.receipt))
 
     def release(self, delay: Duration = 0) -> None:
         """Makes the message visible to other consumers, now or after `delay`.
@@ -188,7 +178,7 @@ class Job(Received):
         job = mq.queue("jobs").receive()[0]
         job.release("30s")
         """
-        self._actions.release(self, delay)
+        self._thread.run(self._actions.release(self.receipt, delay))
 
     def extend(self, visibility: Duration | None = None) -> None:
         """Sets the visibility timeout, counted from now. Default: the timeout that the message was received with.
@@ -196,7 +186,7 @@ class Job(Received):
         job = mq.queue("jobs").receive(visibility="30s")[0]
         job.extend("5m")
         """
-        self._actions.extend(self, visibility)
+        self._thread.run(self._actions.extend(self.receipt, visibility))
 
     def __enter__(self) -> Self:
         return self
@@ -205,11 +195,11 @@ class Job(Received):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Deletes the message at the end of the block; releases the message if the block raised an exception."""
-        if self._actions.has(self):
+        if self._actions.has(self.receipt):
             if error is None:
-                self._actions.delete(self)
+                self._thread.run(self._actions.delete(self.receipt))
             else:
-                self._actions.fail(self, error)
+                self._thread.run(self._actions.fail(self.receipt, error))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -221,7 +211,7 @@ class AsyncJob(Received):
         await job.delete()
     """
 
-    _actions: AsyncJobActions = field(repr=False)
+    _actions: JobActions = field(repr=False)
 
     async def delete(self) -> None:
         """Deletes the message. See Job.delete.
@@ -229,7 +219,7 @@ class AsyncJob(Received):
         async for job in mq.queue("jobs").work():
             await job.delete()
         """
-        await self._actions.delete(self)
+        await self._actions.delete(self.receipt)
 
     async def release(self, delay: Duration = 0) -> None:
         """Makes the message visible to other consumers, now or after `delay`.
@@ -237,7 +227,7 @@ class AsyncJob(Received):
         async for job in mq.queue("jobs").work():
             await job.release("30s")
         """
-        await self._actions.release(self, delay)
+        await self._actions.release(self.receipt, delay)
 
     async def extend(self, visibility: Duration | None = None) -> None:
         """Sets the visibility timeout, counted from now. Default: the timeout that the message was received with.
@@ -245,7 +235,7 @@ class AsyncJob(Received):
         async for job in mq.queue("jobs").work():
             await job.extend("5m")
         """
-        await self._actions.extend(self, visibility)
+        await self._actions.extend(self.receipt, visibility)
 
     async def __aenter__(self) -> Self:
         return self
@@ -254,8 +244,8 @@ class AsyncJob(Received):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Deletes the message at the end of the block; releases the message if the block raised an exception."""
-        if self._actions.has(self):
+        if self._actions.has(self.receipt):
             if error is None:
-                await self._actions.delete(self)
+                await self._actions.delete(self.receipt)
             else:
-                await self._actions.fail(self, error)
+                await self._actions.fail(self.receipt, error)

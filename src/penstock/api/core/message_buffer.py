@@ -7,10 +7,11 @@ and `wait` send requests and block. The loops in sync/subscription.py and aio/su
 import threading
 from collections import deque
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import replace
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Final, Protocol
+from typing import Final, Generic, TypeVar
 
 from confluent_kafka import Message as Arrived
 
@@ -20,6 +21,7 @@ from penstock.api.core.loop_options import LoopOptions
 from penstock.api.core.message import Message
 from penstock.api.core.position_tracker import PartitionPosition, PositionTracker
 from penstock.api.core.settings import Settings
+from penstock.api.core.subscription_consumer import SubscriptionConsumer
 from penstock.api.errors import Closed, InvalidArgument, NotConnected
 from penstock.foundation.clock import Clock
 from penstock.foundation.codes import ErrorCode
@@ -32,29 +34,12 @@ JOINING_S: Final = 0.05
 REDELIVERY_DELAY_S: Final = 0.2
 """Seconds before messages are delivered after an aborted transaction or a failed at-most-once commit."""
 
+Commits = TypeVar("Commits", bound=CommitPolicy)
 DeliveryKey = tuple[PartitionPosition, int]
 """Key of a message in flight: the position of its partition in the current assignment, and its offset."""
 
 
-class Source(Protocol):
-    """Interface of SubscriptionConsumer, from which the buffer polls messages."""
-
-    is_joined: bool
-
-    @property
-    def is_at_end(self) -> bool: ...
-
-    @property
-    def is_overdue(self) -> bool: ...
-
-    def poll(self, wait_s: float) -> list[Arrived]: ...
-
-    def poll_paused(self) -> list[Arrived]: ...
-
-    def close(self) -> None: ...
-
-
-class MessageBuffer:
+class MessageBuffer(Generic[Commits]):
     """The buffered and delivered messages of a subscription. Not thread-safe, except for `finish` and `retry`."""
 
     def __init__(
@@ -72,8 +57,8 @@ class MessageBuffer:
         self._tracker = tracker
         self._handled_filter = handled_filter
         self._clock = clock
-        self._consumer: Source
-        self._commits: CommitPolicy
+        self._consumer: SubscriptionConsumer
+        self.commits: Commits
         self._arrived: deque[Message] = deque()  # not released for delivery yet
         self._ready: deque[Message] = deque()
         self._retries: list[tuple[float, int, Message]] = []  # by when they are due
@@ -89,10 +74,13 @@ class MessageBuffer:
         self._changed = threading.Condition(tracker.lock)
         self._pause = pause or self._changed.wait
 
-    def begin(self, consumer: Source, commits: CommitPolicy) -> None:
-        """Sets the consumer and the commit policy. The consumer may call `on_assigned` before `begin`."""
+    def begin(
+        self, consumer: SubscriptionConsumer, commits: Commits, on_close: Callable[[], None] = lambda: None
+    ) -> None:
+        """Sets the commit policy and the consumer, which may call `on_assigned` before. `close` calls `on_close`."""
         self._consumer = consumer
-        self._commits = commits
+        self.commits = commits
+        self._on_close = on_close
 
     # -- delivery
 
@@ -158,7 +146,7 @@ class MessageBuffer:
             position.deliver(message.offset)
             if self._limit_left is not None and message.attempt == 1:
                 self._limit_left -= 1
-        self._commits.on_delivered(message)
+        self.commits.on_delivered(message)
         taken.append(message)
         return True
 
@@ -169,7 +157,7 @@ class MessageBuffer:
         with self._changed:
             position.finish(message.offset)  # it may have been delivered before
             position.skip(message.offset)
-        self._commits.on_delivered(None)
+        self.commits.on_delivered(None)
 
     # -- message.done() and message.retry()
 
@@ -203,7 +191,7 @@ class MessageBuffer:
         with self._changed:
             if key not in self._in_flight:
                 raise InvalidArgument("this message is finished, or was retried before: it cannot be retried again")
-        is_in_batch = self._commits.retry(message)
+        is_in_batch = self.commits.retry(message)
         with self._changed:
             id = self._in_flight.pop(key)
             if id is not None:
@@ -219,13 +207,13 @@ class MessageBuffer:
 
     def is_due(self) -> bool:
         """Returns whether `catch_up` must be called before the next message is taken."""
-        return self._commits.wait_s() <= 0 or bool(self._arrived) or self._consumer.is_overdue
+        return self.commits.wait_s() <= 0 or bool(self._arrived) or self._consumer.is_overdue
 
     def catch_up(self) -> None:
         """Commits offsets that are due, and polls if max.poll.interval.ms may have passed since the last poll."""
         if self._consumer.is_overdue:
             self._add_polled(self._consumer.poll(0))
-        self._redeliver(self._commits.commit_due())
+        self._redeliver(self.commits.commit_due())
         self._make_ready()
 
     def wait(self) -> bool:
@@ -246,7 +234,7 @@ class MessageBuffer:
 
     def _wait_s(self) -> float:
         now_s = self._clock.monotonic_s()
-        wait_s = min(STEP_S if self._consumer.is_joined else JOINING_S, self._commits.wait_s())
+        wait_s = min(STEP_S if self._consumer.is_joined else JOINING_S, self.commits.wait_s())
         if self._loop_options.idle_timeout_s is not None and self._was_joined and self._consumer.is_at_end:
             wait_s = min(wait_s, self._active_s + self._loop_options.idle_timeout_s - now_s)
         if self._not_before_s > now_s:
@@ -280,7 +268,7 @@ class MessageBuffer:
         now_s = self._clock.monotonic_s()
         if not self._arrived or now_s < self._not_before_s:
             return
-        if self._commits.before_delivery(self._arrived):
+        if self.commits.before_delivery(self._arrived):
             with self._changed:
                 self._ready.extend(self._arrived)
                 self._arrived.clear()
@@ -311,10 +299,10 @@ class MessageBuffer:
 
     def on_revoked(self, tps: Collection[TopicPartition]) -> None:
         # After close, everything that may be committed is committed.
-        self._drop_partitions(tps, [] if self._is_closed else self._commits.on_revoked(tps, self._undelivered()))
+        self._drop_partitions(tps, [] if self._is_closed else self.commits.on_revoked(tps, self._undelivered()))
 
     def on_lost(self, tps: Collection[TopicPartition]) -> None:
-        self._drop_partitions(tps, [] if self._is_closed else self._commits.on_lost(tps))
+        self._drop_partitions(tps, [] if self._is_closed else self.commits.on_lost(tps))
 
     def on_commit_result(self, tp: TopicPartition, offset: int, is_committed: bool) -> None:
         with self._changed:
@@ -355,7 +343,7 @@ class MessageBuffer:
         """Returns True if `limit` or `idle_timeout_s` is reached and the finished messages have been committed."""
         if not self._is_finished():
             return False
-        redelivered = self._commits.commit_all()
+        redelivered = self.commits.commit_all()
         self._redeliver(redelivered)
         return not redelivered
 
@@ -392,12 +380,12 @@ class MessageBuffer:
             if self._is_closed:
                 return
             self._is_closed = True
-        try:
-            self._commits.close(self._undelivered())
-        finally:
-            self._consumer.close()
+        with ExitStack() as stack:  # closes all, even if one fails
+            stack.callback(self._on_close)
             if self._handled_filter is not None:
-                self._handled_filter.close()
+                stack.callback(self._handled_filter.close)
+            stack.callback(self._consumer.close)
+            self.commits.close(self._undelivered())
 
 
 def not_joined(waited_s: float) -> NotConnected:

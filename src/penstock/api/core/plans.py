@@ -1,14 +1,13 @@
 """Checked arguments of subscribe() and exactly_once(), which open a subscription for a thread or an asyncio task."""
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final, get_args
 from uuid import uuid4
 
 from penstock.api.core.cluster_lookup import From, Missing, Topics, TopicSelection, start_of
-from penstock.api.core.commits import AtLeastOnceCommits, AtMostOnceCommits, CommitPolicy, NoCommits
+from penstock.api.core.commits import AtLeastOnceCommits, AtMostOnceCommits, CommitPolicy
 from penstock.api.core.exactly_once import TransactionalCommits
 from penstock.api.core.handled import HandledStore, IdempotentBy, create_handled_filter
 from penstock.api.core.loop_options import LoopOptions
@@ -54,13 +53,13 @@ class SubscribePlan:
             )
         check_positive("commit_every_s", self.commit_every_s)
 
-    def open(self, resources: Resources) -> MessageBuffer:
+    def open(self, resources: Resources) -> MessageBuffer[CommitPolicy]:
         resources.check_open()
         settings, lookup, clock = resources.settings, resources.lookup, resources.clock
         tracker = PositionTracker()
         read_options = self.read_options if self.where is None else with_views(self.read_options, self.where, lookup)
         handled = create_handled_filter(self.idempotent_by, self.store, self.read_options.group)
-        buffer = MessageBuffer(settings, self.loop_options, tracker, handled, clock)
+        buffer = MessageBuffer[CommitPolicy](settings, self.loop_options, tracker, handled, clock)
         try:
             consumer = SubscriptionConsumer(settings, lookup, read_options, buffer, clock)
         except BaseException:
@@ -72,7 +71,7 @@ class SubscribePlan:
 
     def _commits(self, consumer: SubscriptionConsumer, tracker: PositionTracker, clock: Clock) -> CommitPolicy:
         if self.read_options.group is None:
-            return NoCommits()
+            return CommitPolicy()
         if self.delivery is Delivery.AT_MOST_ONCE:
             return AtMostOnceCommits(consumer)
         return AtLeastOnceCommits(consumer, tracker, self.commit_every_s, clock)
@@ -101,39 +100,23 @@ class ExactlyOncePlan:
                 "every transaction would time out"
             )
 
-    def open(self, resources: Resources) -> "TransactionalLoop":
+    def open(self, resources: Resources) -> MessageBuffer[TransactionalCommits]:
         resources.check_open()
         settings, lookup, clock = resources.settings, resources.lookup, resources.clock
-        producer = resources.transactional_producers.acquire(self.transactional_id, self.transaction_timeout_s)
+        pool = resources.transactional_producers
+        producer = pool.acquire(self.transactional_id, self.transaction_timeout_s)
         try:
             tracker = PositionTracker()
-            buffer = MessageBuffer(settings, self.loop_options, tracker, None, clock)
+            buffer = MessageBuffer[TransactionalCommits](settings, self.loop_options, tracker, None, clock)
             consumer = SubscriptionConsumer(settings, lookup, self.read_options, buffer, clock)
             commits = TransactionalCommits(
                 producer, consumer.group_metadata, tracker, batch=self.batch, batch_s=self.batch_s, clock=clock
             )
-            buffer.begin(consumer, commits)
         except BaseException:
-            resources.transactional_producers.release(producer)
+            pool.release(producer)
             raise
-        return TransactionalLoop(
-            buffer=buffer, commits=commits, release=partial(resources.transactional_producers.release, producer)
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionalLoop:
-    """The message buffer, commit policy and producer of an open exactly-once loop."""
-
-    buffer: MessageBuffer
-    commits: TransactionalCommits
-    release: Callable[[], None]
-
-    def close(self) -> None:
-        try:
-            self.buffer.close()
-        finally:
-            self.release()
+        buffer.begin(consumer, commits, on_close=partial(pool.release, producer))
+        return buffer
 
 
 def transactional_id_of(transactional_id: str | None, group: str) -> str:

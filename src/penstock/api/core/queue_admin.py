@@ -1,22 +1,20 @@
 """Queue administration of a connection: create and list queues, and find the SQS endpoint."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import Executor
-from typing import Any
 
 from penstock.api.core.cluster_lookup import ClusterLookup
 from penstock.api.core.durations import Duration, whole_seconds
 from penstock.api.core.queue_calls import visibility_s
-from penstock.api.core.queue_wire import DELAY_S_MAX, explain
+from penstock.api.core.queue_wire import DELAY_S_MAX, explained
 from penstock.api.core.settings import Settings
 from penstock.api.errors import InvalidArgument, NotConnected
 from penstock.client.errors import ConnectionFailed
 from penstock.client.http import Endpoint
-from penstock.client.queue_attributes import FIFO_SUFFIX, NewQueue, name_of
+from penstock.client.queue_attributes import FIFO_SUFFIX, NewQueue
 from penstock.client.sqs import WAIT_S_MAX, SqsClient
 from penstock.foundation.clock import Clock
-from penstock.foundation.errors import PenstockError
 
 CENTURY_S = 3_155_760_000
 
@@ -70,27 +68,11 @@ def new_queue(
 
 
 async def create_queue(sqs: SqsClient, name: str, queue: NewQueue, tags: Mapping[str, str] | None) -> None:
-    params: dict[str, Any] = {"QueueName": name, "Attributes": queue.attributes()}
-    if tags:
-        params["tags"] = dict(tags)
-    await _call(name, sqs.call, "CreateQueue", params)
+    with explained(name):
+        await sqs.create_queue(name, queue.attributes(), tags or {})
 
 
 async def list_queues(sqs: SqsClient, prefix: str) -> list[str]:
     """Returns the names of all queues that begin with `prefix`."""
-    found: list[str] = []
-    params = {"QueueNamePrefix": prefix} if prefix else {}
-    while True:
-        response = await _call(prefix, sqs.call, "ListQueues", params)
-        found += map(name_of, response.get("QueueUrls", ()))
-        if not response.get("NextToken"):
-            return found
-        params = {**params, "NextToken": response["NextToken"]}
-
-
-async def _call(name: str, call: Callable[..., Any], action: str, params: dict[str, Any]) -> dict[str, Any]:
-    try:
-        response: dict[str, Any] = await call(action, params)
-    except PenstockError as error:
-        raise explain(error, name) from error
-    return response
+    with explained(prefix):
+        return await sqs.list_queues(prefix)

@@ -9,27 +9,21 @@ from typing import Any, Final
 from penstock.api.core.durations import Duration, seconds_of, whole_seconds
 from penstock.api.core.job import OutgoingJob, QueueCounts, SendFailed, SentJob
 from penstock.api.core.queue_wire import (
-    FIFO_SUFFIX,
     VISIBILITY_S_MAX,
     Entry,
     entry_of,
-    explain,
     explain_reason,
+    explained,
     portions,
     read_message,
 )
 from penstock.api.errors import ApiError, InvalidArgument
+from penstock.client.queue_attributes import FIFO_SUFFIX, MESSAGE_COUNTS, message_counts
 from penstock.client.sqs import BATCH_MAX, WAIT_S_MAX, SqsClient
-from penstock.foundation.errors import PenstockError
 
 TRIES_MAX: Final = 5
 """Maximum number of attempts to send the messages of a batch that failed without SenderFault."""
 RETRY_DELAY_S: Final = 0.2
-_COUNTS: Final = (
-    "ApproximateNumberOfMessages",
-    "ApproximateNumberOfMessagesNotVisible",
-    "ApproximateNumberOfMessagesDelayed",
-)
 
 
 class QueueCalls:
@@ -44,10 +38,8 @@ class QueueCalls:
         return self.name.endswith(FIFO_SUFFIX)
 
     async def _call(self, action: str, params: dict[str, Any], *, wait_s: float = 0.0) -> dict[str, Any]:
-        try:
+        with explained(self.name):
             return await self._sqs.call(action, {"QueueUrl": self.name, **params}, wait_s=wait_s)
-        except PenstockError as error:
-            raise explain(error, self.name) from error
 
     # -- sending
 
@@ -193,9 +185,8 @@ class QueueCalls:
         await self._call("PurgeQueue", {})
 
     async def counts(self) -> QueueCounts:
-        response = await self._call("GetQueueAttributes", {"AttributeNames": list(_COUNTS)})
-        available, in_flight, delayed = (int(response["Attributes"][name]) for name in _COUNTS)
-        return QueueCounts(available=available, in_flight=in_flight, delayed=delayed)
+        response = await self._call("GetQueueAttributes", {"AttributeNames": list(MESSAGE_COUNTS.values())})
+        return QueueCounts(**message_counts(response["Attributes"]))
 
     async def delete_queue(self) -> None:
         await self._call("DeleteQueue", {})

@@ -3,6 +3,7 @@
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
 from typing import Any, Final, NamedTuple
 
@@ -19,22 +20,13 @@ from penstock.api.errors import (
     QueueFailed,
     UnknownQueue,
 )
-from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, NO_SUCH_QUEUE, SqsError
+from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, NO_SUCH_QUEUE, NOT_ALLOWED_CODES, SqsError
 from penstock.foundation.errors import PenstockError
 
 DELAY_S_MAX: Final = 900
 VISIBILITY_S_MAX: Final = 43_200
-FIFO_SUFFIX: Final = ".fifo"
 _LOST_CODES: Final = {"ReceiptHandleIsInvalid", "AWS.SimpleQueueService.MessageNotInflight"}
 _LOST_MESSAGE: Final = re.compile(r"parameter ReceiptHandle is invalid")
-_NOT_ALLOWED_CODES: Final = {
-    "AccessDenied",
-    "IncompleteSignature",
-    "InvalidClientTokenId",
-    "MissingAuthenticationToken",
-    "RequestExpired",
-    "SignatureDoesNotMatch",
-}
 _INVALID_CODES: Final = {"InvalidParameterValue", "MissingParameter", "InvalidAttributeName", "InvalidAttributeValue"}
 
 
@@ -142,6 +134,15 @@ def _value(entry: Mapping[str, str]) -> AttributeValue:
     return int(text) if text.lstrip("+-").isdecimal() else number
 
 
+@contextmanager
+def explained(queue: str) -> Iterator[None]:
+    """Context manager that raises errors of the SQS client as ApiErrors."""
+    try:
+        yield
+    except PenstockError as error:
+        raise explain(error, queue) from error
+
+
 def explain(error: PenstockError, queue: str) -> ApiError:
     """Converts an error of the SQS client to an ApiError."""
     if isinstance(error, ApiError):
@@ -160,7 +161,7 @@ def explain_reason(reason: str, message: str, queue: str) -> ApiError:
         )
     if reason in _LOST_CODES or _LOST_MESSAGE.search(message):
         return JobLost(f"the message of queue {queue!r} is no longer in flight here: {message}", reason=reason)
-    if reason in _NOT_ALLOWED_CODES:
+    if reason in NOT_ALLOWED_CODES:
         return NotAllowed(
             f"{text}; give access_key and secret_key, or $AWS_ACCESS_KEY_ID and $AWS_SECRET_ACCESS_KEY, of a key "
             "with this permission"

@@ -76,6 +76,32 @@ def plan_of(
     )
 
 
+class ReceivedJobActions:
+    """Actions of jobs from receive(): no worker tracks these jobs or renews their visibility timeout."""
+
+    def __init__(self, calls: QueueCalls, visibility: Duration | None) -> None:
+        self._calls = calls
+        self._visibility = VISIBILITY if visibility is None else visibility
+        self._finished: set[str] = set()
+
+    async def delete(self, receipt: str) -> None:
+        await self._calls.delete(receipt)
+        self._finished.add(receipt)
+
+    async def release(self, receipt: str, delay: Duration) -> None:
+        await self._calls.change(receipt, visibility_s(delay))
+        self._finished.add(receipt)
+
+    async def extend(self, receipt: str, visibility: Duration | None) -> None:
+        await self._calls.change(receipt, visibility_s(self._visibility if visibility is None else visibility))
+
+    async def fail(self, receipt: str, error: BaseException) -> None:
+        await self.release(receipt, 0)
+
+    def has(self, receipt: str) -> bool:
+        return receipt not in self._finished
+
+
 class QueueWorker:
     """Receives and tracks the messages of one queue loop. A message is in flight until deleted, released or lost."""
 
@@ -207,18 +233,20 @@ class QueueWorker:
 
     # -- delete and release
 
-    async def finish(self, receipt: str) -> None:
+    async def delete(self, receipt: str) -> None:
         """Deletes the message. Raises JobLost if its visibility timeout expired and it was received again."""
         self._untrack(receipt)
         await self.calls.delete(receipt)
 
-    async def release(self, receipt: str, delay_s: int) -> None:
-        """Makes the message visible after `delay_s`. Raises JobLost if it is deleted, or expired in a FIFO queue."""
+    async def release(self, receipt: str, delay: Duration) -> None:
+        """Makes the message visible after `delay`. Raises JobLost if it is deleted, or expired in a FIFO queue."""
+        delay_s = visibility_s(delay)
         self._untrack(receipt)
         await self.calls.change(receipt, delay_s)
 
-    async def extend(self, receipt: str, timeout_s: int) -> None:
+    async def extend(self, receipt: str, visibility: Duration | None) -> None:
         """Sets the visibility timeout; automatic renewals resume shortly before the timeout expires."""
+        timeout_s = self.plan.visibility_s if visibility is None else visibility_s(visibility)
         if receipt in self._lost:
             raise self._lost[receipt]
         await self.calls.change(receipt, timeout_s)
@@ -241,7 +269,7 @@ class QueueWorker:
     async def done(self, receipt: str) -> bool:
         """Deletes the message. Returns False if the message was lost."""
         try:
-            await self.finish(receipt)
+            await self.delete(receipt)
         except JobLost as error:
             log.warning("job_lost queue=%s reason=%r", self.calls.name, str(error))
             return False

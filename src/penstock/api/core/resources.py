@@ -1,20 +1,59 @@
 """Resources of a connection: producers by delivery guarantee, transactional producers, SQS client, open loops."""
 
+import os
 import threading
 import weakref
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Protocol
+from typing import Any, Protocol
 
 from penstock.api.core.background_producer import BackgroundProducer
 from penstock.api.core.cluster_lookup import ClusterLookup
 from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.loop_thread import LoopThread
 from penstock.api.core.queue_admin import open_sqs
-from penstock.api.core.settings import LINGER_MANY_MS, Delivery, Settings, delivery_of, producer_config
-from penstock.api.errors import Closed
-from penstock.api.sync.transaction import ProducerPool
+from penstock.api.core.settings import (
+    LINGER_MANY_MS,
+    Delivery,
+    Settings,
+    delivery_of,
+    parse_delivery,
+    producer_config,
+)
+from penstock.api.core.transactional_producer import ProducerPool
+from penstock.api.errors import Closed, InvalidArgument
+from penstock.client.address import BOOTSTRAP_DEFAULT
+from penstock.client.signing import keys_of
 from penstock.client.sqs import SqsClient
 from penstock.foundation.clock import Clock, SystemClock
+
+
+def settings_of(
+    servers: str | None,
+    delivery: str | None,
+    timeout_s: float,
+    client_id: str,
+    refresh_s: float,
+    options: Mapping[str, Any] | None,
+    endpoint: str | None,
+    access_key: str | None,
+    secret_key: str | None,
+) -> Settings:
+    """Returns the settings for the arguments of connect(), with defaults from environment variables."""
+    try:
+        keys = keys_of(os.environ, access_key, secret_key)
+    except ValueError as error:
+        raise InvalidArgument(str(error)) from error
+    return Settings(
+        servers=servers or os.environ.get("PENSTOCK_BOOTSTRAP") or BOOTSTRAP_DEFAULT,
+        delivery=parse_delivery(delivery),
+        timeout_s=timeout_s,
+        client_id=client_id,
+        refresh_s=refresh_s,
+        options=dict(options or {}),
+        endpoint=endpoint or os.environ.get("PENSTOCK_ENDPOINT") or None,
+        keys=keys,
+    )
 
 
 class Closable(Protocol):

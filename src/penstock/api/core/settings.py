@@ -29,6 +29,8 @@ DeliveryName = Delivery | Literal["at-most-once", "at-least-once", "exactly-once
 TIMEOUT_S: Final = 30.0
 TRANSACTION_TIMEOUT_S: Final = 30.0
 REFRESH_S: Final = 30.0
+IN_FLIGHT_MAX: Final = 10_000
+"""Default of `max_in_flight`: unacknowledged messages before publish_many waits for the oldest."""
 PROCESSING_TIMEOUT_S: Final = 300.0
 SESSION_MS: Final = 45_000
 """session.timeout.ms: time without a heartbeat after which a member is removed from its group (KIP-735)."""

@@ -6,16 +6,15 @@ for message in mq.subscribe("orders", group="billing"):
     print(message.json())
 """
 
-import os
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from penstock.api.core.background_producer import BackgroundProducer, DeliveryReport
-from penstock.api.core.cluster_lookup import ClusterLookup, From, start_of
+from penstock.api.core.cluster_lookup import From
 from penstock.api.core.durations import Duration
 from penstock.api.core.encoding import encode
 from penstock.api.core.message import Headers, Outgoing, Published
@@ -23,8 +22,9 @@ from penstock.api.core.plans import ExactlyOncePlan, SubscribePlan
 from penstock.api.core.queue_admin import create_queue, list_queues, new_queue
 from penstock.api.core.queue_calls import QueueCalls
 from penstock.api.core.reader import Reader
-from penstock.api.core.resources import Resources
+from penstock.api.core.resources import Resources, settings_of
 from penstock.api.core.settings import (
+    IN_FLIGHT_MAX,
     REFRESH_S,
     TIMEOUT_S,
     TRANSACTION_TIMEOUT_S,
@@ -32,19 +32,13 @@ from penstock.api.core.settings import (
     DeliveryName,
     Settings,
     check_positive,
-    parse_delivery,
 )
 from penstock.api.core.transformation import Transformation
 from penstock.api.core.views import create_view, drop_view
-from penstock.api.errors import ApiError, Closed, InvalidArgument, add_note_to
+from penstock.api.errors import ApiError, Closed, add_note_to, with_message_number
 from penstock.api.sync.queue import Queue
 from penstock.api.sync.subscription import ExactlyOnce, Subscription
-from penstock.api.sync.transaction import Transaction, transaction_of
-from penstock.client.address import BOOTSTRAP_DEFAULT
-from penstock.client.signing import keys_of
-
-IN_FLIGHT_MAX: Final = 10_000
-"""Default of `max_in_flight`: unacknowledged messages before publish_many waits for the oldest."""
+from penstock.api.sync.transaction import Transaction
 
 
 def connect(
@@ -79,52 +73,6 @@ def connect(
         connection.close()
         raise
     return connection
-
-
-def settings_of(
-    servers: str | None,
-    delivery: str | None,
-    timeout_s: float,
-    client_id: str,
-    refresh_s: float,
-    options: Mapping[str, Any] | None,
-    endpoint: str | None,
-    access_key: str | None,
-    secret_key: str | None,
-) -> Settings:
-    try:
-        keys = keys_of(os.environ, access_key, secret_key)
-    except ValueError as error:
-        raise InvalidArgument(str(error)) from error
-    return Settings(
-        servers=servers or os.environ.get("PENSTOCK_BOOTSTRAP") or BOOTSTRAP_DEFAULT,
-        delivery=parse_delivery(delivery),
-        timeout_s=timeout_s,
-        client_id=client_id,
-        refresh_s=refresh_s,
-        options=dict(options or {}),
-        endpoint=endpoint or os.environ.get("PENSTOCK_ENDPOINT") or None,
-        keys=keys,
-    )
-
-
-def wait_for_delivery(producer: BackgroundProducer, report: DeliveryReport, number: int) -> Published:
-    """Waits for the delivery of a message of publish_many. Adds the message index to the text of an error."""
-    try:
-        return producer.wait(report)
-    except ApiError as error:
-        raise with_message_number(error, number) from error
-
-
-def with_message_number(error: ApiError, number: int) -> ApiError:
-    """Returns an error of the same class and code, with the index of the message in its text."""
-    return type(error)(f"message {number} was not published (the {number} before it were): {error}", error.code)
-
-
-def seek(lookup: ClusterLookup, group: str, topic: str, to: From) -> dict[int, int]:
-    offsets = lookup.resolve(start_of(to), lookup.partitions([topic]))
-    lookup.commit_offsets(group, offsets)
-    return {tp.partition: offset for tp, offset in offsets.items()}
 
 
 class Connection(Reader[Subscription, ExactlyOnce, int]):
@@ -218,13 +166,12 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         waiting: deque[DeliveryReport] = deque()
         number = 0
         for message in messages:
-            outgoing = message if isinstance(message, Outgoing) else Outgoing(message)
-            waiting.append(producer.send_waiting(encode(topic, outgoing)))
+            waiting.append(producer.send_waiting(encode(topic, message)))
             while waiting and (waiting[0].is_complete or len(waiting) >= max_in_flight):
-                yield wait_for_delivery(producer, waiting.popleft(), number)
+                yield _wait_for_delivery(producer, waiting.popleft(), number)
                 number += 1
         while waiting:
-            yield wait_for_delivery(producer, waiting.popleft(), number)
+            yield _wait_for_delivery(producer, waiting.popleft(), number)
             number += 1
 
     def transaction(
@@ -238,7 +185,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
 
         Each process needs its own transactional_id: a second producer with the same id fences the first.
         """
-        return transaction_of(self._resources.transactional_producers, transactional_id, transaction_timeout_s)
+        return Transaction(self._resources.transactional_producers, transactional_id, transaction_timeout_s)
 
     # -- reading: see core/reader.py
 
@@ -289,7 +236,7 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
         Raises Busy if the group has members.
         """
         self._resources.check_open()
-        return seek(self._resources.lookup, group, topic, to)
+        return self._resources.lookup.seek(group, topic, to)
 
     # -- views
 
@@ -398,3 +345,11 @@ class Connection(Reader[Subscription, ExactlyOnce, int]):
     ) -> None:
         with add_note_to(error):
             self.close()
+
+
+def _wait_for_delivery(producer: BackgroundProducer, report: DeliveryReport, number: int) -> Published:
+    """Waits for the delivery of a message of publish_many. Adds the message index to the text of an error."""
+    try:
+        return producer.wait(report)
+    except ApiError as error:
+        raise with_message_number(error, number) from error

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from typing import overload
 
 from penstock.api.core.durations import Duration
-from penstock.api.core.job import Attributes, Job, OutgoingJob, QueueCounts, Received, SentJob
+from penstock.api.core.job import Attributes, Job, OutgoingJob, QueueCounts, SentJob
 from penstock.api.core.loop_thread import LoopThread
-from penstock.api.core.queue_calls import QueueCalls, visibility_s
-from penstock.api.core.queue_worker import BACKOFF, BACKOFF_MAX, VISIBILITY, QueueWorker, plan_of
+from penstock.api.core.queue_calls import QueueCalls
+from penstock.api.core.queue_worker import BACKOFF, BACKOFF_MAX, VISIBILITY, QueueWorker, ReceivedJobActions, plan_of
 from penstock.api.core.resources import Resources
 from penstock.api.sync.work import Handler, Work
 
@@ -81,10 +81,9 @@ class Queue:
         No other consumer receives these messages for the `visibility` timeout; for longer work call job.extend(), or
         use work(). The defaults of `wait` and `visibility` are those of the queue: 0 and 30 seconds, unless changed.
         """
-        actions = ReceivedJobActions(self._thread, self._calls, visibility)
-        return [
-            Job(**fields, _actions=actions) for fields in self._thread.run(self._calls.receive(max, wait, visibility))
-        ]
+        actions = ReceivedJobActions(self._calls, visibility)
+        found = self._thread.run(self._calls.receive(max, wait, visibility))
+        return [Job(**fields, _actions=actions, _thread=self._thread) for fields in found]
 
     @overload
     def work(
@@ -153,31 +152,3 @@ class Queue:
         mq.queue("jobs").purge()
         """
         self._thread.run(self._calls.purge())
-
-
-class ReceivedJobActions:
-    """Actions of jobs from receive(): no worker tracks these jobs or renews their visibility timeout."""
-
-    def __init__(self, thread: LoopThread, calls: QueueCalls, visibility: Duration | None) -> None:
-        self._thread = thread
-        self._calls = calls
-        self._visibility = visibility
-        self._finished: set[str] = set()
-
-    def delete(self, job: Received) -> None:
-        self._thread.run(self._calls.delete(job.receipt))
-        self._finished.add(job.receipt)
-
-    def release(self, job: Received, delay: Duration) -> None:
-        self._thread.run(self._calls.change(job.receipt, visibility_s(delay)))
-        self._finished.add(job.receipt)
-
-    def extend(self, job: Received, visibility: Duration | None) -> None:
-        wanted = visibility if visibility is not None else self._visibility
-        self._thread.run(self._calls.change(job.receipt, visibility_s(VISIBILITY if wanted is None else wanted)))
-
-    def fail(self, job: Received, error: BaseException) -> None:
-        self.release(job, 0)
-
-    def has(self, job: Received) -> bool:
-        return job.receipt not in self._finished

@@ -2,31 +2,32 @@
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import datetime
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self
 
+from penstock.api.core.commits import CommitPolicy
 from penstock.api.core.encoding import Encoded, encode
+from penstock.api.core.exactly_once import TransactionalCommits
 from penstock.api.core.message import Headers, Message, Outgoing
-from penstock.api.core.message_buffer import MessageBuffer, not_joined
-from penstock.api.core.plans import TransactionalLoop
+from penstock.api.core.message_buffer import Commits, MessageBuffer, not_joined
 from penstock.api.core.settings import TIMEOUT_S, check_positive
 from penstock.api.errors import Closed, add_note_to
 from penstock.foundation.clock import Clock
 
 
-class Loop:
+class Loop(Generic[Commits]):
     """Base class of Subscription and ExactlyOnce. Only one thread may iterate; any thread may close the loop."""
 
-    def __init__(self, owner: object, buffer: MessageBuffer, clock: Clock, end: Callable[[], None]) -> None:
+    def __init__(self, owner: object, buffer: MessageBuffer[Commits], clock: Clock) -> None:
         self._owner = owner  # a connection lasts as long as its loops
         self._buffer = buffer
         self._clock = clock
         self._busy = threading.Lock()
         self._is_closing = False
         # A loop that is not closed leaves its group when it is garbage-collected, or when the process ends.
-        self._finalizer = weakref.finalize(self, end)
+        self._finalizer = weakref.finalize(self, buffer.close)
 
     def __iter__(self) -> Self:
         return self
@@ -86,15 +87,12 @@ class Loop:
             self.close()
 
 
-class Subscription(Loop):
+class Subscription(Loop[CommitPolicy]):
     """An iterator over messages. A message is finished when the next one is requested, or by message.done().
 
     for message in mq.subscribe("orders", group="billing"):
         print(message.json())
     """
-
-    def __init__(self, owner: object, buffer: MessageBuffer, clock: Clock) -> None:
-        super().__init__(owner, buffer, clock, buffer.close)
 
     def batches(self, most: int = 100) -> Iterator[list[Message]]:
         """Yields lists of 1 to `most` messages, as they arrive. Requesting the next list finishes the previous list.
@@ -107,17 +105,13 @@ class Subscription(Loop):
             yield taken
 
 
-class ExactlyOnce(Loop):
+class ExactlyOnce(Loop[TransactionalCommits]):
     """An iterator over messages; what the loop publishes is delivered exactly once. See mq.exactly_once.
 
     with mq.exactly_once("orders", group="billing") as loop:
         for message in loop:
             loop.publish("invoices", invoice(message.json()), key=message.key)
     """
-
-    def __init__(self, owner: object, transactional_loop: TransactionalLoop, clock: Clock) -> None:
-        super().__init__(owner, transactional_loop.buffer, clock, transactional_loop.close)
-        self._commits = transactional_loop.commits
 
     @property
     def transactions(self) -> int:
@@ -126,7 +120,7 @@ class ExactlyOnce(Loop):
         with mq.exactly_once("in", group="g", limit=10) as loop: ...
         print(loop.transactions)
         """
-        return self._commits.committed
+        return self._buffer.commits.committed
 
     def publish(
         self,
@@ -149,4 +143,4 @@ class ExactlyOnce(Loop):
     def _send(self, message: Encoded) -> None:
         if self._is_closing:
             raise Closed("the loop has ended; publish within it")
-        self._commits.publish(message)
+        self._buffer.commits.publish(message)

@@ -7,10 +7,8 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self
 
-from penstock.api.core.durations import Duration
-from penstock.api.core.job import Job, Received
+from penstock.api.core.job import Job
 from penstock.api.core.loop_thread import LoopThread
-from penstock.api.core.queue_calls import visibility_s
 from penstock.api.core.queue_worker import QueueWorker
 from penstock.api.errors import add_note_to
 
@@ -32,8 +30,6 @@ class Work:
         self._owner = owner  # a connection lasts as long as its loops
         self._thread = thread
         self._worker = queue_worker
-        # Not the loop itself: a job that is still referenced must not keep the loop alive.
-        self._actions = _WorkActions(thread, queue_worker)
         self._current: Job | None = None
         self._busy = threading.RLock()
         self._workers: set[int] = set()
@@ -45,7 +41,7 @@ class Work:
 
     def __next__(self) -> Job:
         job, self._current = self._current, None
-        if job is not None and self._actions.has(job):
+        if job is not None and self._worker.has(job.receipt):
             self._thread.run(self._worker.done(job.receipt))
         return self._next()
 
@@ -66,13 +62,13 @@ class Work:
         jobs.throw(ValueError("not today"))
         """
         job, self._current = self._current, None
-        if job is not None and self._actions.has(job):
-            self._actions.fail(job, error)
+        if job is not None and self._worker.has(job.receipt):
+            self._thread.run(self._worker.fail(job.receipt, error))
         return self._next()
 
     def _take(self) -> Job | None:
         fields = self._thread.run(self._worker.take())
-        return None if fields is None else Job(**fields, _actions=self._actions)
+        return None if fields is None else Job(**fields, _actions=self._worker, _thread=self._thread)
 
     def run(self, handler: Handler) -> int:
         """Calls a function with each message, on `concurrency` threads. Returns how many messages were handled.
@@ -107,10 +103,10 @@ class Work:
         try:
             handler(job)
         except Exception as error:  # noqa: BLE001  # the message is delivered again, and the others are still handled
-            if self._actions.has(job):
-                self._actions.fail(job, error)
+            if self._worker.has(job.receipt):
+                self._thread.run(self._worker.fail(job.receipt, error))
             return False
-        return self._thread.run(self._worker.done(job.receipt)) if self._actions.has(job) else True
+        return self._thread.run(self._worker.done(job.receipt)) if self._worker.has(job.receipt) else True
 
     # -- closing
 
@@ -143,29 +139,6 @@ class Work:
     ) -> None:
         with add_note_to(error):
             self._close(is_failure=isinstance(error, Exception))
-
-
-class _WorkActions:
-    def __init__(self, thread: LoopThread, queue_worker: QueueWorker) -> None:
-        self._thread = thread
-        self._worker = queue_worker
-
-    def delete(self, job: Received) -> None:
-        self._thread.run(self._worker.finish(job.receipt))
-
-    def release(self, job: Received, delay: Duration) -> None:
-        self._thread.run(self._worker.release(job.receipt, visibility_s(delay)))
-
-    def extend(self, job: Received, visibility: Duration | None) -> None:
-        plan = self._worker.plan
-        timeout_s = plan.visibility_s if visibility is None else visibility_s(visibility)
-        self._thread.run(self._worker.extend(job.receipt, timeout_s))
-
-    def fail(self, job: Received, error: BaseException) -> None:
-        self._thread.run(self._worker.fail(job.receipt, error))
-
-    def has(self, job: Received) -> bool:
-        return self._worker.has(job.receipt)
 
 
 def _abandon(thread: LoopThread, queue_worker: QueueWorker) -> None:

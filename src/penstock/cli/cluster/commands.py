@@ -1,7 +1,6 @@
 """`penstock cluster status|brokers`: health, partitions and load of a cluster."""
 
 from collections.abc import Iterable, Mapping
-from random import Random
 
 import click
 
@@ -11,7 +10,7 @@ from penstock.cli.cluster.reassign import reassign
 from penstock.cli.cluster.rebalance import rebalance
 from penstock.cli.cluster.repair import repair_internal_topics
 from penstock.cli.cluster.survey import Survey, survey_now
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_bytes, json_option, plural, run
+from penstock.cli.common import cluster_options, echo_json, echo_list, echo_table, format_bytes, plural, run_client
 from penstock.client.cluster import KafkaClient
 from penstock.cluster.image import NO_LEADER, PartitionEntry
 from penstock.cluster.survey import Health
@@ -39,8 +38,7 @@ for command in (reassign, drain, rebalance, migrate_store, repair_internal_topic
 
 @cluster.command()
 @click.option("--check", is_flag=True, help="Exit with 1 unless the cluster is healthy.")
-@bootstrap_option
-@json_option
+@cluster_options
 @click.pass_context
 def status(ctx: click.Context, check: bool, bootstrap: str, as_json: bool) -> None:
     """Show the health of brokers and partitions. Also reassignments in progress.
@@ -56,14 +54,13 @@ def status(ctx: click.Context, check: bool, bootstrap: str, as_json: bool) -> No
       penstock cluster status --json | jq .partitions.offline
     """
 
-    async def work() -> tuple[Survey, Health, Sizes]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = await survey_now(client)
-            health = await found.examine()
-            names = [found.name(tp) for tp, _ in health.moving]
-            return found, health, await found.admin.sizes(_reachable(found), names) if names else {}
+    async def work(client: KafkaClient) -> tuple[Survey, Health, Sizes]:
+        found = await survey_now(client)
+        health = await found.examine()
+        names = [found.name(tp) for tp, _ in health.moving]
+        return found, health, await found.admin.sizes(_reachable(found), names) if names else {}
 
-    found, health, sizes = run(work())
+    found, health, sizes = run_client(bootstrap, work)
     if as_json:
         echo_json(_as_json(found, health, sizes))
     else:
@@ -205,8 +202,7 @@ def _as_json(found: Survey, health: Health, sizes: Sizes) -> dict[str, object]:
 
 
 @cluster.command()
-@bootstrap_option
-@json_option
+@cluster_options
 def brokers(bootstrap: str, as_json: bool) -> None:
     """List brokers with their replicas and size.
 
@@ -216,33 +212,17 @@ def brokers(bootstrap: str, as_json: bool) -> None:
       penstock cluster brokers --json | jq .size_bytes
     """
 
-    async def work() -> tuple[Survey, Sizes]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = await survey_now(client)
-            return found, await found.admin.sizes(_reachable(found))
+    async def work(client: KafkaClient) -> tuple[Survey, Sizes]:
+        found = await survey_now(client)
+        return found, await found.admin.sizes(_reachable(found))
 
-    found, sizes = run(work())
-    rows = [_load(found, sizes, node_id) for node_id in found.node_ids]
-    if as_json:
-        for row in rows:
-            echo_json(row)
-        return
-    echo_table(
-        ["#ID", "HOST", "RACK", "STATE", "#REPLICAS", "#LEADERS", "#SIZE", "CONTROLLER"],
-        [
-            (
-                row["id"],
-                row["address"],
-                row["rack"],
-                row["state"],
-                row["replicas"],
-                row["leaders"],
-                format_bytes(size) if isinstance(size := row["size_bytes"], int) else None,
-                "yes" if row["controller"] else "no",
-            )
-            for row in rows
-        ],
-    )
+    found, sizes = run_client(bootstrap, work)
+    objects = [_load(found, sizes, node_id) for node_id in found.node_ids]
+    columns = ["#ID", "HOST", "RACK", "STATE", "#REPLICAS", "#LEADERS", "#SIZE", "CONTROLLER"]
+    if not as_json:
+        for each in objects:
+            each["size_bytes"] = format_bytes(size) if isinstance(size := each["size_bytes"], int) else None
+    echo_list(objects, columns, as_json=as_json)
 
 
 def _load(found: Survey, sizes: Sizes, node_id: int) -> dict[str, object]:

@@ -1,15 +1,13 @@
 """`penstock cluster drain`: moves all replicas off a broker so that it can be decommissioned."""
 
-from random import Random
-
 import click
 
 from penstock.cli.cluster.moves import PlanOptions, move_options, run_plan
 from penstock.cli.cluster.reassign import cancel_moves, reverse_move
 from penstock.cli.cluster.survey import Survey, survey
-from penstock.cli.common import bootstrap_option, json_option, run
+from penstock.cli.common import cluster_options, run_client
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ConfigChange, Resource
+from penstock.client.configs import ConfigChange, Resource
 from penstock.client.errors import refusal
 from penstock.cluster.rebalance_plans import plan_drain
 from penstock.cluster.settings import CORDONED
@@ -20,8 +18,7 @@ from penstock.foundation.codes import ErrorCode
 @click.argument("node_id", metavar="ID", type=click.IntRange(0))
 @click.option("--cancel", is_flag=True, help="Cancel: keep the remaining replicas, and allow new ones.")
 @move_options
-@bootstrap_option
-@json_option
+@cluster_options
 def drain(
     node_id: int, cancel: bool, execute: bool, no_wait: bool, throttle: int | None, bootstrap: str, as_json: bool
 ) -> None:
@@ -38,29 +35,28 @@ def drain(
     """
     options = PlanOptions(execute=execute, wait=not no_wait, throttle=throttle, as_json=as_json)
 
-    async def work() -> None:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = await survey(client)
-            if node_id not in found.node_ids:
-                raise refusal(
-                    ErrorCode.BROKER_NOT_AVAILABLE,
-                    f"broker {node_id}",
-                    f"there is no broker {node_id}, and no replica on it; `penstock cluster brokers` lists brokers",
-                )
-            if cancel:
-                await _cordon(found, node_id, None if execute else "")
-                moves = [
-                    reverse_move(found, tp.topic_id, tp.partition)
-                    for tp, _ in found.image.find_partitions(lambda state: node_id in state.removing)
-                ]
-                await cancel_moves(found, moves, options)
-                return
-            moves = plan_drain(found.image, node_id)
-            await _cordon(found, node_id, "*" if execute else "")
-            if await run_plan(client, found, moves, options):
-                options.echo(f"Broker {node_id} has no replicas left; it can be decommissioned.")
+    async def work(client: KafkaClient) -> None:
+        found = await survey(client)
+        if node_id not in found.node_ids:
+            raise refusal(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"broker {node_id}",
+                f"there is no broker {node_id}, and no replica on it; `penstock cluster brokers` lists brokers",
+            )
+        if cancel:
+            await _cordon(found, node_id, None if execute else "")
+            moves = [
+                reverse_move(found, tp.topic_id, tp.partition)
+                for tp, _ in found.image.find_partitions(lambda state: node_id in state.removing)
+            ]
+            await cancel_moves(found, moves, options)
+            return
+        moves = plan_drain(found.image, node_id)
+        await _cordon(found, node_id, "*" if execute else "")
+        if await run_plan(client, found, moves, options):
+            options.echo(f"Broker {node_id} has no replicas left; it can be decommissioned.")
 
-    run(work())
+    run_client(bootstrap, work)
 
 
 async def _cordon(found: Survey, node_id: int, value: str | None) -> None:

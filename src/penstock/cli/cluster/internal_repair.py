@@ -16,7 +16,8 @@ from penstock.broker.settings import PAUSED
 from penstock.cli.cluster.internal_topics import Diagnosis, paused_in
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, ConfigChange, Resource
+from penstock.client.cluster_admin import ClusterAdmin
+from penstock.client.configs import ConfigChange, Resource
 from penstock.client.errors import refusal
 from penstock.client.metadata import NO_NODE, TopicInfo
 from penstock.client.offsets import When, list_offsets

@@ -7,7 +7,8 @@ from typing import NamedTuple
 from penstock.broker.settings import PAUSED, SETTING_PREFIXES
 from penstock.client.admin import Admin, ConfigSource
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, Resource
+from penstock.client.cluster_admin import ClusterAdmin
+from penstock.client.configs import Resource
 from penstock.client.errors import refusal
 from penstock.cluster.internal_topics import Fault, find_faults
 from penstock.foundation.codes import ErrorCode

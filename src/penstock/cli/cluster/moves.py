@@ -5,15 +5,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
 from penstock.cli.cluster.survey import Survey
-from penstock.cli.common import echo_json, echo_table, format_bytes, plural
+from penstock.cli.common import Command, echo_json, echo_table, format_bytes, plural
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import ClusterAdmin, ConfigChange, Failures, Reassignment, Resource
+from penstock.client.cluster_admin import ClusterAdmin, Failures, Reassignment
+from penstock.client.configs import ConfigChange, Resource
 from penstock.client.errors import ServerError
 from penstock.cluster.rebalance_plans import Move, throttled_replicas
 from penstock.foundation.codes import ErrorCode
@@ -26,7 +27,6 @@ SETTLE_TRIES: Final = 20
 """Attempts to verify the new replicas: a broker's metadata may lag behind the controller's."""
 NAMED_MAX: Final = 5
 """Maximum number of partitions that an error message lists."""
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

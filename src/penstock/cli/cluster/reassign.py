@@ -3,14 +3,13 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import click
 
 from penstock.cli.cluster.moves import PlanOptions, move_options, name_of, raise_refused, run_plan, show, unthrottle
 from penstock.cli.cluster.survey import Survey, survey
-from penstock.cli.common import bootstrap_option, echo_json, json_option, plural, run
+from penstock.cli.common import cluster_options, echo_json, plural, run_client, value_parser
 from penstock.client.cluster import KafkaClient
 from penstock.client.cluster_admin import ClusterAdmin
 from penstock.cluster.image import PartitionState, Topic
@@ -59,13 +58,11 @@ def read_plan(text: str) -> Wanted:
     return wanted
 
 
-def _parse_file(ctx: click.Context, option: click.Parameter, path: Path | None) -> Wanted | None:
-    if path is None:
-        return None
+def _read_file(path: Path) -> Wanted:
     try:
         return read_plan(path.read_text())
     except ValueError as error:
-        raise click.BadParameter(f"{path}: {error}") from error
+        raise ValueError(f"{path}: {error}") from error
 
 
 @click.command()
@@ -84,14 +81,13 @@ def _parse_file(ctx: click.Context, option: click.Parameter, path: Path | None) 
     "--file",
     "plan",
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
-    callback=_parse_file,
+    callback=value_parser(_read_file),
     help="Plan in the JSON format of kafka-reassign-partitions.",
 )
 @click.option("--cancel", is_flag=True, help="Cancel reassignments in progress, of all topics or of --topic.")
 @click.option("--unthrottle", "lift", is_flag=True, help="Remove all throttles, also those of Kafka's tools.")
 @move_options
-@bootstrap_option
-@json_option
+@cluster_options
 def reassign(
     replication_factor: int | None,
     topics: tuple[str, ...],
@@ -126,21 +122,20 @@ def reassign(
         )
     options = PlanOptions(execute=execute, wait=not no_wait, throttle=throttle, as_json=as_json)
 
-    async def work() -> None:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            if lift:
-                await _lift_throttle(client, options)
-                return
-            found = await survey(client)
-            chosen = _select_topics(found, topics, internal or cancel)
-            if cancel:
-                await cancel_moves(found, _plan_cancellation(found, chosen), options)
-            elif replication_factor is not None:
-                await run_plan(client, found, plan_replication(found.image, chosen, replication_factor), options)
-            else:
-                await run_plan(client, found, plan_explicit(found, partitions or plan or {}), options)
+    async def work(client: KafkaClient) -> None:
+        if lift:
+            await _lift_throttle(client, options)
+            return
+        found = await survey(client)
+        chosen = _select_topics(found, topics, internal or cancel)
+        if cancel:
+            await cancel_moves(found, _plan_cancellation(found, chosen), options)
+        elif replication_factor is not None:
+            await run_plan(client, found, plan_replication(found.image, chosen, replication_factor), options)
+        else:
+            await run_plan(client, found, plan_explicit(found, partitions or plan or {}), options)
 
-    run(work())
+    run_client(bootstrap, work)
 
 
 def _select_topics(found: Survey, names: Sequence[str], internal: bool) -> list[Topic]:

@@ -1,12 +1,10 @@
 """`penstock cluster rebalance`: spreads replicas, or only leaders, evenly over the brokers."""
 
-from random import Random
-
 import click
 
 from penstock.cli.cluster.moves import PlanOptions, move_options, name_of, raise_refused, run_plan
 from penstock.cli.cluster.survey import Survey, survey
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.cli.common import cluster_options, echo_json, echo_table, plural, run_client
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 from penstock.cluster.rebalance_plans import plan_leaders, plan_rebalance
@@ -17,8 +15,7 @@ from penstock.foundation.ids import TopicPartition
 @click.command()
 @click.option("--leaders", is_flag=True, help="Move no replicas; only elect preferred leaders.")
 @move_options
-@bootstrap_option
-@json_option
+@cluster_options
 def rebalance(
     leaders: bool, execute: bool, no_wait: bool, throttle: int | None, bootstrap: str, as_json: bool
 ) -> None:
@@ -37,17 +34,16 @@ def rebalance(
         raise click.UsageError("--leaders copies no data: it cannot be used with --throttle or --no-wait")
     options = PlanOptions(execute=execute, wait=not no_wait, throttle=throttle, as_json=as_json)
 
-    async def work() -> None:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = await survey(client)
-            if leaders:
-                await _rebalance_leaders(found, options)
-                return
-            moves = plan_rebalance(found.image)
-            if await run_plan(client, found, moves, options):
-                await _elect(found, [name_of(move) for move in moves])
+    async def work(client: KafkaClient) -> None:
+        found = await survey(client)
+        if leaders:
+            await _rebalance_leaders(found, options)
+            return
+        moves = plan_rebalance(found.image)
+        if await run_plan(client, found, moves, options):
+            await _elect(found, [name_of(move) for move in moves])
 
-    run(work())
+    run_client(bootstrap, work)
 
 
 async def _rebalance_leaders(found: Survey, options: PlanOptions) -> None:

@@ -1,15 +1,13 @@
 """`penstock cluster repair-internal-topics`: checks and repairs __consumer_offsets and __transaction_state."""
 
-import sys
-from random import Random
-
 import click
 
 from penstock.cli.cluster.internal_repair import Repair
 from penstock.cli.cluster.internal_topics import Diagnosis, diagnose
 from penstock.cli.cluster.moves import PlanOptions, run_plan
 from penstock.cli.cluster.survey import survey
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.cli.common import cluster_options, echo_json, echo_table, plural, run_client
+from penstock.cli.deletion import confirm
 from penstock.client.cluster import KafkaClient
 from penstock.cluster.rebalance_plans import plan_replication
 
@@ -28,8 +26,7 @@ WAIT_S = 60
     metavar="SECONDS",
     help="How long to wait for open transactions to end.",
 )
-@bootstrap_option
-@json_option
+@cluster_options
 @click.pass_context
 def repair_internal_topics(
     ctx: click.Context, check: bool, yes: bool, wait_s: int, bootstrap: str, as_json: bool
@@ -49,21 +46,20 @@ def repair_internal_topics(
       penstock cluster repair-internal-topics --check --json
     """
 
-    async def work() -> bool:
+    async def work(client: KafkaClient) -> bool:
         """Returns whether all internal topics are correct now."""
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            found = [topic for topic in await diagnose(client) if list(topic.steps())]
-            _show(found, as_json)
-            if check or not found:
-                return not found
-            _ask(yes)
-            for topic in found:
-                await _repair(client, topic, wait_s, as_json)
-            if not as_json:
-                click.echo(f"Repaired {plural(len(found), 'topic')}.")
-            return all(fault.is_repairable for topic in found for fault in topic.faults)
+        found = [topic for topic in await diagnose(client) if list(topic.steps())]
+        _show(found, as_json)
+        if check or not found:
+            return not found
+        confirm("Repair?", yes, verb="repair", participle="repaired")
+        for topic in found:
+            await _repair(client, topic, wait_s, as_json)
+        if not as_json:
+            click.echo(f"Repaired {plural(len(found), 'topic')}.")
+        return all(fault.is_repairable for topic in found for fault in topic.faults)
 
-    if not run(work()):
+    if not run_client(bootstrap, work):
         ctx.exit(1)
 
 
@@ -78,15 +74,6 @@ def _show(found: list[Diagnosis], as_json: bool) -> None:
         return
     rows = [(topic.name, step.problem, step.repair) for topic in found for step in topic.steps()]
     echo_table(["TOPIC", "PROBLEM", "REPAIR"], rows)
-
-
-def _ask(yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError("no terminal to ask for confirmation: give --yes to repair without asking")
-    if not click.confirm("Repair?", err=True):
-        raise click.ClickException("nothing was repaired")
 
 
 async def _repair(client: KafkaClient, topic: Diagnosis, wait_s: int, as_json: bool) -> None:

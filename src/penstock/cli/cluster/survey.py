@@ -8,7 +8,8 @@ from typing import Final
 from penstock.client.address import Address
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
-from penstock.client.cluster_admin import BrokerInfo, ClusterAdmin, ClusterDescription, Reassignment, Resource
+from penstock.client.cluster_admin import BrokerInfo, ClusterAdmin, ClusterDescription, Reassignment
+from penstock.client.configs import Resource
 from penstock.client.connection import ADVICE, ConnectionSettings, open_connection
 from penstock.client.errors import ConnectionFailed, refusal
 from penstock.client.metadata import TopicInfo

@@ -4,7 +4,6 @@ import os
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
@@ -15,8 +14,7 @@ import click
 
 from penstock.cli.demo import queue as queue_part
 from penstock.cli.demo import spark as spark_part
-
-_COMMAND = str(Path(sys.executable).with_name("penstock"))
+from penstock.cli.supervisor import PENSTOCK
 
 
 class Tour:
@@ -33,7 +31,7 @@ class Tour:
         listen = self._bootstrap or "127.0.0.1:0"
         arguments = ["serve", "--data-dir", str(self._folder / "data"), "--listen", listen, "--http", "127.0.0.1:0"]
         self._broker = subprocess.Popen(
-            [_COMMAND, *arguments, "--log-level", "warning"], stdout=subprocess.PIPE, text=True
+            [PENSTOCK, *arguments, "--log-level", "warning"], stdout=subprocess.PIPE, text=True
         )
         assert self._broker.stdout is not None
         ready = self._broker.stdout.readline()
@@ -54,7 +52,7 @@ class Tour:
         """Runs a `penstock` command; prints it and the first lines of its output. Returns the whole output."""
         click.secho(f"  $ penstock {' '.join(map(_quoted, arguments))}", fg="cyan")
         done = subprocess.run(
-            [_COMMAND, *arguments],
+            [PENSTOCK, *arguments],
             input="\n".join(lines) + "\n" if lines else None,
             stdout=subprocess.PIPE,
             text=True,

@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from penstock.cli.pipeline.screen import LineDisplay, show_report
+from penstock.cli.supervisor import PENSTOCK
 from penstock.spark.java import JavaMissing, provide_java
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from penstock.spark.pipelines.pipeline import Report
     from penstock.spark.pipelines.query_progress import Batch
 
-_COMMAND: Final = str(Path(sys.executable).with_name("penstock"))
 ORDERS: Final = 6000
 A_SECOND: Final = 300
 ITEMS: Final = (("valve", 40), ("pipe", 12), ("pump", 310), ("gate", 95), ("turbine", 2400))
@@ -58,7 +57,7 @@ class Shop:
     """Publishes orders at a steady rate with `penstock publish`, in the background."""
 
     def __init__(self, bootstrap: str) -> None:
-        command = [_COMMAND, "publish", "shop", "--key-separator", ":", "--bootstrap", bootstrap]
+        command = [PENSTOCK, "publish", "shop", "--key-separator", ":", "--bootstrap", bootstrap]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
         self._thread = threading.Thread(target=self._publish_orders, daemon=True)
         self._thread.start()

@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from penstock.cli.cluster.readiness import wait_until_connected
-from penstock.cli.common import echo_json, echo_table, json_option, parse_pairs, run
+from penstock.cli.common import Pairs, echo_json, echo_table, json_option, pairs_option, run, value_parser
 from penstock.cli.dev.cluster_folder import DevCluster, Plan, connect_address, write_json
 from penstock.cli.supervisor import Supervisor, run_until_signal, start_all
 from penstock.cluster.identity import lock_folder
@@ -20,13 +20,6 @@ BROKERS_MAX: Final = 32
 
 class AllEnded(PenstockError):
     """All brokers have exited."""
-
-
-def _address(ctx: click.Context, option: click.Parameter, value: str) -> Address:
-    try:
-        return Address.parse(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -45,14 +38,14 @@ def _address(ctx: click.Context, option: click.Parameter, value: str) -> Address
 @click.option(
     "--listen",
     default="127.0.0.1:9092",
-    callback=_address,
+    callback=value_parser(Address.parse),
     metavar="HOST:PORT",
     help="Kafka address of the first broker; the others use the next free ports.  [127.0.0.1:9092]",
 )
 @click.option(
     "--http",
     default="127.0.0.1:9324",
-    callback=_address,
+    callback=value_parser(Address.parse),
     metavar="HOST:PORT",
     help="The same for SQS, health and metrics.  [127.0.0.1:9324]",
 )
@@ -61,14 +54,7 @@ def _address(ctx: click.Context, option: click.Parameter, value: str) -> Address
     type=click.IntRange(1, BROKERS_MAX),
     help="Replicas of new topics and internal topics.  [3, or the number of brokers if less]",
 )
-@click.option(
-    "--set",
-    "pairs",
-    multiple=True,
-    callback=parse_pairs,
-    metavar="NAME=VALUE",
-    help="Set a broker setting by its Kafka name, on all brokers. Repeatable.",
-)
+@pairs_option("--set", "pairs", help="Set a broker setting by its Kafka name, on all brokers. Repeatable.")
 @click.option("--restart", is_flag=True, help="Restart processes that crash.")
 @click.option(
     "--log-level", default="info", type=click.Choice(["debug", "info", "warning", "error"]), show_default=True
@@ -81,7 +67,7 @@ def dev(
     listen: Address,
     http: Address,
     replication_factor: int | None,
-    pairs: list[tuple[str, str]],
+    pairs: Pairs,
     restart: bool,
     log_level: str,
     as_json: bool,

@@ -1,15 +1,15 @@
 """`penstock group list|describe|delete`: groups, their members, committed offsets and lag."""
 
-from random import Random
+from collections.abc import Iterable
 
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, plural, run
+from penstock.cli.common import cluster_options, echo_json, echo_list, echo_table, plural, run_client
 from penstock.cli.deletion import confirm, delete_each
 from penstock.cli.group.reset import reset
-from penstock.cli.group.share import show_share_group
+from penstock.cli.group.share import share_partitions, show_share_group
 from penstock.client.cluster import KafkaClient
-from penstock.client.groups import CommittedOffset, GroupDetail, GroupListing, GroupMember, Groups
+from penstock.client.groups import CommittedOffset, GroupDetail, GroupMember, Groups
 from penstock.client.offsets import When, list_offsets_once
 from penstock.client.share_groups import ShareOffset
 from penstock.foundation.ids import TopicPartition
@@ -39,8 +39,7 @@ group.add_command(reset)
     type=click.Choice(["classic", "consumer", "share"]),
     help="Only groups of this type. Repeatable.",
 )
-@bootstrap_option
-@json_option
+@cluster_options
 def list_(states: tuple[str, ...], kinds: tuple[str, ...], bootstrap: str, as_json: bool) -> None:
     """List groups.
 
@@ -49,25 +48,15 @@ def list_(states: tuple[str, ...], kinds: tuple[str, ...], bootstrap: str, as_js
       penstock group list
       penstock group list --state Empty --json
     """
-
-    async def work() -> list[GroupListing]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            return await Groups(client).list(states, kinds)
-
-    found = run(work())
-    if as_json:
-        for each in found:
-            echo_json({"group": each.group, "state": each.state, "type": each.kind})
-    elif found:
-        echo_table(["GROUP", "STATE", "TYPE"], [(each.group, each.state, each.kind) for each in found])
-    else:
-        click.echo("No groups found; a group is created when a consumer joins it.", err=True)
+    found = run_client(bootstrap, lambda client: Groups(client).list(states, kinds))
+    objects = [{"group": each.group, "state": each.state, "type": each.kind} for each in found]
+    nothing = "No groups found; a group is created when a consumer joins it."
+    echo_list(objects, ["GROUP", "STATE", "TYPE"], as_json=as_json, nothing=nothing)
 
 
 @group.command()
 @click.argument("name")
-@bootstrap_option
-@json_option
+@cluster_options
 def describe(name: str, bootstrap: str, as_json: bool) -> None:
     """Show the members, committed offsets and lag of a group.
 
@@ -77,20 +66,19 @@ def describe(name: str, bootstrap: str, as_json: bool) -> None:
       penstock group describe billing --json | jq '.partitions[].lag'
     """
 
-    async def work() -> tuple[GroupDetail, list[_Row], dict[TopicPartition, ShareOffset]]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            groups = Groups(client)
-            detail = await groups.describe(name)
-            if detail.kind == "share":
-                return detail, [], await groups.share_offsets(name)
-            return detail, await _rows(client, detail, await groups.offsets(name)), {}
+    async def work(client: KafkaClient) -> tuple[GroupDetail, list[_Row], dict[TopicPartition, ShareOffset]]:
+        groups = Groups(client)
+        detail = await groups.describe(name)
+        if detail.kind == "share":
+            return detail, [], await groups.share_offsets(name)
+        return detail, await _rows(client, detail, await groups.offsets(name)), {}
 
-    detail, rows, shared = run(work())
-    if detail.kind == "share":
-        show_share_group(detail, shared, as_json)
-        return
+    detail, rows, shared = run_client(bootstrap, work)
     if as_json:
-        echo_json(_as_json(detail, rows))
+        echo_json(_as_json(detail, share_partitions(shared) if detail.kind == "share" else map(_row_json, rows)))
+        return
+    if detail.kind == "share":
+        show_share_group(detail, shared)
         return
     assignor = f", assignor {detail.assignor}" if detail.assignor else ""
     click.echo(
@@ -145,42 +133,44 @@ def _cells(row: _Row) -> tuple[object, ...]:
     return name.topic, name.partition, offset, end, _lag(row), *member
 
 
-def _as_json(detail: GroupDetail, rows: list[_Row]) -> dict[str, object]:
+def _row_json(row: _Row) -> dict[str, object]:
+    name, offset, end, owner = row
+    return {
+        "topic": name.topic,
+        "partition": name.partition,
+        "offset": offset,
+        "end_offset": end,
+        "lag": _lag(row),
+        "member_id": owner.member_id if owner else None,
+    }
+
+
+def _as_json(detail: GroupDetail, partitions: Iterable[dict[str, object]]) -> dict[str, object]:
     return {
         "group": detail.group,
         "state": detail.state,
         "type": detail.kind,
         "assignor": detail.assignor,
         "coordinator": detail.coordinator,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "instance_id": member.instance_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "partitions": [str(name) for name in member.partitions],
-            }
-            for member in detail.members
-        ],
-        "partitions": [
-            {
-                "topic": row[0].topic,
-                "partition": row[0].partition,
-                "offset": row[1],
-                "end_offset": row[2],
-                "lag": _lag(row),
-                "member_id": row[3].member_id if row[3] else None,
-            }
-            for row in rows
-        ],
+        "members": [_member_json(member, detail.kind) for member in detail.members],
+        "partitions": list(partitions),
+    }
+
+
+def _member_json(member: GroupMember, kind: str) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        **({} if kind == "share" else {"instance_id": member.instance_id}),  # share groups have no static members
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [str(name) for name in member.partitions],
     }
 
 
 @group.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
-@bootstrap_option
-@json_option
+@cluster_options
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
     """Delete groups without members, with their committed offsets.
 

@@ -1,10 +1,8 @@
 """`penstock group reset`: plans new committed offsets of a consumer group, and commits them with --execute."""
 
-from random import Random
-
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_start, plural, run
+from penstock.cli.common import cluster_options, echo_list, parse_start, plural, run_client, value_parser
 from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ServerError
 from penstock.client.groups import Groups, busy_group
@@ -14,15 +12,6 @@ from penstock.foundation.ids import TopicPartition
 
 _Move = tuple[TopicPartition, int | None, int, LogRange]
 """Topic-partition, committed offset, new offset, and the partition's offset range."""
-
-
-def _parse_start(ctx: click.Context, option: click.Parameter, value: str | None) -> Start | None:
-    if value is None:
-        return None
-    try:
-        return parse_start(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 @click.command()
@@ -36,14 +25,13 @@ def _parse_start(ctx: click.Context, option: click.Parameter, value: str | None)
 )
 @click.option(
     "--to",
-    callback=_parse_start,
+    callback=value_parser(parse_start),
     metavar="WHERE",
     help="New offset: earliest, latest, an offset, -N for the last N, or a time.",
 )
 @click.option("--shift", type=int, metavar="N", help="Move by N messages forward, or back if negative.")
 @click.option("--execute", is_flag=True, help="Commit the new offsets. Without it, only the plan is shown.")
-@bootstrap_option
-@json_option
+@cluster_options
 def reset(
     name: str,
     topics: tuple[str, ...],
@@ -64,36 +52,29 @@ def reset(
     if (to is None) == (shift is None):
         raise click.UsageError("give either --to or --shift")
 
-    async def work() -> list[_Move]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            groups = Groups(client)
-            await _check_no_members(groups, name)
-            moves = await _plan(client, groups, name, topics, to, shift)
-            if execute and moves:
-                await groups.commit_offsets(name, {tp: offset for tp, _, offset, _ in moves})
-            return moves
+    async def work(client: KafkaClient) -> list[_Move]:
+        groups = Groups(client)
+        await _check_no_members(groups, name)
+        moves = await _plan(client, groups, name, topics, to, shift)
+        if execute and moves:
+            await groups.commit_offsets(name, {tp: offset for tp, _, offset, _ in moves})
+        return moves
 
-    moves = run(work())
+    moves = run_client(bootstrap, work)
     if not moves:
         raise click.ClickException(f"group {name} has no committed offsets; name a topic with --topic")
-    if as_json:
-        for tp, before, after, _ in moves:
-            echo_json(
-                {
-                    "topic": tp.topic,
-                    "partition": tp.partition,
-                    "before": before,
-                    "after": after,
-                    "executed": execute,
-                }
-            )
-        return
-    echo_table(
+    echo_list(
+        [
+            {"topic": tp.topic, "partition": tp.partition, "before": before, "after": after, "executed": execute}
+            for tp, before, after, _ in moves
+        ],
         ["TOPIC", "#PARTITION", "#BEFORE", "#AFTER", "#LAG"],
         [(tp.topic, tp.partition, before, after, held.end - after) for tp, before, after, held in moves],
+        as_json=as_json,
     )
-    done = "reset" if execute else "would reset (run with --execute)"
-    click.echo(f"\n{done}: {plural(len(moves), 'partition')} of group {name}")
+    if not as_json:
+        done = "reset" if execute else "would reset (run with --execute)"
+        click.echo(f"\n{done}: {plural(len(moves), 'partition')} of group {name}")
 
 
 async def _check_no_members(groups: Groups, name: str) -> None:

@@ -2,7 +2,7 @@
 
 import click
 
-from penstock.cli.common import echo_json, echo_table, plural
+from penstock.cli.common import echo_table, plural
 from penstock.client.groups import GroupDetail
 from penstock.client.share_groups import ShareOffset
 from penstock.foundation.ids import TopicPartition
@@ -10,14 +10,11 @@ from penstock.foundation.ids import TopicPartition
 Offsets = dict[TopicPartition, ShareOffset]
 
 
-def show_share_group(detail: GroupDetail, offsets: Offsets, as_json: bool) -> None:
+def show_share_group(detail: GroupDetail, offsets: Offsets) -> None:
     readers = {
         name: [member for member in detail.members if name in member.partitions]
         for name in sorted(offsets.keys() | {name for member in detail.members for name in member.partitions})
     }
-    if as_json:
-        echo_json(_as_json(detail, offsets))
-        return
     click.echo(
         f"{detail.group}: {detail.state}, share group, {plural(len(detail.members), 'member')}, "
         f"coordinator {detail.coordinator}\n"
@@ -33,24 +30,9 @@ def show_share_group(detail: GroupDetail, offsets: Offsets, as_json: bool) -> No
     echo_table(["TOPIC", "#PARTITION", "#START", "#LEFT", "#MEMBERS", "CLIENTS"], rows)
 
 
-def _as_json(detail: GroupDetail, offsets: Offsets) -> dict[str, object]:
-    return {
-        "group": detail.group,
-        "state": detail.state,
-        "type": detail.kind,
-        "assignor": detail.assignor,
-        "coordinator": detail.coordinator,
-        "members": [
-            {
-                "member_id": member.member_id,
-                "client_id": member.client_id,
-                "host": member.host,
-                "partitions": [str(name) for name in member.partitions],
-            }
-            for member in detail.members
-        ],
-        "partitions": [
-            {"topic": name.topic, "partition": name.partition, "start_offset": known.start, "lag": known.lag}
-            for name, known in sorted(offsets.items())
-        ],
-    }
+def share_partitions(offsets: Offsets) -> list[dict[str, object]]:
+    """Returns the progress in each partition, for JSON output."""
+    return [
+        {"topic": name.topic, "partition": name.partition, "start_offset": known.start, "lag": known.lag}
+        for name, known in sorted(offsets.items())
+    ]

@@ -5,15 +5,21 @@ import tempfile
 import textwrap
 from contextlib import AbstractContextManager
 from pathlib import Path
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, json_option, parse_pairs
-from penstock.cli.common import run as run_async
+from penstock.cli.common import (
+    Pairs,
+    bootstrap_option,
+    echo_json,
+    echo_list,
+    echo_table,
+    json_option,
+    pairs_option,
+    run_client,
+)
 from penstock.cli.pipeline.screen import LineDisplay, LiveDisplay, ProgressDisplay
-from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import forget_query
 from penstock.spark.pipelines.catalogue import NAMES, LoadedPipeline, check_clusters, check_statements, find, load
 from penstock.spark.pipelines.document import PipelineInvalid
@@ -40,13 +46,10 @@ def pipeline() -> None:
 
 
 def _settings(command: Any) -> Any:
-    command = click.option(
+    command = pairs_option(
         "-o",
         "--option",
         "settings",
-        multiple=True,
-        callback=parse_pairs,
-        metavar="NAME=VALUE",
         help="Set a pipeline option; dots select nested ones (sink.topic=totals). Repeatable.",
     )(command)
     return click.option(
@@ -68,11 +71,8 @@ def list_(as_json: bool) -> None:
       penstock pipeline list
     """
     found = [find(name) for name in NAMES]
-    if as_json:
-        for each in found:
-            echo_json({"pipeline": each.name, "summary": each.summary, "streams": each.streams})
-    else:
-        echo_table(["PIPELINE", "WHAT IT DOES"], [(each.name, each.summary) for each in found])
+    objects = [{"pipeline": each.name, "summary": each.summary, "streams": each.streams} for each in found]
+    echo_list(objects, ["PIPELINE", "WHAT IT DOES"], as_json=as_json)
 
 
 @pipeline.command()
@@ -125,9 +125,7 @@ def _default(value: object) -> str | None:
 @_settings
 @click.option("--offline", is_flag=True, help="Do not connect to brokers to check the topics.")
 @json_option
-def validate(
-    target: str, settings: list[tuple[str, str]], bootstrap: str | None, offline: bool, as_json: bool
-) -> None:
+def validate(target: str, settings: Pairs, bootstrap: str | None, offline: bool, as_json: bool) -> None:
     """Check a pipeline without running it. Checks keys, types, SQL, columns, brokers and topics, without Spark.
 
     \b
@@ -161,7 +159,7 @@ def validate(
 @json_option
 def run(
     target: str,
-    settings: list[tuple[str, str]],
+    settings: Pairs,
     bootstrap: str | None,
     master: str,
     once: bool | None,
@@ -214,12 +212,7 @@ def forget(query: str, yes: bool, bootstrap: str) -> None:
     """
     if not yes:
         click.confirm(f"Forget which batches of query {query} were written?", abort=True)
-
-    async def work() -> None:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            await forget_query(client, query=query)
-
-    run_async(work())
+    run_client(bootstrap, lambda client: forget_query(client, query=query))
     click.echo(f"query {query} is forgotten")
 
 

@@ -5,26 +5,17 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import click
 
-from penstock.cli.common import Command, bootstrap_option, run
+from penstock.cli.common import Command, bootstrap_option, json_option, run, value_parser
 from penstock.client.http import Endpoint
 from penstock.client.signing import AccessKeys, keys_of
-from penstock.client.sqs import NO_SUCH_QUEUE, SqsClient, SqsError, find_endpoints
+from penstock.client.sqs import NO_SUCH_QUEUE, NOT_ALLOWED_CODES, SqsClient, SqsError, find_endpoints
 from penstock.foundation.durations import parse_duration
 
 T = TypeVar("T")
-
-_SIGNATURES: Final = {
-    "AccessDenied",
-    "IncompleteSignature",
-    "InvalidClientTokenId",
-    "MissingAuthenticationToken",
-    "RequestExpired",
-    "SignatureDoesNotMatch",
-}
 
 
 class SecondsRange(NamedTuple):
@@ -45,18 +36,13 @@ RETENTION: Final = SecondsRange(60, 3_155_760_000)
 def duration_option(name: str, limits: SecondsRange, help: str) -> Callable[[Command], Command]:
     """Returns a decorator that adds an option for a duration such as `30s` or `5m`, rounded up to whole seconds."""
 
-    def parse(ctx: click.Context, option: click.Parameter, value: str | None) -> int | None:
-        if value is None:
-            return None
-        try:
-            found = ceil(parse_duration(value))
-        except ValueError as error:
-            raise click.BadParameter(str(error)) from error
+    def parse(text: str) -> int:
+        found = ceil(parse_duration(text))
         if not limits.least <= found <= limits.most:
-            raise click.BadParameter(f"{value!r} is out of bounds; expected {limits.least} to {limits.most} seconds")
+            raise ValueError(f"{text!r} is out of bounds; expected {limits.least} to {limits.most} seconds")
         return found
 
-    return click.option(name, metavar="DURATION", callback=parse, help=help)
+    return click.option(name, metavar="DURATION", callback=value_parser(parse), help=help)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +58,7 @@ class Access:
 
 
 def access_options(command: Command) -> Command:
-    """Decorator that adds the endpoint and key options; the command receives them as `access`."""
+    """Decorator that adds --json, and the endpoint and key options; the command receives these as `access`."""
 
     @functools.wraps(command)
     def with_access(
@@ -89,19 +75,23 @@ def access_options(command: Command) -> Command:
         return command(access=access, **options)
 
     found: Any = with_access
-    found = click.option("--secret-key", metavar="TEXT", help="Secret key.  [env var: AWS_SECRET_ACCESS_KEY]")(found)
-    found = click.option(
-        "--access-key", metavar="TEXT", help="Access key id that signs requests.  [env var: AWS_ACCESS_KEY_ID]"
-    )(found)
-    found = click.option(
-        "--endpoint",
-        metavar="URL",
-        envvar="PENSTOCK_ENDPOINT",
-        show_envvar=True,
-        help="SQS endpoint of a broker.  [found with --bootstrap]",
-    )(found)
-    options: Command = bootstrap_option(found)
-    return options
+    for option in (
+        json_option,
+        click.option("--secret-key", metavar="TEXT", help="Secret key.  [env var: AWS_SECRET_ACCESS_KEY]"),
+        click.option(
+            "--access-key", metavar="TEXT", help="Access key id that signs requests.  [env var: AWS_ACCESS_KEY_ID]"
+        ),
+        click.option(
+            "--endpoint",
+            metavar="URL",
+            envvar="PENSTOCK_ENDPOINT",
+            show_envvar=True,
+            help="SQS endpoint of a broker.  [found with --bootstrap]",
+        ),
+        bootstrap_option,
+    ):
+        found = option(found)
+    return cast(Command, found)
 
 
 def run_sqs(access: Access, work: Callable[[SqsClient], Awaitable[T]], queue: str = "") -> T:
@@ -125,7 +115,7 @@ def to_click_error(error: SqsError, queue: str) -> click.ClickException:
             f"there is no queue {queue!r}; create it with `penstock queue create {queue}`, or list queues with "
             "`penstock queue list`"
         )
-    if error.reason in _SIGNATURES:
+    if error.reason in NOT_ALLOWED_CODES:
         advice = "; give --access-key and --secret-key, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         return click.ClickException(f"{error.message.rstrip('.')} ({error.reason}){advice}")
     of = f"queue {queue!r}: " if queue else ""

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from penstock.cli.common import echo_json, echo_table, json_option, parse_pairs, plural
-from penstock.cli.deletion import confirm
+from penstock.cli.common import Pairs, echo_list, echo_result, pairs_option, plural
+from penstock.cli.deletion import DeletionResult, confirm, echo_deleted
 from penstock.cli.queue.access import (
     DELAY,
     QUEUE_WAIT,
@@ -20,14 +20,8 @@ from penstock.cli.queue.access import (
 from penstock.cli.queue.describe import describe
 from penstock.cli.queue.messages import delete_message, receive, send
 from penstock.cli.queue.redrive import redrive
-from penstock.client.queue_attributes import FIFO_SUFFIX, NewQueue, name_of
+from penstock.client.queue_attributes import FIFO_SUFFIX, MESSAGE_COUNTS, NewQueue, message_counts
 from penstock.client.sqs import SqsClient, SqsError
-
-COUNTS = (
-    ("available", "ApproximateNumberOfMessages"),
-    ("in_flight", "ApproximateNumberOfMessagesNotVisible"),
-    ("delayed", "ApproximateNumberOfMessagesDelayed"),
-)
 
 
 @click.group()
@@ -62,12 +56,9 @@ for each in (describe, send, receive, delete_message, redrive):
 @click.option("--max-receives", type=click.IntRange(1, 1000), help="Receives before a message is dead-lettered.  [5]")
 @click.option("--from-topic", metavar="TOPIC", help="Attach the queue to this topic instead of creating one.")
 @click.option("--partitions", type=click.IntRange(1, 1000), help="Topic partitions.  [one per broker, up to 8]")
-@click.option("--tag", "tags", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help="A tag. Repeatable.")
+@pairs_option("--tag", "tags", help="A tag. Repeatable.")
 @access_options
-@json_option
-def create(
-    name: str, access: Access, as_json: bool, tags: list[tuple[str, str]], max_receives: int | None, **options: Any
-) -> None:
+def create(name: str, access: Access, as_json: bool, tags: Pairs, max_receives: int | None, **options: Any) -> None:
     """Create a queue. Succeeds if a queue with the same attributes already exists.
 
     \b
@@ -94,24 +85,15 @@ def create(
         content_based_deduplication=options["content_based_deduplication"],
     )
     attributes = wanted.attributes()
-
-    async def work(sqs: SqsClient) -> str:
-        params: dict[str, Any] = {"QueueName": name, "Attributes": attributes}
-        response = await sqs.call("CreateQueue", {**params, "tags": dict(tags)} if tags else params)
-        return str(response["QueueUrl"])
-
-    url = run_sqs(access, work, name)
-    if as_json:
-        echo_json({"queue": name, "url": url, "attributes": attributes})
-    else:
-        source = f", attached to topic {wanted.from_topic}" if wanted.from_topic else ""
-        click.echo(f"created queue {name}{source}: {url}")
+    url = run_sqs(access, lambda sqs: sqs.create_queue(name, attributes, dict(tags)), name)
+    source = f", attached to topic {wanted.from_topic}" if wanted.from_topic else ""
+    facts = {"queue": name, "url": url, "attributes": attributes}
+    echo_result(facts, f"created queue {name}{source}: {url}", as_json=as_json)
 
 
 @queue.command(name="list")
 @click.option("--prefix", default="", help="Only queues whose names start with this.")
 @access_options
-@json_option
 def list_(prefix: str, access: Access, as_json: bool) -> None:
     """List queues with their message counts.
 
@@ -121,45 +103,27 @@ def list_(prefix: str, access: Access, as_json: bool) -> None:
       penstock queue list --prefix payments --json
     """
 
-    async def work(sqs: SqsClient) -> list[dict[str, Any]]:
-        rows = []
-        for name in await _names(sqs, prefix):
+    async def work(sqs: SqsClient) -> list[dict[str, object]]:
+        found: list[dict[str, object]] = []
+        for name in await sqs.list_queues(prefix):
             try:
                 response = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": ["All"]})
             except SqsError:  # deleted since, or access denied
                 continue
             attributes = response["Attributes"]
-            counts = {state: int(attributes[attribute]) for state, attribute in COUNTS}
-            rows.append({"queue": name, "type": "fifo" if "FifoQueue" in attributes else "standard", **counts})
-        return rows
+            kind = "fifo" if "FifoQueue" in attributes else "standard"
+            found.append({"queue": name, "type": kind, **message_counts(attributes)})
+        return found
 
-    rows = run_sqs(access, work)
-    if as_json:
-        for row in rows:
-            echo_json(row)
-    elif rows:
-        header = ["QUEUE", "TYPE", "#AVAILABLE", "#IN FLIGHT", "#DELAYED"]
-        echo_table(header, [list(row.values()) for row in rows])
-    else:
-        click.echo("No queues found; create one with `penstock queue create NAME`.", err=True)
-
-
-async def _names(sqs: SqsClient, prefix: str) -> list[str]:
-    found: list[str] = []
-    params = {"QueueNamePrefix": prefix} if prefix else {}
-    while True:
-        response = await sqs.call("ListQueues", params)
-        found += map(name_of, response.get("QueueUrls", ()))
-        if not response.get("NextToken"):
-            return found
-        params = {**params, "NextToken": response["NextToken"]}
+    columns = ["QUEUE", "TYPE", "#AVAILABLE", "#IN FLIGHT", "#DELAYED"]
+    nothing = "No queues found; create one with `penstock queue create NAME`."
+    echo_list(run_sqs(access, work), columns, as_json=as_json, nothing=nothing)
 
 
 @queue.command()
 @click.argument("name")
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @access_options
-@json_option
 def purge(name: str, yes: bool, access: Access, as_json: bool) -> None:
     """Delete all messages of a queue permanently. Asks for confirmation; without a terminal, --yes is required.
 
@@ -171,23 +135,20 @@ def purge(name: str, yes: bool, access: Access, as_json: bool) -> None:
     confirm(f"Delete all messages of queue {name}?", yes)
 
     async def work(sqs: SqsClient) -> int:
-        names = [attribute for _, attribute in COUNTS]
+        names = list(MESSAGE_COUNTS.values())
         response = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": names})
         await sqs.call("PurgeQueue", {"QueueUrl": name})
-        return sum(int(response["Attributes"][each]) for each in names)
+        return sum(message_counts(response["Attributes"]).values())
 
     count = run_sqs(access, work, name)
-    if as_json:
-        echo_json({"queue": name, "purged": count})
-    else:
-        click.echo(f"purged queue {name}: about {plural(count, 'message')}")
+    text = f"purged queue {name}: about {plural(count, 'message')}"
+    echo_result({"queue": name, "purged": count}, text, as_json=as_json)
 
 
 @queue.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
 @access_options
-@json_option
 def delete(names: tuple[str, ...], yes: bool, access: Access, as_json: bool) -> None:
     """Delete queues and their messages. Asks for confirmation; without a terminal, --yes is required.
 
@@ -200,8 +161,8 @@ def delete(names: tuple[str, ...], yes: bool, access: Access, as_json: bool) -> 
     """
     confirm(f"Delete {', '.join(names)} and all messages?", yes)
 
-    async def work(sqs: SqsClient) -> list[tuple[str, str | None]]:
-        results: list[tuple[str, str | None]] = []
+    async def work(sqs: SqsClient) -> list[DeletionResult]:
+        results: list[DeletionResult] = []
         for name in names:
             try:
                 await sqs.call("DeleteQueue", {"QueueUrl": name})
@@ -211,13 +172,4 @@ def delete(names: tuple[str, ...], yes: bool, access: Access, as_json: bool) -> 
                 results.append((name, None))
         return results
 
-    failures = []
-    for name, failure in run_sqs(access, work):
-        if failure is not None:
-            failures.append(failure)
-        if as_json:
-            echo_json({"queue": name, "deleted": failure is None, "error": failure})
-        elif failure is None:
-            click.echo(f"deleted queue {name}")
-    if failures:
-        raise click.ClickException("; ".join(failures))
+    echo_deleted("queue", run_sqs(access, work), as_json)

@@ -6,9 +6,9 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.common import echo_json, echo_table, format_bytes, format_time, json_option, plural
+from penstock.cli.common import echo_json, echo_table, format_bytes, format_time, plural
 from penstock.cli.queue.access import Access, access_options, format_seconds, run_sqs
-from penstock.client.queue_attributes import name_of
+from penstock.client.queue_attributes import message_counts, name_of
 from penstock.client.sqs import SqsClient
 
 _SHOWN: Final = (
@@ -29,7 +29,6 @@ _FIFO: Final = (
 @click.command()
 @click.argument("name")
 @access_options
-@json_option
 def describe(name: str, access: Access, as_json: bool) -> None:
     """Show a queue's message counts and settings. Also the age of its oldest message, and its dead-letter queue.
 
@@ -41,18 +40,14 @@ def describe(name: str, access: Access, as_json: bool) -> None:
 
     async def work(sqs: SqsClient) -> tuple[dict[str, str], list[str], dict[str, str], float | None]:
         response = await sqs.call("GetQueueAttributes", {"QueueUrl": name, "AttributeNames": ["All"]})
-        sources = await _sources(sqs, name)
+        sources = await sqs.list_sources(name)
         tags = (await sqs.call("ListQueueTags", {"QueueUrl": name})).get("Tags", {})
         return response["Attributes"], sources, tags, oldest_s(name, await sqs.scrape())
 
     attributes, sources, tags, age_s = run_sqs(access, work, name)
     policy = json.loads(attributes.get("RedrivePolicy", "{}"))
     dead_letter = name_of(policy["deadLetterTargetArn"]) if policy else None
-    counts = {
-        "available": int(attributes["ApproximateNumberOfMessages"]),
-        "in_flight": int(attributes["ApproximateNumberOfMessagesNotVisible"]),
-        "delayed": int(attributes["ApproximateNumberOfMessagesDelayed"]),
-    }
+    counts = message_counts(attributes)
     if as_json:
         echo_json(
             {
@@ -75,18 +70,6 @@ def describe(name: str, access: Access, as_json: bool) -> None:
     echo_table(["#AVAILABLE", "#IN FLIGHT", "#DELAYED", "#OLDEST"], [[*counts.values(), oldest]])
     click.echo()
     echo_table(["SETTING", "VALUE"], _settings(attributes, policy, dead_letter, sources, tags))
-
-
-async def _sources(sqs: SqsClient, name: str) -> list[str]:
-    """Returns the queues that use this queue as their dead-letter queue."""
-    found: list[str] = []
-    params: dict[str, Any] = {"QueueUrl": name}
-    while True:
-        response = await sqs.call("ListDeadLetterSourceQueues", params)
-        found += map(name_of, response.get("queueUrls", ()))
-        if not response.get("NextToken"):
-            return found
-        params["NextToken"] = response["NextToken"]
 
 
 def oldest_s(name: str, metrics: list[bytes]) -> float | None:

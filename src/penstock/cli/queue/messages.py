@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.common import Pairs, echo_json, echo_table, format_time, json_option, parse_pairs, plural
+from penstock.cli.common import Pairs, echo_json, echo_result, echo_table, format_time, pairs_option, plural
 from penstock.cli.message_input import read_messages
 from penstock.cli.queue.access import DELAY, VISIBILITY, WAIT, Access, access_options, duration_option, run_sqs
 from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, WAIT_S_MAX, SqsClient, SqsError
@@ -29,16 +29,8 @@ from penstock.client.sqs import BATCH_BYTES_MAX, BATCH_MAX, WAIT_S_MAX, SqsClien
 @duration_option("--delay", DELAY, "Deliver after a delay, like 30s; up to 15m.  [the queue's delay]")
 @click.option("--group", metavar="ID", help="Message group id (FIFO); messages of a group stay in order.")
 @click.option("--deduplication-id", metavar="ID", help="Deduplication id (FIFO), for a single message.")
-@click.option(
-    "--attribute",
-    "attributes",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Add a message attribute. Repeatable.",
-)
+@pairs_option("--attribute", "attributes", help="Add a message attribute. Repeatable.")
 @access_options
-@json_option
 def send(
     name: str,
     bodies: tuple[str, ...],
@@ -133,7 +125,6 @@ async def _batches(bodies: tuple[str, ...], files: tuple[Path, ...], lines: bool
 @duration_option("--visibility", VISIBILITY, "Visibility timeout, like 5m.  [the queue's timeout]")
 @click.option("--delete", "is_deleting", is_flag=True, help="Delete each message after showing it.")
 @access_options
-@json_option
 def receive(
     name: str, most: int, wait: int | None, visibility: int | None, is_deleting: bool, access: Access, as_json: bool
 ) -> None:
@@ -241,7 +232,6 @@ def _as_json(name: str, message: dict[str, Any]) -> dict[str, Any]:
 @click.argument("name")
 @click.argument("receipts", nargs=-1, required=True)
 @access_options
-@json_option
 def delete_message(name: str, receipts: tuple[str, ...], access: Access, as_json: bool) -> None:
     """Delete received messages by their receipt handles.
 
@@ -258,7 +248,5 @@ def delete_message(name: str, receipts: tuple[str, ...], access: Access, as_json
             await _delete(sqs, name, list(receipts[begin : begin + BATCH_MAX]))
 
     run_sqs(access, work, name)
-    if as_json:
-        echo_json({"queue": name, "deleted": len(receipts)})
-    else:
-        click.echo(f"deleted {plural(len(receipts), 'message')} of queue {name}")
+    text = f"deleted {plural(len(receipts), 'message')} of queue {name}"
+    echo_result({"queue": name, "deleted": len(receipts)}, text, as_json=as_json)

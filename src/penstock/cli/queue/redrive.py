@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.common import echo_json, json_option, plural
+from penstock.cli.common import echo_json, plural
 from penstock.cli.queue.access import Access, access_options, run_sqs
 from penstock.client.queue_attributes import arn_of
 from penstock.client.sqs import SqsClient, SqsError
@@ -24,7 +24,6 @@ _COUNTS: Final = ("ApproximateNumberOfMessagesMoved", "ApproximateNumberOfMessag
 @click.option("--per-second", type=click.IntRange(1, 500), help="Messages per second, at most.  [unlimited]")
 @click.option("--no-wait", is_flag=True, help="Start the move and return at once.")
 @access_options
-@json_option
 def redrive(name: str, to: str | None, per_second: int | None, no_wait: bool, access: Access, as_json: bool) -> None:
     """Move dead-letter messages back to their source queues. --to moves them to another queue.
 

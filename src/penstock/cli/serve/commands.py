@@ -17,7 +17,7 @@ from typing import Any, Final
 import click
 import uvloop
 
-from penstock.cli.common import parse_pairs
+from penstock.cli.common import Pairs, pairs_option
 from penstock.cli.serve.log_limit import LogRateLimit
 from penstock.cli.serve.settings import NODE_ID_MAX, PROCESSES_MAX, read_processes, read_settings, read_values
 from penstock.coordination.store import StoreUnavailable
@@ -52,14 +52,7 @@ class CannotStart(PenstockError):
     type=click.IntRange(1, PROCESSES_MAX),
     help="Number of broker processes; node ids and ports count up.  [1]",
 )
-@click.option(
-    "--set",
-    "pairs",
-    multiple=True,
-    callback=parse_pairs,
-    metavar="NAME=VALUE",
-    help="Set a broker setting by its Kafka name. Repeatable.",
-)
+@pairs_option("--set", "pairs", help="Set a broker setting by its Kafka name. Repeatable.")
 @click.option("--strict-config", is_flag=True, default=None, help="Refuse unknown settings in the --config file.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True, dir_okay=False), help="A penstock.toml file.")
 @click.option(
@@ -74,7 +67,7 @@ def serve(
     node_id: int | None,
     store: str | None,
     processes: int | None,
-    pairs: list[tuple[str, str]],
+    pairs: Pairs,
     strict_config: bool | None,
     config: Path | None,
     log_level: str,

@@ -1,29 +1,18 @@
 """`penstock subscribe`: prints the messages of a topic, with or without a consumer group."""
 
 import sys
-from random import Random
 
 import click
 
-from penstock.cli.common import bootstrap_option, json_option, parse_start, run
+from penstock.cli.common import cluster_options, parse_start, run_client, value_parser
 from penstock.cli.message_output import Formatter, formatter
 from penstock.client.cluster import KafkaClient
 from penstock.client.consumer import Consumer, ConsumerSettings
 from penstock.client.offsets import Origin, Start, log_ranges, resolve_start
 
 
-def _parse_start(ctx: click.Context, option: click.Parameter, value: str | None) -> Start | None:
-    try:
-        return None if value is None else parse_start(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-def _parse_format(ctx: click.Context, option: click.Parameter, value: str | None) -> Formatter | None:
-    try:
-        return None if value is None else formatter(value, sys.stdout.isatty())
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
+def _parse_format(text: str) -> Formatter:
+    return formatter(text, sys.stdout.isatty())
 
 
 @click.command()
@@ -32,7 +21,7 @@ def _parse_format(ctx: click.Context, option: click.Parameter, value: str | None
     "--from",
     "start",
     metavar="WHERE",
-    callback=_parse_start,
+    callback=value_parser(parse_start),
     help="Where to start: earliest, latest, an offset, -N for the last N of each partition, or a time.  "
     "[earliest; latest with --follow and no group]",
 )
@@ -44,11 +33,10 @@ def _parse_format(ctx: click.Context, option: click.Parameter, value: str | None
     "--format",
     "show",
     metavar="FORMAT",
-    callback=_parse_format,
+    callback=value_parser(_parse_format),
     help="Output format: value, line, json, or a template.  [line on a terminal, else value]",
 )
-@bootstrap_option
-@json_option
+@cluster_options
 def subscribe(
     topic: str,
     start: Start | None,
@@ -100,11 +88,11 @@ def subscribe(
             bootstrap, topic, group, start=start, count_max=count_max, follow=follow, show=show, write=_write
         )
         return
-    run(_subscribe(bootstrap, topic, start, partition, count_max, follow, show))
+    run_client(bootstrap, lambda client: _subscribe(client, topic, start, partition, count_max, follow, show))
 
 
 async def _subscribe(
-    bootstrap: str,
+    client: KafkaClient,
     topic: str,
     start: Start,
     partition: int | None,
@@ -112,32 +100,31 @@ async def _subscribe(
     follow: bool,
     show: Formatter,
 ) -> None:
-    async with KafkaClient(bootstrap, rng=Random()) as client:
-        info = await client.topic(topic)
-        names = info.tps if partition is None else [info.partition(partition).tp]
-        held = await log_ranges(client, names)
-        # Records trimmed while the topic is read are skipped; the rest is still shown.
-        consumer = Consumer(client, ConsumerSettings(skip_trimmed=True))
-        consumer.assign(await resolve_start(client, start, held))
-        ends = {} if follow else {name: span.end for name, span in held.items()}
-        left = sys.maxsize if count_max is None else count_max
-        try:
-            while left > 0:
-                for name in consumer.assigned:
-                    if name in ends and consumer.position(name) >= ends[name]:
-                        consumer.drop(name)
-                if not consumer.assigned:
-                    break
-                found = [
-                    (name, record)
-                    for name, record in await consumer.poll()
-                    if follow or record.offset < ends[name]  # newer records are not shown
-                ][:left]
-                left -= len(found)
-                if found:
-                    _write(b"".join([show(name, record) for name, record in found]))
-        finally:
-            await consumer.close()
+    info = await client.topic(topic)
+    names = info.tps if partition is None else [info.partition(partition).tp]
+    held = await log_ranges(client, names)
+    # Records trimmed while the topic is read are skipped; the rest is still shown.
+    consumer = Consumer(client, ConsumerSettings(skip_trimmed=True))
+    consumer.assign(await resolve_start(client, start, held))
+    ends = {} if follow else {name: span.end for name, span in held.items()}
+    left = sys.maxsize if count_max is None else count_max
+    try:
+        while left > 0:
+            for name in consumer.assigned:
+                if name in ends and consumer.position(name) >= ends[name]:
+                    consumer.drop(name)
+            if not consumer.assigned:
+                break
+            found = [
+                (name, record)
+                for name, record in await consumer.poll()
+                if follow or record.offset < ends[name]  # newer records are not shown
+            ][:left]
+            left -= len(found)
+            if found:
+                _write(b"".join([show(name, record) for name, record in found]))
+    finally:
+        await consumer.close()
 
 
 def _write(data: bytes) -> None:

@@ -1,20 +1,18 @@
 """`penstock topic create|list|alter|delete|trim`: topics, their settings and partitions."""
 
 import contextlib
-from random import Random
 
 import click
 
 from penstock.cli.common import (
     Pairs,
-    bootstrap_option,
-    echo_json,
-    echo_table,
-    json_option,
-    parse_pairs,
+    cluster_options,
+    echo_list,
+    echo_result,
+    pairs_option,
     parse_time,
     plural,
-    run,
+    run_client,
 )
 from penstock.cli.deletion import confirm, delete_each
 from penstock.cli.topic.describe import describe
@@ -47,17 +45,9 @@ topic.add_command(describe)
 @click.option(
     "--replication-factor", type=click.IntRange(1, 32767), help="Replicas per partition.  [the cluster's default]"
 )
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Set a topic setting. Repeatable.",
-)
+@pairs_option("--config", "configs", help="Set a topic setting. Repeatable.")
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
-@bootstrap_option
-@json_option
+@cluster_options
 def create(
     name: str,
     partitions: int | None,
@@ -76,35 +66,31 @@ def create(
       penstock topic create cache --config storage=memory --if-not-exists
     """
 
-    async def work() -> tuple[int, int, bool]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            admin = Admin(client)
-            try:
-                made = await admin.create(
-                    name,
-                    partitions=partitions or DEFAULT,
-                    replication_factor=replication_factor or DEFAULT,
-                    configs=dict(configs),
-                )
-            except ServerError as error:
-                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
-                    raise
-                known = await admin.topic(name)
-                return len(known.partitions), len(known.partitions[0].replicas), False
-            return *made, True
+    async def work(client: KafkaClient) -> tuple[int, int, bool]:
+        admin = Admin(client)
+        try:
+            made = await admin.create(
+                name,
+                partitions=partitions or DEFAULT,
+                replication_factor=replication_factor or DEFAULT,
+                configs=dict(configs),
+            )
+        except ServerError as error:
+            if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or not if_not_exists:
+                raise
+            known = await admin.topic(name)
+            return len(known.partitions), len(known.partitions[0].replicas), False
+        return *made, True
 
-    count, replicas, created = run(work())
-    if as_json:
-        echo_json({"topic": name, "partitions": count, "replication_factor": replicas, "created": created})
-    else:
-        done = f"created topic {name}" if created else f"topic {name} already exists"
-        click.echo(f"{done}: {plural(count, 'partition')}, {plural(replicas, 'replica')} each")
+    count, replicas, created = run_client(bootstrap, work)
+    facts = {"topic": name, "partitions": count, "replication_factor": replicas, "created": created}
+    done = f"created topic {name}" if created else f"topic {name} already exists"
+    echo_result(facts, f"{done}: {plural(count, 'partition')}, {plural(replicas, 'replica')} each", as_json=as_json)
 
 
 @topic.command(name="list")
 @click.option("--internal", is_flag=True, help="Include internal topics.")
-@bootstrap_option
-@json_option
+@cluster_options
 def list_(internal: bool, bootstrap: str, as_json: bool) -> None:
     """List topics.
 
@@ -113,60 +99,30 @@ def list_(internal: bool, bootstrap: str, as_json: bool) -> None:
       penstock topic list
       penstock topic list --internal --json
     """
-
-    async def work() -> list[dict[str, object]]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            return [
-                {
-                    "topic": known.name,
-                    "partitions": len(known.partitions),
-                    "replication_factor": max(
-                        (len(entry.replicas) for entry in known.partitions.values()), default=0
-                    ),
-                    "internal": known.is_internal,
-                }
-                for known in await Admin(client).topics()
-                if internal or not known.is_internal
-            ]
-
-    rows = run(work())
-    if as_json:
-        for row in rows:
-            echo_json(row)
-    elif rows:
-        columns = ["topic", "partitions", "replication_factor"] + (["internal"] if internal else [])
-        header = {
-            "topic": "TOPIC",
-            "partitions": "#PARTITIONS",
-            "replication_factor": "#REPLICAS",
-            "internal": "INTERNAL",
+    found = run_client(bootstrap, lambda client: Admin(client).topics())
+    objects = [
+        {
+            "topic": known.name,
+            "partitions": len(known.partitions),
+            "replication_factor": max((len(entry.replicas) for entry in known.partitions.values()), default=0),
+            "internal": known.is_internal,
         }
-        shown = [[_yes_no(row[column]) for column in columns] for row in rows]
-        echo_table([header[column] for column in columns], shown)
-    else:
-        click.echo("No topics found; create one with `penstock topic create NAME`.", err=True)
-
-
-def _yes_no(value: object) -> object:
-    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else value
+        for known in found
+        if internal or not known.is_internal
+    ]
+    columns = ["TOPIC", "#PARTITIONS", "#REPLICAS"] + (["INTERNAL"] if internal else [])
+    nothing = "No topics found; create one with `penstock topic create NAME`."
+    echo_list(objects, columns, as_json=as_json, nothing=nothing)
 
 
 @topic.command()
 @click.argument("name")
-@click.option(
-    "--config",
-    "configs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Set a topic setting. Repeatable.",
-)
+@pairs_option("--config", "configs", help="Set a topic setting. Repeatable.")
 @click.option(
     "--delete-config", "deleted", multiple=True, metavar="NAME", help="Reset a setting to its default. Repeatable."
 )
 @click.option("--partitions", type=click.IntRange(1), help="Increase to this many partitions.")
-@bootstrap_option
-@json_option
+@cluster_options
 def alter(
     name: str, configs: Pairs, deleted: tuple[str, ...], partitions: int | None, bootstrap: str, as_json: bool
 ) -> None:
@@ -183,32 +139,28 @@ def alter(
     if not configs and not deleted and partitions is None:
         raise click.UsageError("nothing to change: give --config, --delete-config or --partitions")
 
-    async def work() -> None:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            admin = Admin(client)
-            if configs or deleted:
-                await admin.alter(name, configs=dict(configs), delete=deleted)
-            if partitions is not None:
-                try:
-                    await admin.create_partitions(name, partitions)
-                except ServerError as error:
-                    done = "settings changed, but no partitions added: " if configs or deleted else ""
-                    raise ServerError(error.code, f"{done}{error}") from error
+    async def work(client: KafkaClient) -> None:
+        admin = Admin(client)
+        if configs or deleted:
+            await admin.alter(name, configs=dict(configs), delete=deleted)
+        if partitions is not None:
+            try:
+                await admin.create_partitions(name, partitions)
+            except ServerError as error:
+                done = "settings changed, but no partitions added: " if configs or deleted else ""
+                raise ServerError(error.code, f"{done}{error}") from error
 
-    run(work())
-    if as_json:
-        echo_json({"topic": name, "set": dict(configs), "deleted": list(deleted), "partitions": partitions})
-        return
+    run_client(bootstrap, work)
+    facts = {"topic": name, "set": dict(configs), "deleted": list(deleted), "partitions": partitions}
     changes = [f"{key}={value}" for key, value in configs] + [f"{key} reset to its default" for key in deleted]
     changes += [plural(partitions, "partition")] if partitions is not None else []
-    click.echo(f"changed topic {name}: {', '.join(changes)}")
+    echo_result(facts, f"changed topic {name}: {', '.join(changes)}", as_json=as_json)
 
 
 @topic.command()
 @click.argument("names", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
-@bootstrap_option
-@json_option
+@cluster_options
 def delete(names: tuple[str, ...], yes: bool, bootstrap: str, as_json: bool) -> None:
     """Delete topics and their messages. Asks for confirmation; without a terminal, --yes is required.
 
@@ -240,8 +192,7 @@ def _parse_before(ctx: click.Context, option: click.Parameter, value: str) -> tu
 )
 @click.option("--partition", type=click.IntRange(0), help="Only this partition.  [all]")
 @click.option("--yes", is_flag=True, help="Skip the confirmation prompt.")
-@bootstrap_option
-@json_option
+@cluster_options
 def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, bootstrap: str, as_json: bool) -> None:
     """Delete the oldest messages of a topic. Asks for confirmation; without a terminal, --yes is required.
 
@@ -256,33 +207,26 @@ def trim(name: str, before: tuple[str, int], partition: int | None, yes: bool, b
     """
     kind, value = before
 
-    async def plan() -> tuple[dict[TopicPartition, int], int]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            known = await client.topic(name)
-            names = known.tps if partition is None else [known.partition(partition).tp]
-            if kind == "offset" and len(names) > 1:
-                raise click.UsageError(f"topic {name} has {len(names)} partitions; an offset needs --partition")
-            offsets = dict.fromkeys(names, value)
-            if kind == "time":
-                found = await list_offsets(client, names, value)
-                # No message is that new: all are older and are deleted.
-                offsets = {entry: found[entry].offset if found[entry].offset >= 0 else TO_THE_END for entry in names}
-            held = {} if yes else await log_ranges(client, names)
-            return offsets, sum(_dropped(offsets[entry], found) for entry, found in held.items())
+    async def plan(client: KafkaClient) -> tuple[dict[TopicPartition, int], int]:
+        known = await client.topic(name)
+        names = known.tps if partition is None else [known.partition(partition).tp]
+        if kind == "offset" and len(names) > 1:
+            raise click.UsageError(f"topic {name} has {len(names)} partitions; an offset needs --partition")
+        offsets = dict.fromkeys(names, value)
+        if kind == "time":
+            found = await list_offsets(client, names, value)
+            # No message is that new: all are older and are deleted.
+            offsets = {entry: found[entry].offset if found[entry].offset >= 0 else TO_THE_END for entry in names}
+        held = {} if yes else await log_ranges(client, names)
+        return offsets, sum(_dropped(offsets[entry], found) for entry, found in held.items())
 
-    async def work(offsets: dict[TopicPartition, int]) -> dict[TopicPartition, int]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            return await Admin(client).trim(offsets)
-
-    offsets, count = run(plan())
+    offsets, count = run_client(bootstrap, plan)
     confirm(f"Delete {plural(count, 'message')} of topic {name} permanently?", yes)
-    left = run(work(offsets))
-    if as_json:
-        for entry, start in sorted(left.items()):
-            echo_json({"topic": name, "partition": entry.partition, "start_offset": start})
-    else:
-        rows = [(name, entry.partition, start) for entry, start in sorted(left.items())]
-        echo_table(["TOPIC", "#PARTITION", "#STARTS AT"], rows)
+    left = run_client(bootstrap, lambda client: Admin(client).trim(offsets))
+    objects = [
+        {"topic": name, "partition": entry.partition, "start_offset": start} for entry, start in sorted(left.items())
+    ]
+    echo_list(objects, ["TOPIC", "#PARTITION", "#STARTS AT"], as_json=as_json)
 
 
 def _dropped(before: int, found: LogRange) -> int:

@@ -1,10 +1,8 @@
 """`penstock topic describe`: a topic's partitions, offsets, sizes and settings."""
 
-from random import Random
-
 import click
 
-from penstock.cli.common import bootstrap_option, echo_json, echo_table, format_bytes, json_option, plural, run
+from penstock.cli.common import cluster_options, echo_json, echo_table, format_bytes, plural, run_client
 from penstock.client.admin import Admin, ConfigEntry, ConfigSource, DescribedPartition
 from penstock.client.cluster import KafkaClient
 from penstock.client.metadata import NO_NODE, TopicInfo
@@ -14,8 +12,7 @@ from penstock.foundation.ids import uuid_text
 @click.command()
 @click.argument("name")
 @click.option("--all-configs", is_flag=True, help="Include settings that have their default.")
-@bootstrap_option
-@json_option
+@cluster_options
 def describe(name: str, all_configs: bool, bootstrap: str, as_json: bool) -> None:
     """Show a topic's partitions and settings. Only settings that differ from their defaults are shown.
 
@@ -26,13 +23,12 @@ def describe(name: str, all_configs: bool, bootstrap: str, as_json: bool) -> Non
       penstock topic describe orders --json | jq '.partitions[].end_offset'
     """
 
-    async def work() -> tuple[TopicInfo, list[DescribedPartition], list[ConfigEntry]]:
-        async with KafkaClient(bootstrap, rng=Random()) as client:
-            admin = Admin(client)
-            partitions = await admin.describe(name)
-            return client.view.topics[name], partitions, await admin.configs(name)
+    async def work(client: KafkaClient) -> tuple[TopicInfo, list[DescribedPartition], list[ConfigEntry]]:
+        admin = Admin(client)
+        partitions = await admin.describe(name)
+        return client.view.topics[name], partitions, await admin.configs(name)
 
-    topic, partitions, configs = run(work())
+    topic, partitions, configs = run_client(bootstrap, work)
     if not all_configs:
         configs = [entry for entry in configs if entry.source is not ConfigSource.DEFAULT]
     if as_json:
