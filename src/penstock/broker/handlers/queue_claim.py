@@ -79,7 +79,7 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
         return QueueClaimResponse(  # no group has delivery state here
             topic_id=request.topic_id,
             start_offset=replica.log.start_offset,
-            looked_to=replica.log.start_offset,
+            undelivered_from=replica.log.start_offset,
             end_offset=replica.last_stable_offset,
         )
     if partition is None:
@@ -131,7 +131,7 @@ def _survey(request: QueueClaimRequest, partition: QueuePartition) -> QueueClaim
         delivery_ranges=list(_shown(found.ranges, now_ms)),
         next_offset=found.next_offset,
         start_offset=partition.partition.log.start_offset,
-        looked_to=found.looked_to,
+        undelivered_from=found.undelivered_from,
         end_offset=partition.partition.last_stable_offset,
     )
 
