@@ -287,11 +287,11 @@ class TransactionRun:
                 return
             start, end = len(self.records), len(self.records) + len(decision.persist)
             self.records.extend(decision.persist)
-            if decision.is_whole and self.tears_batches and end - start > 1:
+            if decision.is_atomic and self.tears_batches and end - start > 1:
                 del self.records[self.rng.randint(start + 1, end - 1) :]
                 self._start()
                 return
-            self.inside.update(range(start + 1, end) if decision.is_whole else ())
+            self.inside.update(range(start + 1, end) if decision.is_atomic else ())
             before = dict(self.machine.transactions)
             for record in decision.persist:
                 self.machine.apply(record, NO_PRODUCER)

@@ -150,7 +150,7 @@ class TransactionCoordinator:
             persist=draft.records,
             replies=replies,
             effects=tuple(map(self._write_markers, draft.to_mark)),
-            is_whole=draft.is_whole,
+            is_atomic=draft.is_atomic,
         )
 
     def _write_markers(self, transaction: Transaction) -> WriteMarkers:
@@ -193,7 +193,7 @@ class TransactionCoordinator:
         if self._markers_to_rewrite:
             return self._rewrite_markers(now_ms)
         draft = Draft(self.transactions, self.queries)
-        draft.is_whole = True  # markers are written only if all of these records are persisted
+        draft.is_atomic = True  # markers are written only if all of these records are persisted
         self._retry_completions(draft, now_ms)
         self._abort_timed_out(draft, now_ms)
         self._expire(draft, now_ms)
