@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
-from penstock.foundation.decision import Ask, Decision, StateRecord
+from penstock.foundation.decision import ClientRequest, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
 from penstock.groups import target_assignment
@@ -142,11 +142,11 @@ class ConsumerMachine(GroupMachine):
         )
 
     def ask(self, body: Any, now_ms: int, *, version: int = 1, client_id: str = "client", host: str = "/::1") -> Any:
-        ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
+        command = ClientRequest(body=body, version=version, client_id=client_id, client_host=host)
 
         def decide() -> Decision:
-            check_heartbeat(ask, self.settings.consumer_assignors)
-            return self.group.heartbeat(TICKET, ask, now_ms)
+            check_heartbeat(command, self.settings.consumer_assignors)
+            return self.group.heartbeat(TICKET, command, now_ms)
 
         return self.decided(decide)
 

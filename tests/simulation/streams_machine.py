@@ -3,7 +3,7 @@
 from typing import Any
 
 from penstock.cluster.image import ClusterImage
-from penstock.foundation.decision import Ask, Decision
+from penstock.foundation.decision import ClientRequest, Decision
 from penstock.groups.commands import CreateStreamsTopics
 from penstock.groups.settings import GroupSettings
 from penstock.groups.streams.group import StreamsGroup
@@ -29,11 +29,11 @@ class StreamsMachine(GroupMachine):
         )
 
     def ask(self, body: Any, now_ms: int, *, client_id: str = "client", host: str = "/::1") -> Any:
-        ask = Ask(body=body, version=0, client_id=client_id, client_host=host)
+        command = ClientRequest(body=body, version=0, client_id=client_id, client_host=host)
 
         def decide() -> Decision:
             check_heartbeat(body)
-            return self.group.heartbeat(TICKET, ask, now_ms)
+            return self.group.heartbeat(TICKET, command, now_ms)
 
         return self.decided(decide)
 

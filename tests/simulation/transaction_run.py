@@ -274,7 +274,7 @@ class TransactionRun:
             decision = self.machine.decide(ticket, command, self.clock.now_ms())
         except NeedsProducerId:
             self.counts["rotations"] += 1
-            self._submit(source, number, EndTransaction(ask=command, fresh_producer_id=next(self.numbers)))
+            self._submit(source, number, EndTransaction(request=command, fresh_producer_id=next(self.numbers)))
         else:
             self._carry_out(decision)
 

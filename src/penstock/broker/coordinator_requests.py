@@ -6,7 +6,7 @@ from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.steps import Steps, run_steps
 from penstock.groups.commands import ClientDisconnected
@@ -17,9 +17,9 @@ ToErrorResponse = Callable[[PenstockError], Any]
 """A function that builds the response for an error."""
 
 
-def command(request: Any, call: Call) -> Ask:
+def command(request: Any, call: Call) -> ClientRequest:
     """Wraps a request with the version, client id and client host that a coordinator needs."""
-    return Ask(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
+    return ClientRequest(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
 
 
 def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: ToErrorResponse) -> None:

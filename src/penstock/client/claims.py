@@ -48,7 +48,7 @@ class DeliveryRange(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The unfinished messages of a partition: the delivery ranges, and all messages from offset `undelivered_from` on."""
+    """The unfinished messages of a partition: delivery ranges, and all messages from `undelivered_from` on."""
 
     delivery_ranges: tuple[DeliveryRange, ...]
     undelivered_from: int

@@ -22,7 +22,7 @@ class ProducerKey(NamedTuple):
     epoch: int
 
 
-class Ask(NamedTuple):
+class ClientRequest(NamedTuple):
     """A command that wraps a client's request as received; its reply is the response to that request."""
 
     body: Any

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.decision import NOTHING, ClientRequest, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
 from penstock.groups import description, records
@@ -93,24 +93,26 @@ class GroupCoordinator:
         """Groups that are added to `groups` once the records of the last decision are persisted."""
         self._topic_changes = TopicChanges(self)
         self._expiration_pass: ExpirationPass | None = None
-        self._handlers: dict[type, Callable[[Ticket, Ask, int], Decision]] = {
+        self._handlers: dict[type, Callable[[Ticket, ClientRequest, int], Decision]] = {
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             HeartbeatRequest: self._heartbeat,
             LeaveGroupRequest: self._leave,
             OffsetCommitRequest: partial(offset_commit.commit, self),
             TxnOffsetCommitRequest: partial(offset_commit.commit_in_transaction, self),
-            OffsetFetchRequest: lambda ticket, ask, _: offset_fetch.fetch(self, ticket, ask),
-            OffsetDeleteRequest: lambda ticket, ask, _: offset_fetch.delete(self, ticket, ask),
+            OffsetFetchRequest: lambda ticket, command, _: offset_fetch.fetch(self, ticket, command),
+            OffsetDeleteRequest: lambda ticket, command, _: offset_fetch.delete(self, ticket, command),
             DescribeGroupsRequest: self._describe,
             ListGroupsRequest: self._list,
             DeleteGroupsRequest: self._delete,
             ConsumerGroupHeartbeatRequest: partial(consumer_heartbeat.heartbeat, self),
-            ConsumerGroupDescribeRequest: lambda ticket, ask, _: description.describe_consumers(self, ticket, ask),
+            ConsumerGroupDescribeRequest: lambda ticket, command, _: description.describe_consumers(
+                self, ticket, command
+            ),
             ShareGroupHeartbeatRequest: partial(share_commands.heartbeat, self),
-            ShareGroupDescribeRequest: lambda ticket, ask, _: share_commands.describe(self, ticket, ask),
+            ShareGroupDescribeRequest: lambda ticket, command, _: share_commands.describe(self, ticket, command),
             StreamsGroupHeartbeatRequest: partial(streams_commands.heartbeat, self),
-            StreamsGroupDescribeRequest: lambda ticket, ask, _: streams_commands.describe(self, ticket, ask),
+            StreamsGroupDescribeRequest: lambda ticket, command, _: streams_commands.describe(self, ticket, command),
         }
 
     # -- the state machine
@@ -129,7 +131,7 @@ class GroupCoordinator:
             return NOTHING
         if isinstance(command, StreamsTopicsRefused):
             return streams_commands.set_creation_error(self, command)
-        if not isinstance(command, Ask):
+        if not isinstance(command, ClientRequest):
             return share_commands.decide(self, ticket, command, now_ms)
         return self._handlers[type(command.body)](ticket, command, now_ms)
 
@@ -272,8 +274,8 @@ class GroupCoordinator:
 
     # -- classic protocol
 
-    def _join(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: JoinGroupRequest = ask.body
+    def _join(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: JoinGroupRequest = command.body
         _check_group_id(request.group_id)
         low_ms, high_ms = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
         if not low_ms <= request.session_timeout_ms <= high_ms:
@@ -283,7 +285,7 @@ class GroupCoordinator:
         out = Outbox()
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return classic_members.join(group, ticket, ask, now_ms)
+            return classic_members.join(group, ticket, command, now_ms)
         if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
             raise InconsistentGroupProtocol(f"{request.group_id!r} is a share or streams group; use another group id")
         if not isinstance(group, ClassicGroup):
@@ -292,34 +294,34 @@ class GroupCoordinator:
             # An empty group changes its kind; if this is not persisted, only the record of an empty group is lost.
             out.records += group.tombstones() if group else ()
             group = self._new_classic(request.group_id)
-        join.join(group, out, ticket, ask, self._new_member_id, now_ms)
+        join.join(group, out, ticket, command, self._new_member_id, now_ms)
         self.groups[request.group_id] = group
         return out.decision()
 
-    def _sync(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        group = self._group_of_member(ask.body.group_id)
+    def _sync(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        group = self._group_of_member(command.body.group_id)
         if isinstance(group, ConsumerGroup):
-            return classic_members.sync(group, ticket, ask, now_ms)
+            return classic_members.sync(group, ticket, command, now_ms)
         out = Outbox()
-        sync_heartbeat_leave.sync(group, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.sync(group, out, ticket, command, now_ms)
         return out.decision()
 
-    def _heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        group = self._group_of_member(ask.body.group_id)
+    def _heartbeat(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        group = self._group_of_member(command.body.group_id)
         if isinstance(group, ConsumerGroup):
-            return classic_members.heartbeat(group, ticket, ask, now_ms)
+            return classic_members.heartbeat(group, ticket, command, now_ms)
         out = Outbox()
-        sync_heartbeat_leave.heartbeat(group, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.heartbeat(group, out, ticket, command, now_ms)
         return out.decision()
 
-    def _leave(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        group_id = ask.body.group_id
+    def _leave(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        group_id = command.body.group_id
         _check_group_id(group_id)
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return classic_members.leave(group, ticket, ask, now_ms)
+            return classic_members.leave(group, ticket, command, now_ms)
         out = Outbox()
-        sync_heartbeat_leave.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, command, now_ms)
         self.create_or_remove_group(group_id)
         return out.decision()
 
@@ -333,20 +335,20 @@ class GroupCoordinator:
 
     # -- administration
 
-    def _describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: DescribeGroupsRequest = ask.body
+    def _describe(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: DescribeGroupsRequest = command.body
         groups = [
-            description.describe(group_id, self.groups.get(group_id), ask.version) for group_id in request.groups
+            description.describe(group_id, self.groups.get(group_id), command.version) for group_id in request.groups
         ]
         return _reply(ticket, DescribeGroupsResponse(groups=groups))
 
-    def _list(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    def _list(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
         entries = (description.listed_group(group_id, group) for group_id, group in self.groups.items())
-        wanted = list(filter(description.filter_of(ask.body), entries))
+        wanted = list(filter(description.filter_of(command.body), entries))
         return _reply(ticket, ListGroupsResponse(error_code=0, groups=wanted))
 
-    def _delete(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: DeleteGroupsRequest = ask.body
+    def _delete(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: DeleteGroupsRequest = command.body
         if len(request.groups_names) == 1 and isinstance(self.groups.get(request.groups_names[0]), ShareGroup):
             return share_commands.delete(self, ticket, request.groups_names[0], now_ms)
         out = Outbox()

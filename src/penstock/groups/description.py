@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Decision, Reply, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, Reply, Ticket
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.membership import State
 from penstock.groups.classic.subscribed_topics import CONSUMER
@@ -59,10 +59,10 @@ def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup
     )
 
 
-def describe_consumers(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
+def describe_consumers(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest) -> Decision:
     """Handles ConsumerGroupDescribe. Groups that are not consumer groups are reported as not found."""
     groups = []
-    for group_id in ask.body.group_ids:
+    for group_id in command.body.group_ids:
         group = coordinator.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
             groups.append(group.describe())

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, ClientRequest, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.foundation.settings import Table
 from penstock.groups.classic.group import ClassicGroup
@@ -102,7 +102,7 @@ class World:
     def submit(self, body: Any, version: int | None = None, client_id: str = "client") -> Ticket:
         """Have a request decided, in the newest version if none is said; TxnOffsetCommit by the names of topics."""
         newest = TXN_BY_NAMES if isinstance(body, TxnOffsetCommitRequest) else message_of(type(body)).versions[-1]
-        ask = Ask(
+        command = ClientRequest(
             body=body,
             version=newest if version is None else version,
             client_id=client_id,
@@ -111,7 +111,7 @@ class World:
         self.tickets += 1
         ticket = self.tickets
         try:
-            decision = self.machine.decide(ticket, ask, self.now_ms)
+            decision = self.machine.decide(ticket, command, self.now_ms)
         except PenstockError as error:
             self.replies[ticket] = error
         else:

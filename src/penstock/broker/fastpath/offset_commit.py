@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.fastpath.counters import FastPath
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.offsets.repeated_commit import RepeatedCommit
@@ -95,8 +95,8 @@ class OffsetCommitFastPath(FastPath):
         machine = runtime.machine
         assert isinstance(machine, GroupCoordinator)
         # A commit does not depend on the client.
-        ask = Ask(body=request, version=self._version, client_id="", client_host="")
-        recommit = RepeatedCommit.of(machine, ask, broker.clock.steady_ms())
+        command = ClientRequest(body=request, version=self._version, client_id="", client_host="")
+        recommit = RepeatedCommit.of(machine, command, broker.clock.steady_ms())
         start = self._body_at(frame)
         if recommit is None or encode_bytes(request, self._version) != frame[start:]:
             return  # refused, or encoded unusually: there may be unknown fields

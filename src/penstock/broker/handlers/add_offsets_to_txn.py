@@ -43,7 +43,7 @@ def _add(request: AddOffsetsToTxnRequest, call: Call, broker: Broker) -> AddOffs
     def answer(reply: Any) -> None:
         call.answer(_refusal(reply.code) if isinstance(reply, PenstockError) else reply)
 
-    wanted = AddOffsets(ask=command(request, call), offsets_partition=partition)
+    wanted = AddOffsets(request=command(request, call), offsets_partition=partition)
     broker.transactions.submit(request.transactional_id, wanted, answer)
     return None
 

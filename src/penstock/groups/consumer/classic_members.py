@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, StateRecord, Ticket
 from penstock.foundation.errors import MalformedRequest, PenstockError
 from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.changes import Draft
@@ -38,22 +38,22 @@ ID_REQUIRED_SINCE: Final = 4
 # -- joining
 
 
-def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def join(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles JoinGroup of a classic member, which joins or rejoins the consumer group."""
-    request: JoinGroupRequest = ask.body
+    request: JoinGroupRequest = command.body
     protocols = protocols_of(request.protocols)
     known = group.static_member(request.group_instance_id) or group.state.members.get(request.member_id)
     group.check_size(request.member_id, known)
     _check_protocols(group, request.protocol_type, protocols)
     out = Outbox()
-    if not request.member_id and request.group_instance_id is None and ask.version >= ID_REQUIRED_SINCE:
-        out.reply(ticket, member_id_required(group.new_member_id(ask.client_id), ask.version))
+    if not request.member_id and request.group_instance_id is None and command.version >= ID_REQUIRED_SINCE:
+        out.reply(ticket, member_id_required(group.new_member_id(command.client_id), command.version))
         return out.decision()
     subscription = _subscription(protocols)
     draft = Draft(group.state, consumer_records.to_record)
     owned = partitions_in(subscription.owned_partitions, group.image)
-    before = _get_or_create_member(group, draft, request, ask.client_id, owned)
-    member = _updated(before, ask, protocols, subscription)
+    before = _get_or_create_member(group, draft, request, command.client_id, owned)
+    member = _updated(before, command, protocols, subscription)
     if known is not None and known.classic is None:
         out.records += _downgrade(group, draft, before, member, now_ms)
         if out.records:
@@ -116,15 +116,17 @@ def _get_or_create_member(
     return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
 
-def _updated(member: Member, ask: Ask, protocols: Protocols, subscription: ConsumerProtocolSubscription) -> Member:
+def _updated(
+    member: Member, command: ClientRequest, protocols: Protocols, subscription: ConsumerProtocolSubscription
+) -> Member:
     """Returns the member updated with the metadata of its JoinGroup."""
-    request: JoinGroupRequest = ask.body
+    request: JoinGroupRequest = command.body
     return member._replace(
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=member.rack_id if subscription.rack_id is None else subscription.rack_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
-        rebalance_timeout_ms=rebalance_timeout_ms(ask),
+        client_id=command.client_id,
+        client_host=command.client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms(command),
         topic_names=frozenset(subscription.topics),
         topic_regex="",
         classic=ClassicMemberMetadata(
@@ -178,11 +180,11 @@ def _downgrade(
 # -- sync and heartbeat
 
 
-def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def sync(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles SyncGroup: replies with the current assignment of a classic member."""
-    request: SyncGroupRequest = ask.body
+    request: SyncGroupRequest = command.body
     member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-    sync_heartbeat_leave.check_protocol(group.group_id, (CONSUMER, _protocol(member).name), request, ask.version)
+    sync_heartbeat_leave.check_protocol(group.group_id, (CONSUMER, _protocol(member).name), request, command.version)
     out = Outbox()
     if member.epoch < group.state.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _request_rejoin(group, out, ticket, member, now_ms)
@@ -200,9 +202,9 @@ def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
     return out.decision()
 
 
-def heartbeat(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def heartbeat(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles Heartbeat: restarts the session timeout and replies whether the classic member has to rejoin."""
-    request: HeartbeatRequest = ask.body
+    request: HeartbeatRequest = command.body
     member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     group.schedule_session_timeout(member, now_ms)
     out = Outbox()
@@ -241,10 +243,10 @@ def _request_rejoin(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: M
 # -- leaving
 
 
-def leave(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def leave(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles LeaveGroup: removes members of either protocol that leave or that an administrator removes."""
-    request: LeaveGroupRequest = ask.body
-    leaving = sync_heartbeat_leave.leaving_members(request, ask.version)
+    request: LeaveGroupRequest = command.body
+    leaving = sync_heartbeat_leave.leaving_members(request, command.version)
     removed: dict[str, Member] = {}
     codes = []
     for identity in leaving:
@@ -258,7 +260,7 @@ def leave(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisi
     out = Outbox()
     if removed:
         out.records += group.remove_members(removed.values(), now_ms)
-    out.reply(ticket, sync_heartbeat_leave.leave_response(leaving, codes, ask.version))
+    out.reply(ticket, sync_heartbeat_leave.leave_response(leaving, codes, command.version))
     return out.decision()
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.decision import NOTHING, ClientRequest, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import InvalidRegularExpression
 from penstock.foundation.ids import TopicIdPartition
 from penstock.foundation.timers import Timers
@@ -122,20 +122,20 @@ class ConsumerGroup(MemberChecks):
 
     # -- heartbeats
 
-    def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    def heartbeat(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
         """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
         Raises Kafka's errors; in that case nothing has changed.
         """
-        if ask.body.member_epoch < JOINING:
-            return self._leave(ticket, ask.body, now_ms)
-        return self._join_or_update(ticket, ask, now_ms)
+        if command.body.member_epoch < JOINING:
+            return self._leave(ticket, command.body, now_ms)
+        return self._join_or_update(ticket, command, now_ms)
 
-    def _join_or_update(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: ConsumerGroupHeartbeatRequest = ask.body
+    def _join_or_update(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: ConsumerGroupHeartbeatRequest = command.body
         draft = Draft(self.state, consumer_records.to_record)
-        before = self._get_or_create_member(draft, ask)
-        after = self.advance(draft, before, updated(before, ask), owned_in(request), now_ms)
+        before = self._get_or_create_member(draft, command)
+        after = self.advance(draft, before, updated(before, command), owned_in(request), now_ms)
         is_moved = after is not before and after.assigned != before.assigned
         sends_assignment = request.member_epoch == JOINING or is_full(request) or is_moved
         response = ConsumerGroupHeartbeatResponse(
@@ -148,13 +148,13 @@ class ConsumerGroup(MemberChecks):
         )
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),))
 
-    def _get_or_create_member(self, draft: Draft[GroupState], ask: Ask) -> Member:
+    def _get_or_create_member(self, draft: Draft[GroupState], command: ClientRequest) -> Member:
         """Returns the member that sent the heartbeat, or a new member if it joins. Raises if the sender is fenced."""
-        request: ConsumerGroupHeartbeatRequest = ask.body
+        request: ConsumerGroupHeartbeatRequest = command.body
         state, joins = draft.state, request.member_epoch == JOINING
         static_member = self.static_member(request.instance_id)
         self.check_size(request.member_id, static_member)
-        member_id = request.member_id or self.new_member_id(ask.client_id)
+        member_id = request.member_id or self.new_member_id(command.client_id)
         if joins and static_member is not None and static_member.member_id != member_id:
             if static_member.epoch != AWAY and static_member.classic is None:
                 raise UnreleasedInstanceId(

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from penstock.foundation.decision import Ask, Decision, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, Ticket
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.members import JOINING
@@ -23,21 +23,21 @@ class GroupCreator(CoordinatorView, Protocol):
     def add_uncommitted(self, group: ConsumerGroup) -> None: ...
 
 
-def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def heartbeat(coordinator: GroupCreator, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles ConsumerGroupHeartbeat; creates the group if it does not exist, or upgrades a classic group."""
-    request: ConsumerGroupHeartbeatRequest = ask.body
-    check_heartbeat(ask, coordinator.settings.consumer_assignors)
+    request: ConsumerGroupHeartbeatRequest = command.body
+    check_heartbeat(command, coordinator.settings.consumer_assignors)
     group = coordinator.groups.get(request.group_id)
     if isinstance(group, ConsumerGroup):
-        return group.heartbeat(ticket, ask, now_ms)
+        return group.heartbeat(ticket, command, now_ms)
     if request.member_epoch != JOINING or isinstance(group, ShareGroup | StreamsGroup):
         why = "does not exist" if group is None else "is not a consumer group"
         raise GroupIdNotFound(f"group {request.group_id!r} {why}")
     created = coordinator.new_consumer(request.group_id)
     if isinstance(group, ClassicGroup) and group.roster:
-        decision = upgrade.upgrade(group, created, ticket, ask, now_ms)
+        decision = upgrade.upgrade(group, created, ticket, command, now_ms)
     else:
-        decision = created.heartbeat(ticket, ask, now_ms)
+        decision = created.heartbeat(ticket, command, now_ms)
         before = group.tombstones() if group else ()
         decision = decision._replace(persist=(*before, *decision.persist))
     coordinator.add_uncommitted(created)

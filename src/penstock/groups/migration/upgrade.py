@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.cluster.image import ClusterImage
-from penstock.foundation.decision import Ask, Decision, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, Ticket
 from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.changes import Change
@@ -29,7 +29,9 @@ COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperati
 librdkafka as group leader copies the user data of each subscription into the assignment."""
 
 
-def upgrade(group: ClassicGroup, consumer_group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def upgrade(
+    group: ClassicGroup, consumer_group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int
+) -> Decision:
     """Upgrades a classic group to `consumer_group` and handles the heartbeat of the joining consumer-protocol member.
 
     Raises GroupIdNotFound if the group cannot be upgraded, and the errors of the heartbeat.
@@ -38,7 +40,7 @@ def upgrade(group: ClassicGroup, consumer_group: ConsumerGroup, ticket: Ticket, 
     changes = _changes(group, consumer_group.image)
     for change in changes:
         consumer_group.state.apply(*change)  # not visible before the same records are persisted
-    decision = consumer_group.heartbeat(ticket, ask, now_ms)
+    decision = consumer_group.heartbeat(ticket, command, now_ms)
     out = Outbox()
     group.refuse_waiting_requests(out, now_ms)
     group.set_timer(BECAME_CONSUMER, now_ms)

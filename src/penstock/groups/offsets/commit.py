@@ -8,7 +8,7 @@ from typing import Final
 
 from penstock.cluster.image import Topic
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Decision, ProducerKey, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, ProducerKey, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.consumer.errors import StaleMemberEpoch
@@ -49,17 +49,17 @@ ResolvedTopic = tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, To
 """A topic entry of the request, with the topic that it names, or the error code if the topic does not exist."""
 
 
-def commit(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def commit(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles OffsetCommit; the response has an error code for every partition."""
-    request: OffsetCommitRequest = ask.body
+    request: OffsetCommitRequest = command.body
     out = Outbox()
     keep_ms = request.retention_time_ms
     codes = _persist_offsets(
         coordinator,
         out,
         request.group_id,
-        [(topic, find_topic(coordinator, topic, ask.version >= IDS_FROM_VERSION)) for topic in request.topics],
-        lambda tps: check_commit(coordinator, request, tps, ask.version, now_ms),
+        [(topic, find_topic(coordinator, topic, command.version >= IDS_FROM_VERSION)) for topic in request.topics],
+        lambda tps: check_commit(coordinator, request, tps, command.version, now_ms),
         now_ms,
         NO_EXPIRY if keep_ms < 0 else now_ms + keep_ms,
     )
@@ -74,9 +74,11 @@ def commit(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) 
     return out.decision()
 
 
-def commit_in_transaction(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def commit_in_transaction(
+    coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int
+) -> Decision:
     """Handles TxnOffsetCommit: the offsets become visible when the producer's transaction commits."""
-    request: TxnOffsetCommitRequest = ask.body
+    request: TxnOffsetCommitRequest = command.body
     if not request.group_id:
         raise InvalidGroupId("the group id is empty")
     out = Outbox()
@@ -84,7 +86,10 @@ def commit_in_transaction(coordinator: CoordinatorView, ticket: Ticket, ask: Ask
         coordinator,
         out,
         request.group_id,
-        [(topic, find_topic(coordinator, topic, ask.version >= TXN_IDS_FROM_VERSION)) for topic in request.topics],
+        [
+            (topic, find_topic(coordinator, topic, command.version >= TXN_IDS_FROM_VERSION))
+            for topic in request.topics
+        ],
         lambda tps: _check_transactional(coordinator, request, tps),
         now_ms,
     )

@@ -2,7 +2,7 @@
 
 from typing import Any, Protocol
 
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, Ticket
+from penstock.foundation.decision import NOTHING, ClientRequest, Decision, Reply, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable
 from penstock.groups.changes import Draft
 from penstock.groups.commands import AddDeliveryState, DeleteDeliveryState, DeliveryStateDeleted, FindDeliveryState
@@ -27,20 +27,20 @@ class GroupCreator(CoordinatorView, Protocol):
     def add_uncommitted(self, group: ShareGroup) -> None: ...
 
 
-def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def heartbeat(coordinator: GroupCreator, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles ShareGroupHeartbeat; creates the share group if it does not exist."""
-    request: ShareGroupHeartbeatRequest = ask.body
+    request: ShareGroupHeartbeatRequest = command.body
     check_heartbeat(request, coordinator.image)
     if request.member_epoch != JOINING or request.group_id in coordinator.groups:
-        return _find_group(coordinator, request.group_id).heartbeat(ticket, ask, now_ms)
+        return _find_group(coordinator, request.group_id).heartbeat(ticket, command, now_ms)
     group = coordinator.new_share(request.group_id)
     coordinator.add_uncommitted(group)
-    return group.heartbeat(ticket, ask, now_ms)
+    return group.heartbeat(ticket, command, now_ms)
 
 
-def describe(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
+def describe(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest) -> Decision:
     """Handles ShareGroupDescribe; a group of another kind is reported as not found."""
-    request: ShareGroupDescribeRequest = ask.body
+    request: ShareGroupDescribeRequest = command.body
     groups = []
     for group_id in request.group_ids:
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.decision import NOTHING, ClientRequest, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.steps import run_steps
 from penstock.foundation.timers import Timers
 from penstock.groups.changes import Draft
@@ -119,20 +119,20 @@ class ShareGroup:
 
     # -- heartbeats
 
-    def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    def heartbeat(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
         """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
         Raises Kafka's errors; in that case nothing has changed.
         """
-        if ask.body.member_epoch < JOINING:
-            return self._leave(ticket, ask.body, now_ms)
-        return self._join_or_update(ticket, ask, now_ms)
+        if command.body.member_epoch < JOINING:
+            return self._leave(ticket, command.body, now_ms)
+        return self._join_or_update(ticket, command, now_ms)
 
-    def _join_or_update(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: ShareGroupHeartbeatRequest = ask.body
+    def _join_or_update(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: ShareGroupHeartbeatRequest = command.body
         draft = Draft(self.state, share_records.to_record)
         before = self._get_or_create_member(request)
-        member = updated(before, ask)
+        member = updated(before, command)
         self._update_member(draft, before, member, now_ms)
         after = self._reconciled(draft.state, member)
         if after.epoch != member.epoch or after.assigned != member.assigned:

@@ -1,7 +1,7 @@
 """Validates and decodes ShareGroupHeartbeat requests (KIP-932)."""
 
 from penstock.cluster.image import ClusterImage, Topic
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest
 from penstock.groups.consumer.errors import FencedMemberEpoch
 from penstock.groups.consumer.members import JOINING, LEAVING, by_topic
@@ -43,14 +43,14 @@ def check_epoch(member: ShareMember, epoch: int) -> None:
         )
 
 
-def updated(member: ShareMember, ask: Ask) -> ShareMember:
+def updated(member: ShareMember, command: ClientRequest) -> ShareMember:
     """Returns the member updated with the fields that the request contains."""
-    request: ShareGroupHeartbeatRequest = ask.body
+    request: ShareGroupHeartbeatRequest = command.body
     names = request.subscribed_topic_names
     changed = member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
+        client_id=command.client_id,
+        client_host=command.client_host,
         topic_names=member.topic_names if names is None else frozenset(names),
     )
     return member if changed == member else changed

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, Ticket
+from penstock.foundation.decision import NOTHING, ClientRequest, Decision, Reply, Ticket
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commands import StreamsTopicsRefused
 from penstock.groups.consumer.members import JOINING
@@ -23,25 +23,25 @@ class GroupCreator(CoordinatorView, Protocol):
     def add_uncommitted(self, group: StreamsGroup) -> None: ...
 
 
-def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def heartbeat(coordinator: GroupCreator, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles StreamsGroupHeartbeat. An empty classic group becomes a streams group and keeps its offsets, so that
     a stopped application can migrate from the classic protocol."""
-    request: StreamsGroupHeartbeatRequest = ask.body
+    request: StreamsGroupHeartbeatRequest = command.body
     check_heartbeat(request)
     known = coordinator.groups.get(request.group_id)
     is_vacant = known is None or (isinstance(known, ClassicGroup) and known.is_empty)
     if request.member_epoch != JOINING or not is_vacant:
-        return _find_group(coordinator, request.group_id).heartbeat(ticket, ask, now_ms)
+        return _find_group(coordinator, request.group_id).heartbeat(ticket, command, now_ms)
     group = coordinator.new_streams(request.group_id)
     coordinator.add_uncommitted(group)
-    decision = group.heartbeat(ticket, ask, now_ms)
+    decision = group.heartbeat(ticket, command, now_ms)
     before = known.tombstones() if known is not None else ()
     return decision._replace(persist=(*before, *decision.persist))
 
 
-def describe(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
+def describe(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest) -> Decision:
     """Handles StreamsGroupDescribe; a group of another kind is reported as not found."""
-    request: StreamsGroupDescribeRequest = ask.body
+    request: StreamsGroupDescribeRequest = command.body
     groups = []
     for group_id in request.group_ids:
         try:

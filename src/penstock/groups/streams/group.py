@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.decision import NOTHING, ClientRequest, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import InvalidRequest
 from penstock.foundation.timers import Timers
 from penstock.groups.changes import Draft
@@ -141,22 +141,22 @@ class StreamsGroup:
 
     # -- heartbeats
 
-    def heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    def heartbeat(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
         """Handles a heartbeat that `check_heartbeat` has accepted: a member joins, stays or leaves.
 
         Raises Kafka's errors; in that case nothing has changed.
         """
-        if ask.body.member_epoch < JOINING:
-            return self._leave(ticket, ask.body)
-        return self._join_or_update(ticket, ask, now_ms)
+        if command.body.member_epoch < JOINING:
+            return self._leave(ticket, command.body)
+        return self._join_or_update(ticket, command, now_ms)
 
-    def _join_or_update(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: StreamsGroupHeartbeatRequest = ask.body
+    def _join_or_update(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: StreamsGroupHeartbeatRequest = command.body
         draft = Draft(self.state, records.to_record)
         owned = owned_in(request)
         before = self._get_or_create_member(request, owned)
         is_first = not self.state.members
-        member = updated(before, ask)
+        member = updated(before, command)
         bump_epoch = member.member_id not in self.state.members or member != before
         if bump_epoch:
             draft.put(records.member_metadata(self.group_id, member))

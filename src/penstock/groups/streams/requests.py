@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
 from penstock.groups.consumer.errors import FencedMemberEpoch
@@ -142,15 +142,15 @@ def owned_in(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
     return tasks_of(Role.ACTIVE, request.active_tasks) | tasks_of(Role.STANDBY, request.standby_tasks)
 
 
-def updated(member: StreamsMember, ask: Ask) -> StreamsMember:
+def updated(member: StreamsMember, command: ClientRequest) -> StreamsMember:
     """Returns the member updated with the fields that the request contains."""
-    request: StreamsGroupHeartbeatRequest = ask.body
+    request: StreamsGroupHeartbeatRequest = command.body
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
     return member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
+        client_id=command.client_id,
+        client_host=command.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,
