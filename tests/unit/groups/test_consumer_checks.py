@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups.consumer.errors import StaleMemberEpoch
-from penstock.groups.errors import IllegalGeneration, UnknownMemberId
+from penstock.groups.errors import IllegalGeneration, StaleMemberEpoch, UnknownMemberId
 from penstock.groups.records import (
     CONSUMER_GROUP_MEMBER_METADATA,
     ClassicMemberMetadata,

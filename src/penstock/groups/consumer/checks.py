@@ -4,10 +4,15 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.errors import StaleMemberEpoch
 from penstock.groups.consumer.members import JOINING, Member
 from penstock.groups.consumer.state import GroupState
-from penstock.groups.errors import FencedInstanceId, GroupMaxSizeReached, IllegalGeneration, UnknownMemberId
+from penstock.groups.errors import (
+    FencedInstanceId,
+    GroupMaxSizeReached,
+    IllegalGeneration,
+    StaleMemberEpoch,
+    UnknownMemberId,
+)
 from penstock.groups.settings import GroupSettings
 
 

@@ -16,13 +16,12 @@ from penstock.groups.changes import Draft
 from penstock.groups.consumer import records as consumer_records
 from penstock.groups.consumer.checks import MemberChecks
 from penstock.groups.consumer.description import describe_group
-from penstock.groups.consumer.errors import UnreleasedInstanceId
 from penstock.groups.consumer.members import AWAY, JOINING, NOTHING_HELD, Member
 from penstock.groups.consumer.requests import assignment_of, check_epoch, is_full, owned_in, updated
 from penstock.groups.consumer.state import GroupState
 from penstock.groups.consumer.subscriptions import NAMES_MAX, REGEXES_MAX, Patterns, metadata_hash
 from penstock.groups.consumer.target import compute_assignments, is_large, new_target, preferred_assignor, topic_ids
-from penstock.groups.errors import GroupMaxSizeReached
+from penstock.groups.errors import GroupMaxSizeReached, UnreleasedInstanceId
 from penstock.groups.group import BECAME_CLASSIC, BECAME_CONSUMER, log_expired
 from penstock.groups.migration.downgrade import classic_record, may_become_classic
 from penstock.groups.reconciliation import ReconciliationContext, reconcile

@@ -6,8 +6,8 @@ from typing import Final
 from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.errors import FencedMemberEpoch, UnsupportedAssignor
 from penstock.groups.consumer.members import AWAY, JOINING, LEAVING, Held, Member, by_topic
+from penstock.groups.errors import FencedMemberEpoch, UnsupportedAssignor
 from penstock.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,

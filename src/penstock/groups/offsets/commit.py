@@ -11,9 +11,14 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ClientRequest, Decision, ProducerKey, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.consumer.errors import StaleMemberEpoch
 from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.errors import GroupIdNotFound, IllegalGeneration, InvalidGroupId, UnsupportedVersion
+from penstock.groups.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidGroupId,
+    StaleMemberEpoch,
+    UnsupportedVersion,
+)
 from penstock.groups.group import CoordinatorView
 from penstock.groups.offsets.committed import NO_EXPIRY, Committed
 from penstock.groups.outbox import Outbox

@@ -3,8 +3,8 @@
 from penstock.cluster.image import ClusterImage, Topic
 from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest
-from penstock.groups.consumer.errors import FencedMemberEpoch
 from penstock.groups.consumer.members import JOINING, LEAVING, by_topic
+from penstock.groups.errors import FencedMemberEpoch
 from penstock.groups.share.members import ShareMember
 from penstock.wire.messages.share_group_heartbeat import (
     Assignment,

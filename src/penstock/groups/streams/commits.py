@@ -3,9 +3,8 @@
 from collections.abc import Collection
 
 from penstock.cluster.image import ClusterImage
-from penstock.groups.consumer.errors import StaleMemberEpoch
 from penstock.groups.consumer.members import JOINING
-from penstock.groups.errors import UnknownMemberId
+from penstock.groups.errors import StaleMemberEpoch, UnknownMemberId
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.state import StreamsState
 from penstock.groups.streams.tasks import Role, Task

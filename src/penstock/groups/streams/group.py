@@ -14,7 +14,7 @@ from penstock.groups.changes import Draft
 from penstock.groups.commands import CreateStreamsTopics
 from penstock.groups.consumer.group import REBALANCE, RETRY_MS, SESSION, TARGET
 from penstock.groups.consumer.members import JOINING
-from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
+from penstock.groups.errors import GroupMaxSizeReached, StreamsInvalidTopology, UnknownMemberId
 from penstock.groups.group import log_expired
 from penstock.groups.reconciliation import ReconciliationContext, reconcile
 from penstock.groups.settings import GroupSettings
@@ -22,7 +22,6 @@ from penstock.groups.streams import records
 from penstock.groups.streams.commits import check_commit, check_fetch
 from penstock.groups.streams.description import describe_streams_group
 from penstock.groups.streams.endpoints import endpoint_partitions
-from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.heartbeat_status import is_full, statuses
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.requests import check_epoch, owned_in, task_ids, topology_record, updated

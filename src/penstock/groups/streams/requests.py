@@ -6,10 +6,9 @@ from typing import Final
 from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
-from penstock.groups.consumer.errors import FencedMemberEpoch
 from penstock.groups.consumer.members import AWAY, JOINING
+from penstock.groups.errors import FencedMemberEpoch, StreamsInvalidTopology
 from penstock.groups.streams import records
-from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.members import Endpoint, StreamsMember
 from penstock.groups.streams.tasks import Role, Task, Tasks, by_subtopology, tasks_of
 from penstock.wire.messages.streams_group_heartbeat import (

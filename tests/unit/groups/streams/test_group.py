@@ -4,9 +4,13 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
-from penstock.groups.consumer.errors import FencedMemberEpoch, StaleMemberEpoch
-from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
-from penstock.groups.streams.errors import StreamsInvalidTopology
+from penstock.groups.errors import (
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    StaleMemberEpoch,
+    StreamsInvalidTopology,
+    UnknownMemberId,
+)
 from penstock.groups.streams.records import STREAMS_GROUP_TOPOLOGY
 from penstock.groups.streams.requests import check_heartbeat
 from penstock.groups.streams.topology import Status
