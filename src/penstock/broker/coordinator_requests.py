@@ -10,11 +10,19 @@ from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.steps import Steps, run_steps
 from penstock.groups.commands import ClientDisconnected
+from penstock.groups.errors import InvalidGroupId
+from penstock.groups.modern.group import ModernGroup
 from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
+from penstock.wire.schema import with_field
 
 ToErrorResponse = Callable[[PenstockError], Any]
 """A function that builds the response for an error."""
+
+
+def error_response(response: Callable[..., Any], **fields: Any) -> ToErrorResponse:
+    """Returns a function that builds a response of this class with the code and message of an error."""
+    return lambda error: response(throttle_time_ms=0, error_code=error.code, error_message=error.message, **fields)
 
 
 def command(request: Any, call: Call) -> ClientRequest:
@@ -67,6 +75,28 @@ def ask_each(
             yield
 
     return broker.slices.run(submit()) if len(parts) > 1 else run_steps(submit())
+
+
+def describe_each(
+    broker: Broker, of: type[ModernGroup[Any, Any, Any]], request: Any, call: Call
+) -> Awaitable[None] | None:
+    """Answers ConsumerGroupDescribe, ShareGroupDescribe or StreamsGroupDescribe: each group's coordinator describes
+    it. `of`: the class of the groups to describe."""
+    named = dict.fromkeys(filter(None, request.group_ids))
+    nameless = InvalidGroupId("the group id is empty")
+    errors = [of.describe_error(group_id, nameless) for group_id in request.group_ids if not group_id]
+
+    def respond(groups: list[Any]) -> Any:
+        return of.describe_response(throttle_time_ms=0, groups=groups)
+
+    return ask_each(
+        broker,
+        broker.groups,
+        [(group_id, with_field(request, "group_ids", (group_id,))) for group_id in named],
+        call,
+        lambda part, error: respond([of.describe_error(part.group_ids[0], error)]),
+        lambda answers: respond(errors + [group for answer in answers for group in answer.groups]),
+    )
 
 
 async def ask_all(

@@ -47,7 +47,12 @@ TXN_BY_NAMES = 5
 def settings_of(**changes: Any) -> GroupSettings:
     """What Kafka has by default, but for what is said."""
     defaults = Table(GROUP_SETTINGS).parse({})
-    return replace(GroupSettings.of(defaults.__getitem__), **changes)
+    settings = GroupSettings.of(defaults.__getitem__)
+    by_kind = dict(settings.by_kind)
+    for name in [name for name in changes if not hasattr(settings, name)]:
+        kind, _, rest = name.partition("_")
+        by_kind[kind] = replace(by_kind[kind], **{rest: changes.pop(name)})
+    return replace(settings, by_kind=by_kind, **changes)
 
 
 def topic_of(name: str, count: int = 3, topic_id: bytes | None = None) -> Topic:

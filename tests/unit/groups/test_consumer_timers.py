@@ -2,8 +2,8 @@
 
 import pytest
 
-from penstock.groups.consumer.group import RETRY_MS
 from penstock.groups.errors import FencedMemberEpoch, UnknownMemberId
+from penstock.groups.group import RETRY_MS
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming
 

@@ -12,18 +12,18 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ClientRequest, Decision, StateRecord, Ticket
 from penstock.foundation.errors import MalformedRequest, PenstockError
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.changes import Draft
 from penstock.groups.classic import sync_heartbeat_leave
 from penstock.groups.classic.consumer_protocol import partitions_in, read_subscription, write_assignment
 from penstock.groups.classic.join import member_id_required, rebalance_timeout_ms
 from penstock.groups.classic.members import Protocols, protocols_of
 from penstock.groups.classic.subscribed_topics import CONSUMER
-from penstock.groups.consumer import records as consumer_records
 from penstock.groups.consumer.group import CLASSIC_JOIN, CLASSIC_SYNC, ConsumerGroup
-from penstock.groups.consumer.members import AWAY, JOINING, Member, MemberState
-from penstock.groups.consumer.state import GroupState
+from penstock.groups.consumer.members import Member
+from penstock.groups.consumer.state import ConsumerState
 from penstock.groups.errors import IllegalGeneration, InconsistentGroupProtocol, RebalanceInProgress, UnknownMemberId
 from penstock.groups.migration.downgrade import may_become_classic
+from penstock.groups.modern.members import AWAY, JOINING, MemberState
+from penstock.groups.modern.state import Draft
 from penstock.groups.outbox import Outbox
 from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
 from penstock.wire.consumer_protocol import ConsumerProtocolSubscription
@@ -43,14 +43,15 @@ def join(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: i
     request: JoinGroupRequest = command.body
     protocols = protocols_of(request.protocols)
     known = group.static_member(request.group_instance_id) or group.state.members.get(request.member_id)
-    group.check_size(request.member_id, known)
+    if known is None:
+        group.check_size(request.member_id)
     _check_protocols(group, request.protocol_type, protocols)
     out = Outbox()
     if not request.member_id and request.group_instance_id is None and command.version >= ID_REQUIRED_SINCE:
         out.reply(ticket, member_id_required(group.new_member_id(command.client_id), command.version))
         return out.decision()
     subscription = _subscription(protocols)
-    draft = Draft(group.state, consumer_records.to_record)
+    draft = group.draft()
     owned = partitions_in(subscription.owned_partitions, group.image)
     before = _get_or_create_member(group, draft, request, command.client_id, owned)
     member = _updated(before, command, protocols, subscription)
@@ -61,7 +62,7 @@ def join(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: i
             return out.decision()
     after = group.advance(draft, before, member, owned, now_ms)
     group.cancel_timer(CLASSIC_JOIN, after.member_id)
-    group.set_timer(CLASSIC_SYNC, after.member_id, now_ms + after.rebalance_timeout_ms)
+    group.set_timer(CLASSIC_SYNC, now_ms + after.rebalance_timeout_ms, after.member_id)
     out.records += draft.records
     out.reply(ticket, _join_response(after, after.epoch))
     return out.decision()
@@ -92,7 +93,7 @@ def _subscription(protocols: Protocols) -> ConsumerProtocolSubscription:
 
 def _get_or_create_member(
     group: ConsumerGroup,
-    draft: Draft[GroupState],
+    draft: Draft[ConsumerState],
     request: JoinGroupRequest,
     client_id: str,
     owned: Collection[TopicIdPartition],
@@ -155,14 +156,14 @@ def _protocol(member: Member) -> ClassicProtocol:
 
 
 def _downgrade(
-    group: ConsumerGroup, draft: Draft[GroupState], before: Member, member: Member, now_ms: int
+    group: ConsumerGroup, draft: Draft[ConsumerState], before: Member, member: Member, now_ms: int
 ) -> tuple[StateRecord, ...]:
     """Returns the records of a downgrade if `before` was the last member with the consumer protocol; else nothing.
 
     No rebalance is needed if all other members are reconciled and this member has not changed its subscription.
     """
     state = draft.state.copy()
-    state.apply(*consumer_records.member_metadata(group.group_id, member))
+    state.apply(*group.records.member_metadata(member))
     if not may_become_classic(state, group.settings):
         return ()
     is_stable = (
@@ -225,7 +226,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
     return member
 
 
-def _must_rejoin(state: GroupState, member: Member) -> bool:
+def _must_rejoin(state: ConsumerState, member: Member) -> bool:
     if member.epoch < state.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
@@ -236,7 +237,7 @@ def _must_rejoin(state: GroupState, member: Member) -> bool:
 
 def _request_rejoin(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: Member, now_ms: int) -> None:
     """Replies RebalanceInProgress; the member's rebalance timeout starts with the first such reply."""
-    group.set_timer(CLASSIC_JOIN, member.member_id, now_ms + member.rebalance_timeout_ms, if_absent=True)
+    group.set_timer(CLASSIC_JOIN, now_ms + member.rebalance_timeout_ms, member.member_id, if_absent=True)
     out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
 
 

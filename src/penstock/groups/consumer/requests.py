@@ -6,8 +6,11 @@ from typing import Final
 from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.members import AWAY, JOINING, LEAVING, Held, Member, by_topic
+from penstock.groups.consumer.members import Held, Member
 from penstock.groups.errors import FencedMemberEpoch, UnsupportedAssignor
+from penstock.groups.modern.members import AWAY, JOINING, LEAVING, by_topic
+from penstock.groups.modern.records import read_partitions
+from penstock.groups.modern.requests import check_not_blank
 from penstock.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -23,10 +26,10 @@ def check_heartbeat(command: ClientRequest, assignors: Sequence[str]) -> None:
     request: ConsumerGroupHeartbeatRequest = command.body
     epoch = request.member_epoch
     if command.version >= OWN_MEMBER_ID_SINCE or epoch > JOINING or epoch == LEAVING:
-        _check_not_blank("member id", request.member_id)
-    _check_not_blank("group id", request.group_id)
-    _check_not_blank("group.instance.id", request.instance_id)
-    _check_not_blank("rack id", request.rack_id)
+        check_not_blank({"member id": request.member_id})
+    check_not_blank(
+        {"group id": request.group_id, "group.instance.id": request.instance_id, "rack id": request.rack_id}
+    )
     if epoch == JOINING:
         _check_joining(request)
     elif epoch == AWAY and request.instance_id is None:
@@ -37,11 +40,6 @@ def check_heartbeat(command: ClientRequest, assignors: Sequence[str]) -> None:
         raise UnsupportedAssignor(
             f"assignor {request.server_assignor!r} is not supported; expected {', '.join(assignors)}"
         )
-
-
-def _check_not_blank(what: str, value: str | None) -> None:
-    if value is not None and not value.strip():
-        raise InvalidRequest(f"the {what} is empty")
 
 
 def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
@@ -74,9 +72,7 @@ def owned_in(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartiti
     """Returns the partitions that the member reports as owned; None if the request does not contain them."""
     if request.topic_partitions is None:
         return None
-    return frozenset(
-        TopicIdPartition(topic.topic_id, number) for topic in request.topic_partitions for number in topic.partitions
-    )
+    return read_partitions(request.topic_partitions)
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:

@@ -11,7 +11,6 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ClientRequest, Decision, ProducerKey, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.errors import (
     GroupIdNotFound,
     IllegalGeneration,
@@ -20,10 +19,10 @@ from penstock.groups.errors import (
     UnsupportedVersion,
 )
 from penstock.groups.group import CoordinatorView
+from penstock.groups.modern.reconciling_group import ReconcilingGroup
 from penstock.groups.offsets.committed import NO_EXPIRY, Committed
 from penstock.groups.outbox import Outbox
 from penstock.groups.share.group import ShareGroup
-from penstock.groups.streams.group import StreamsGroup
 from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestTopic,
@@ -136,7 +135,7 @@ def _persist_offsets(
         if partition.partition_index in topic.partitions
     ]
     # The member is checked only if there is something to commit, as in Kafka.
-    refusal = _error_code(check, tps) if tps else ErrorCode.NONE
+    member_error = _error_code(check, tps) if tps else ErrorCode.NONE
     codes = []
     for entry, topic in wanted:
         answers: list[int] = []
@@ -146,8 +145,8 @@ def _persist_offsets(
                 answers.append(topic)
             elif partition.partition_index not in topic.partitions:
                 answers.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif refusal:
-                answers.append(refusal)
+            elif member_error:
+                answers.append(member_error)
             elif len(metadata) > coordinator.settings.metadata_bytes_max:
                 answers.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:
@@ -180,26 +179,23 @@ def check_commit(
     coordinator: CoordinatorView, request: OffsetCommitRequest, tps: TopicPartitions, version: int, now_ms: int
 ) -> None:
     """Raises an error unless the member may commit; if it may, restarts its session timeout (classic groups only)."""
-    identity = (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
+    member_id, epoch = request.member_id, request.generation_id_or_member_epoch
     group = coordinator.groups.get(request.group_id)
     if group is None:
-        if request.generation_id_or_member_epoch < 0:
+        if epoch < 0:
             return  # a standalone consumer: its offsets create a group
         if version >= EPOCHS_FROM_VERSION:
             raise GroupIdNotFound(f"there is no group {request.group_id!r}")
         raise IllegalGeneration(f"there is no group {request.group_id!r}")
-    if isinstance(group, ConsumerGroup):
-        modern_member = group.state.members.get(request.member_id)
-        if version < EPOCHS_FROM_VERSION and modern_member is not None and modern_member.classic is None:
-            raise UnsupportedVersion(f"members of consumer groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
-        group.check_commit(*identity, tps)
-    elif isinstance(group, StreamsGroup):
-        if version < EPOCHS_FROM_VERSION and request.member_id in group.state.members:
-            raise UnsupportedVersion(f"members of streams groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
-        group.check_commit(*identity, tps)
+    if isinstance(group, ReconcilingGroup):
+        if version < EPOCHS_FROM_VERSION and group.is_modern_member(member_id):
+            raise UnsupportedVersion(
+                f"members of {group.kind} groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer"
+            )
+        group.check_commit(member_id, epoch, tps)
     elif isinstance(group, ClassicGroup):
-        group.check_commit(*identity)
-        member = group.roster.get(request.member_id)
+        group.check_commit(member_id, epoch, request.group_instance_id)
+        member = group.roster.get(member_id)
         if member is not None:
             group.restart_session_timer(member, now_ms)
     else:
@@ -215,9 +211,9 @@ def _check_transactional(coordinator: CoordinatorView, request: TxnOffsetCommitR
             raise IllegalGeneration(f"there is no group {request.group_id!r}")
     elif isinstance(group, ClassicGroup):
         group.check_commit(*identity, transactional=True)
-    elif isinstance(group, ConsumerGroup | StreamsGroup) and identity != NO_IDENTITY:
+    elif isinstance(group, ReconcilingGroup) and identity != NO_IDENTITY:
         try:
-            group.check_commit(*identity, tps)
+            group.check_commit(request.member_id, request.generation_id, tps)
         except StaleMemberEpoch as error:
             raise IllegalGeneration(error.message) from error  # producers only handle this error
     elif isinstance(group, ShareGroup):

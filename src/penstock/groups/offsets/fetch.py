@@ -38,7 +38,7 @@ GROUPS_FROM_VERSION: Final = 8
 NO_OFFSET: Final = -1
 
 
-def fetch(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest) -> Decision:
+def fetch(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles OffsetFetch for one or several groups of this coordinator."""
     request: OffsetFetchRequest = command.body
     out = Outbox()
@@ -159,7 +159,7 @@ def _no_offset(number: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResp
 # -- OffsetDelete
 
 
-def delete(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest) -> Decision:
+def delete(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles OffsetDelete: deletes committed offsets of partitions whose topic the group does not read."""
     request: OffsetDeleteRequest = command.body
     if not request.group_id:

@@ -6,8 +6,9 @@ from typing import Final
 from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
-from penstock.groups.consumer.members import AWAY, JOINING
 from penstock.groups.errors import FencedMemberEpoch, StreamsInvalidTopology
+from penstock.groups.modern.members import AWAY, JOINING
+from penstock.groups.modern.requests import check_not_blank
 from penstock.groups.streams import records
 from penstock.groups.streams.members import Endpoint, StreamsMember
 from penstock.groups.streams.tasks import Role, Task, Tasks, by_subtopology, tasks_of
@@ -27,14 +28,8 @@ TOPICS_MAX: Final = 2000
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
     """Raises InvalidRequest if fields are inconsistent or (as in Kafka) unsupported, and StreamsInvalidTopology."""
-    for what, value in (
-        ("member id", request.member_id),
-        ("group id", request.group_id),
-        ("rack id", request.rack_id),
-        ("process id", request.process_id),
-    ):
-        if value is not None and not value.strip():
-            raise InvalidRequest(f"the {what} is empty")
+    check_not_blank({"member id": request.member_id, "group id": request.group_id})
+    check_not_blank({"rack id": request.rack_id, "process id": request.process_id})
     for what, given in (
         ("static membership (group.instance.id)", request.instance_id is not None),
         ("task offsets", request.task_offsets is not None or request.task_end_offsets is not None),
