@@ -1,5 +1,6 @@
 """Submits client requests to group and transaction coordinators and returns their replies as responses."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
@@ -30,21 +31,21 @@ def command(request: Any, call: Call) -> ClientRequest:
     return ClientRequest(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
 
 
-def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: ToErrorResponse) -> None:
+def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, to_error: ToErrorResponse) -> None:
     """Submits a request to the coordinator of a group or transactional id (`key`); its reply answers the call."""
-    submit(runtimes, key, command(request, call), call, refuse)
+    submit(runtimes, key, command(request, call), call, to_error)
 
 
-def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, refuse: ToErrorResponse) -> None:
+def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, to_error: ToErrorResponse) -> None:
     """Like `ask`, but submits the coordinator command `wanted` rather than a client request."""
-    runtimes.submit(key, wanted, _reply_receiver(call.answer, refuse))
+    runtimes.submit(key, wanted, _reply_receiver(call.answer, to_error))
 
 
 def ask_cancellable(
-    runtimes: StateRuntimes, group_id: str, request: Any, call: Call, refuse: ToErrorResponse
+    runtimes: StateRuntimes, group_id: str, request: Any, call: Call, to_error: ToErrorResponse
 ) -> None:
     """Like `ask`, for replies that may take long: the group coordinator is notified if the client disconnects."""
-    receiver = _reply_receiver(call.answer, refuse)
+    receiver = _reply_receiver(call.answer, to_error)
     try:
         runtime = runtimes.find(group_id)
     except PenstockError as error:
@@ -60,7 +61,7 @@ def ask_each(
     runtimes: StateRuntimes,
     parts: Sequence[tuple[str, Any]],
     call: Call,
-    refuse: Callable[[Any, PenstockError], Any],
+    to_error: Callable[[Any, PenstockError], Any],
     merge: Callable[[list[Any]], Any],
 ) -> Awaitable[None] | None:
     """Submits each part of a request to the coordinator of its key; answers the call with the merged replies.
@@ -71,7 +72,7 @@ def ask_each(
 
     def submit() -> Steps[None]:
         for number, (key, part) in enumerate(parts):
-            runtimes.submit(key, command(part, call), gatherer.receiver(number, partial(refuse, part)))
+            runtimes.submit(key, command(part, call), gatherer.receiver(number, partial(to_error, part)))
             yield
 
     return broker.slices.run(submit()) if len(parts) > 1 else run_steps(submit())
@@ -104,7 +105,7 @@ async def ask_all(
     runtimes: Sequence[StateRuntime],
     request: Any,
     call: Call,
-    refuse: ToErrorResponse,
+    to_error: ToErrorResponse,
     merge: Callable[[list[Any]], Any],
 ) -> None:
     """Submits a request to all given coordinators, in time slices; answers the call with the merged replies."""
@@ -112,10 +113,32 @@ async def ask_all(
 
     def submit() -> Steps[None]:
         for number, runtime in enumerate(runtimes):
-            runtime.submit(command(request, call), gatherer.receiver(number, refuse))
+            runtime.submit(command(request, call), gatherer.receiver(number, to_error))
             yield
 
     await broker.slices.run(submit())
+
+
+async def reply_of(submit: Callable[[Answer], None]) -> Any:
+    """Calls `submit` with a callback; returns the reply, which may be a PenstockError, that the callback receives."""
+    replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answer(reply: Any) -> None:
+        if not replied.done():
+            replied.set_result(reply)
+
+    submit(answer)
+    return await replied
+
+
+async def ask_share_coordinator(broker: Broker, group_id: str, command: Any) -> Any:
+    """Submits a command about a share group; returns the reply. Raises the coordinator's error, or NotCoordinator."""
+    if not group_id:
+        raise InvalidGroupId("the share group id is empty; give the id of the group")
+    reply = await reply_of(partial(broker.groups.submit, group_id, command))
+    if isinstance(reply, PenstockError):
+        raise reply
+    return reply
 
 
 class ResponseGatherer:
@@ -129,8 +152,8 @@ class ResponseGatherer:
         if not count:
             call.answer(merge([]))
 
-    def receiver(self, number: int, refuse: ToErrorResponse) -> Answer:
-        """Returns the callback for part `number` of the response; `refuse` builds the part if an error arrives."""
+    def receiver(self, number: int, to_error: ToErrorResponse) -> Answer:
+        """Returns the callback for part `number` of the response; `to_error` builds the part if an error arrives."""
 
         def take(part: Any) -> None:
             self._parts[number] = part
@@ -138,13 +161,13 @@ class ResponseGatherer:
             if not self._missing:
                 self._call.answer(self._merge(self._parts))
 
-        return _reply_receiver(take, refuse)
+        return _reply_receiver(take, to_error)
 
 
-def _reply_receiver(take: Callable[[Any], None], refuse: ToErrorResponse) -> Answer:
-    """Returns a callback that passes a reply to `take`; if the reply is an error, passes `refuse(error)`."""
+def _reply_receiver(take: Callable[[Any], None], to_error: ToErrorResponse) -> Answer:
+    """Returns a callback that passes a reply to `take`; if the reply is an error, passes `to_error(error)`."""
 
     def answer(reply: Any) -> None:
-        take(refuse(reply) if isinstance(reply, PenstockError) else reply)
+        take(to_error(reply) if isinstance(reply, PenstockError) else reply)
 
     return answer

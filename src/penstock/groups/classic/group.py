@@ -113,7 +113,7 @@ class ClassicGroup(Membership):
         """Starts a rebalance: all members have to rejoin."""
         waiting, self.syncs = self.syncs, {}
         for member_id, ticket in waiting.items():
-            out.refuse(ticket, RebalanceInProgress(f"group {self.group_id!r} is rebalancing; join again"))
+            out.reply(ticket, RebalanceInProgress(f"group {self.group_id!r} is rebalancing; join again"))
             self._restart_timer_of(member_id, now_ms)
         self.unsynced.clear()
         self.cancel_timer(SYNC)

@@ -67,7 +67,7 @@ def _accepts_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 def _refuse_full_group(group: ClassicGroup, out: Outbox, ticket: Ticket, member_id: str, now_ms: int) -> None:
     """Replies GroupMaxSizeReached; if the sender is a member already, removes it and rebalances the group."""
     size_max = group.settings.size_max
-    out.refuse(ticket, GroupMaxSizeReached(f"group {group.group_id!r} has {size_max} members, which is its limit"))
+    out.reply(ticket, GroupMaxSizeReached(f"group {group.group_id!r} has {size_max} members, which is its limit"))
     if member_id in group.pending:
         group.remove_pending_member(member_id)
         group.complete_if_joined(out, now_ms)

@@ -131,7 +131,7 @@ class Membership(Group):
         """Answers, with an error, the waiting request of a member that has sent a second one."""
         older = waiting.pop(member_id, None)
         if older is not None:
-            out.refuse(older, RebalanceInProgress(f"member {member_id!r} has sent a newer request"))
+            out.reply(older, RebalanceInProgress(f"member {member_id!r} has sent a newer request"))
 
     def on_disconnect(self, ticket: Ticket, now_ms: int) -> None:
         """Drops the waiting request of a disconnected client and restarts its session timeout; the client may rejoin.
@@ -156,7 +156,7 @@ class Membership(Group):
         error = RebalanceInProgress(f"group {self.group_id!r} is changing its protocol; join again")
         for waiting in (self.joins, self.syncs):
             for member_id, ticket in waiting.items():
-                out.refuse(ticket, error)
+                out.reply(ticket, error)
                 member = self.roster.get(member_id)
                 assert member is not None
                 self.roster.put(replace(member, is_new=False))
@@ -177,7 +177,7 @@ class Membership(Group):
         for waiting in (self.joins, self.syncs):
             ticket = waiting.pop(member_id, None)
             if ticket is not None:
-                out.refuse(ticket, error)
+                out.reply(ticket, error)
 
     # -- timers and states
 

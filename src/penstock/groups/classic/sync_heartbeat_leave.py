@@ -52,7 +52,7 @@ def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientR
     assert member is not None
     group.restart_session_timer(member, now_ms)
     if group.state is State.PREPARING:
-        out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
+        out.reply(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
     else:
         out.reply(ticket, HeartbeatResponse(error_code=0))
 

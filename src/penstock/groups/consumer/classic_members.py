@@ -238,7 +238,7 @@ def _must_rejoin(state: ConsumerState, member: Member) -> bool:
 def _request_rejoin(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: Member, now_ms: int) -> None:
     """Replies RebalanceInProgress; the member's rebalance timeout starts with the first such reply."""
     group.set_timer(CLASSIC_JOIN, now_ms + member.rebalance_timeout_ms, member.member_id, if_absent=True)
-    out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
+    out.reply(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
 
 
 # -- leaving

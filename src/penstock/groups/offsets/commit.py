@@ -20,23 +20,12 @@ from penstock.groups.errors import (
 )
 from penstock.groups.group import CoordinatorView
 from penstock.groups.modern.reconciling_group import ReconcilingGroup
+from penstock.groups.offsets.commit_responses import commit_response, txn_commit_response
 from penstock.groups.offsets.committed import NO_EXPIRY, Committed
 from penstock.groups.outbox import Outbox
 from penstock.groups.share.group import ShareGroup
-from penstock.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from penstock.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
 EPOCHS_FROM_VERSION: Final = 9
 """First version of OffsetCommit in which the generation may be a member epoch (KIP-848)."""
@@ -67,14 +56,7 @@ def commit(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest,
         now_ms,
         NO_EXPIRY if keep_ms < 0 else now_ms + keep_ms,
     )
-    topics = []
-    for topic, answers in zip(request.topics, codes, strict=True):
-        partitions = [
-            OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
-            for wanted, code in zip(topic.partitions, answers, strict=True)
-        ]
-        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    out.reply(ticket, OffsetCommitResponse(topics=topics))
+    out.reply(ticket, commit_response(request, codes))
     return out.decision()
 
 
@@ -97,14 +79,7 @@ def commit_in_transaction(
         lambda tps: _check_transactional(coordinator, request, tps),
         now_ms,
     )
-    topics = []
-    for topic, answers in zip(request.topics, codes, strict=True):
-        partitions = [
-            TxnOffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
-            for wanted, code in zip(topic.partitions, answers, strict=True)
-        ]
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    out.reply(ticket, TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics))
+    out.reply(ticket, txn_commit_response(request, codes))
     return out.decision(ProducerKey(request.producer_id, request.producer_epoch))
 
 
