@@ -14,7 +14,6 @@ from penstock.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as AcknowledgeBatch
 from penstock.wire.messages.share_acknowledge import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -183,7 +182,7 @@ class ShareMember:
             AcknowledgePartition(
                 partition_index=number,
                 acknowledgement_batches=[
-                    AcknowledgeBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
+                    AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
                     for first, last, kinds in entries
                 ],
             )

@@ -12,7 +12,7 @@ from typing import Any
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.members import by_topic
+from penstock.groups.modern.members import by_topic
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

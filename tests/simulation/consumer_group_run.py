@@ -16,7 +16,8 @@ from random import Random
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.members import AWAY, Held, MemberState
+from penstock.groups.consumer.members import Held
+from penstock.groups.modern.members import AWAY, MemberState
 from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
-from penstock.foundation.decision import Ask, Decision, StateRecord
+from penstock.foundation.decision import ClientRequest, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
-from penstock.groups import target_assignment
 from penstock.groups.consumer import target
 from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.consumer.records import KINDS
+from penstock.groups.consumer.records import ConsumerRecords
 from penstock.groups.consumer.requests import check_heartbeat
+from penstock.groups.modern import target_assignment
 from penstock.groups.settings import GROUP_SETTINGS, GroupSettings
 from penstock.groups.share import target as share_target
 from penstock.groups.streams import target as streams_target
@@ -78,6 +78,9 @@ class GroupMachine:
     def new_group(self) -> Any:
         raise NotImplementedError
 
+    def settings_of(self, group_id: str) -> GroupSettings:
+        return self.settings
+
     def decided(self, decide: Callable[[], Decision]) -> Any:
         """The response, the error in its place, or None if the log did not take what was decided."""
         try:
@@ -124,7 +127,7 @@ class GroupMachine:
 
 
 class ConsumerMachine(GroupMachine):
-    kinds = KINDS
+    kinds = ConsumerRecords.kinds
 
     def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
         self.removed: Counter[str] = Counter()
@@ -133,20 +136,17 @@ class ConsumerMachine(GroupMachine):
         super().__init__(image, settings)
 
     def new_group(self) -> ConsumerGroup:
-        return ConsumerGroup(
-            group_id=GROUP,
-            settings=lambda: self.settings,
-            image=lambda: self.image,
-            timers=self.timers,
-            new_member_id=lambda client_id: f"{client_id}-{next(self._numbers)}",
-        )
+        return ConsumerGroup(GROUP, self)
+
+    def new_member_id(self, name: str) -> str:
+        return f"{name}-{next(self._numbers)}"
 
     def ask(self, body: Any, now_ms: int, *, version: int = 1, client_id: str = "client", host: str = "/::1") -> Any:
-        ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
+        command = ClientRequest(body=body, version=version, client_id=client_id, client_host=host)
 
         def decide() -> Decision:
-            check_heartbeat(ask, self.settings.consumer_assignors)
-            return self.group.heartbeat(TICKET, ask, now_ms)
+            check_heartbeat(command, self.settings.consumer_assignors)
+            return self.group.heartbeat(TICKET, command, now_ms)
 
         return self.decided(decide)
 
@@ -158,7 +158,7 @@ class ConsumerMachine(GroupMachine):
         return sorted(before - set(self.group.state.members))
 
 
-def apply(group: Any, record: StateRecord, kinds: Mapping[int, tuple[type, type]] = KINDS) -> None:
+def apply(group: Any, record: StateRecord, kinds: Mapping[int, tuple[type, type]] = ConsumerRecords.kinds) -> None:
     """Decode a record, as the coordinator does, and give it to the group."""
     kind = kind_of(record.key)
     key, value = kinds[kind]

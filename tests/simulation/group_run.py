@@ -13,7 +13,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, ClientRequest, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, NotCoordinator, PenstockError
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.membership import State
@@ -253,9 +253,11 @@ class GroupRun:
         self._tickets += 1
         ticket = self._tickets
         self._waiting[ticket] = (source, request.number)
-        ask = Ask(body=request.body, version=request.version, client_id=f"client-{source}", client_host="host")
+        command = ClientRequest(
+            body=request.body, version=request.version, client_id=f"client-{source}", client_host="host"
+        )
         try:
-            decision = self.machine.decide(ticket, ask, self.clock.now_ms())
+            decision = self.machine.decide(ticket, command, self.clock.now_ms())
         except PenstockError as error:
             self._reply(ticket, error)
         else:

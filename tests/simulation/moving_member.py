@@ -8,7 +8,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
 from penstock.groups.classic.consumer_protocol import read_assignment, read_subscription
-from penstock.groups.consumer.members import AWAY, LEAVING
+from penstock.groups.modern.members import AWAY, LEAVING
 from penstock.wire.codec import encode_bytes
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatResponse

@@ -225,11 +225,11 @@ class Place:
                 return
             start, end = len(self._records), len(self._records) + len(decision.persist)
             self._records.extend(decision.persist)
-            if decision.is_whole and self.tears_batches and end - start > 1 and self.rng.random() < 0.2:
+            if decision.is_atomic and self.tears_batches and end - start > 1 and self.rng.random() < 0.2:
                 del self._records[self.rng.randint(start + 1, end - 1) :]
                 self._take_over()
                 return
-            self._inside.update(range(start + 1, end) if decision.is_whole else ())
+            self._inside.update(range(start + 1, end) if decision.is_atomic else ())
             for record in decision.persist:
                 self.machine.apply(record, NO_PRODUCER)
             self.is_changed = True

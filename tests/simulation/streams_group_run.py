@@ -19,7 +19,7 @@ from random import Random
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer.members import MemberState
+from penstock.groups.modern.members import MemberState
 from penstock.groups.streams.members import HeldTasks
 from penstock.groups.streams.tasks import Role, Task
 from penstock.groups.streams.topology import configure

@@ -3,11 +3,11 @@
 from typing import Any
 
 from penstock.cluster.image import ClusterImage
-from penstock.foundation.decision import Ask, Decision
+from penstock.foundation.decision import ClientRequest, Decision
 from penstock.groups.commands import CreateStreamsTopics
 from penstock.groups.settings import GroupSettings
 from penstock.groups.streams.group import StreamsGroup
-from penstock.groups.streams.records import KINDS
+from penstock.groups.streams.records import StreamsRecords
 from penstock.groups.streams.requests import check_heartbeat
 from penstock.groups.streams.topology import InternalTopic
 from tests.simulation.consumer_machine import TICKET, GroupMachine
@@ -16,7 +16,7 @@ GROUP = "app"
 
 
 class StreamsMachine(GroupMachine):
-    kinds = KINDS
+    kinds = StreamsRecords.kinds
 
     def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
         self.wanted: dict[str, InternalTopic] = {}
@@ -24,16 +24,14 @@ class StreamsMachine(GroupMachine):
         super().__init__(image, settings)
 
     def new_group(self) -> StreamsGroup:
-        return StreamsGroup(
-            group_id=GROUP, settings=lambda: self.settings, image=lambda: self.image, timers=self.timers
-        )
+        return StreamsGroup(GROUP, self)
 
     def ask(self, body: Any, now_ms: int, *, client_id: str = "client", host: str = "/::1") -> Any:
-        ask = Ask(body=body, version=0, client_id=client_id, client_host=host)
+        command = ClientRequest(body=body, version=0, client_id=client_id, client_host=host)
 
         def decide() -> Decision:
             check_heartbeat(body)
-            return self.group.heartbeat(TICKET, ask, now_ms)
+            return self.group.heartbeat(TICKET, command, now_ms)
 
         return self.decided(decide)
 

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any, Protocol
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, ProducerKey
+from penstock.foundation.decision import ClientRequest, ProducerKey
 from penstock.foundation.errors import PenstockError
 from penstock.transactions.commands import AddOffsets, InitProducer
 from penstock.wire.messages.add_offsets_to_txn import AddOffsetsToTxnRequest
@@ -52,8 +52,8 @@ class World(Protocol):
     def die(self, producer: "Producer") -> None: ...
 
 
-def asked(body: Any, version: int) -> Ask:
-    return Ask(body=body, version=version, client_id="", client_host="")
+def asked(body: Any, version: int) -> ClientRequest:
+    return ClientRequest(body=body, version=version, client_id="", client_host="")
 
 
 class Client:
@@ -162,7 +162,7 @@ class Producer(Client):
         )
 
         def command() -> InitProducer:
-            return InitProducer(ask=asked(request, 5), fresh_producer_id=next(self.world.numbers))
+            return InitProducer(request=asked(request, 5), fresh_producer_id=next(self.world.numbers))
 
         def on_answer(value: Any) -> None:
             if value.error_code != ErrorCode.NONE:
@@ -206,7 +206,7 @@ class Producer(Client):
                 producer_epoch=self.key.epoch,
                 group_id="group",
             )
-            return AddOffsets(ask=asked(offsets, 3), offsets_partition=OFFSETS)
+            return AddOffsets(request=asked(offsets, 3), offsets_partition=OFFSETS)
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id=self.name,
             v3_and_below_producer_id=self.key.producer_id,
@@ -272,7 +272,7 @@ class Producer(Client):
             elif self.has_lost_batch:
                 self.came = self.key
 
-        def command() -> Ask | None:
+        def command() -> ClientRequest | None:
             """Nothing, if it comes too late from a client that has gone on in the same epoch."""
             return asked(request, 5 if self.newer else 3) if self.newer or self._waits_for == number else None
 

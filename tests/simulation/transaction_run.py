@@ -274,7 +274,7 @@ class TransactionRun:
             decision = self.machine.decide(ticket, command, self.clock.now_ms())
         except NeedsProducerId:
             self.counts["rotations"] += 1
-            self._submit(source, number, EndTransaction(ask=command, fresh_producer_id=next(self.numbers)))
+            self._submit(source, number, EndTransaction(request=command, fresh_producer_id=next(self.numbers)))
         else:
             self._carry_out(decision)
 
@@ -287,11 +287,11 @@ class TransactionRun:
                 return
             start, end = len(self.records), len(self.records) + len(decision.persist)
             self.records.extend(decision.persist)
-            if decision.is_whole and self.tears_batches and end - start > 1:
+            if decision.is_atomic and self.tears_batches and end - start > 1:
                 del self.records[self.rng.randint(start + 1, end - 1) :]
                 self._start()
                 return
-            self.inside.update(range(start + 1, end) if decision.is_whole else ())
+            self.inside.update(range(start + 1, end) if decision.is_atomic else ())
             before = dict(self.machine.transactions)
             for record in decision.persist:
                 self.machine.apply(record, NO_PRODUCER)

@@ -51,7 +51,7 @@ def test_tasks_know_what_is_finished_waits_or_is_in_hand() -> None:
             DeliveryRange(5, 5, State.IN_FLIGHT, 2, "ada"),
             DeliveryRange(6, 6, State.MOVING, 9, ""),
         ),
-        looked_to=8,
+        undelivered_from=8,
         end=10,
     )
     spans = open_ranges(survey)

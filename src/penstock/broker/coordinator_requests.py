@@ -1,42 +1,51 @@
 """Submits client requests to group and transaction coordinators and returns their replies as responses."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.steps import Steps, run_steps
 from penstock.groups.commands import ClientDisconnected
+from penstock.groups.errors import InvalidGroupId
+from penstock.groups.modern.group import ModernGroup
 from penstock.replication.runtime import Answer, StateRuntime
 from penstock.replication.runtimes import StateRuntimes
+from penstock.wire.schema import with_field
 
 ToErrorResponse = Callable[[PenstockError], Any]
 """A function that builds the response for an error."""
 
 
-def command(request: Any, call: Call) -> Ask:
+def error_response(response: Callable[..., Any], **fields: Any) -> ToErrorResponse:
+    """Returns a function that builds a response of this class with the code and message of an error."""
+    return lambda error: response(throttle_time_ms=0, error_code=error.code, error_message=error.message, **fields)
+
+
+def command(request: Any, call: Call) -> ClientRequest:
     """Wraps a request with the version, client id and client host that a coordinator needs."""
-    return Ask(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
+    return ClientRequest(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
 
 
-def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, refuse: ToErrorResponse) -> None:
+def ask(runtimes: StateRuntimes, key: str, request: Any, call: Call, to_error: ToErrorResponse) -> None:
     """Submits a request to the coordinator of a group or transactional id (`key`); its reply answers the call."""
-    submit(runtimes, key, command(request, call), call, refuse)
+    submit(runtimes, key, command(request, call), call, to_error)
 
 
-def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, refuse: ToErrorResponse) -> None:
+def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, to_error: ToErrorResponse) -> None:
     """Like `ask`, but submits the coordinator command `wanted` rather than a client request."""
-    runtimes.submit(key, wanted, _reply_receiver(call.answer, refuse))
+    runtimes.submit(key, wanted, _reply_receiver(call.answer, to_error))
 
 
 def ask_cancellable(
-    runtimes: StateRuntimes, group_id: str, request: Any, call: Call, refuse: ToErrorResponse
+    runtimes: StateRuntimes, group_id: str, request: Any, call: Call, to_error: ToErrorResponse
 ) -> None:
     """Like `ask`, for replies that may take long: the group coordinator is notified if the client disconnects."""
-    receiver = _reply_receiver(call.answer, refuse)
+    receiver = _reply_receiver(call.answer, to_error)
     try:
         runtime = runtimes.find(group_id)
     except PenstockError as error:
@@ -52,7 +61,7 @@ def ask_each(
     runtimes: StateRuntimes,
     parts: Sequence[tuple[str, Any]],
     call: Call,
-    refuse: Callable[[Any, PenstockError], Any],
+    to_error: Callable[[Any, PenstockError], Any],
     merge: Callable[[list[Any]], Any],
 ) -> Awaitable[None] | None:
     """Submits each part of a request to the coordinator of its key; answers the call with the merged replies.
@@ -63,10 +72,32 @@ def ask_each(
 
     def submit() -> Steps[None]:
         for number, (key, part) in enumerate(parts):
-            runtimes.submit(key, command(part, call), gatherer.receiver(number, partial(refuse, part)))
+            runtimes.submit(key, command(part, call), gatherer.receiver(number, partial(to_error, part)))
             yield
 
     return broker.slices.run(submit()) if len(parts) > 1 else run_steps(submit())
+
+
+def describe_each(
+    broker: Broker, of: type[ModernGroup[Any, Any, Any]], request: Any, call: Call
+) -> Awaitable[None] | None:
+    """Answers ConsumerGroupDescribe, ShareGroupDescribe or StreamsGroupDescribe: each group's coordinator describes
+    it. `of`: the class of the groups to describe."""
+    named = dict.fromkeys(filter(None, request.group_ids))
+    nameless = InvalidGroupId("the group id is empty")
+    errors = [of.describe_error(group_id, nameless) for group_id in request.group_ids if not group_id]
+
+    def respond(groups: list[Any]) -> Any:
+        return of.describe_response(throttle_time_ms=0, groups=groups)
+
+    return ask_each(
+        broker,
+        broker.groups,
+        [(group_id, with_field(request, "group_ids", (group_id,))) for group_id in named],
+        call,
+        lambda part, error: respond([of.describe_error(part.group_ids[0], error)]),
+        lambda answers: respond(errors + [group for answer in answers for group in answer.groups]),
+    )
 
 
 async def ask_all(
@@ -74,7 +105,7 @@ async def ask_all(
     runtimes: Sequence[StateRuntime],
     request: Any,
     call: Call,
-    refuse: ToErrorResponse,
+    to_error: ToErrorResponse,
     merge: Callable[[list[Any]], Any],
 ) -> None:
     """Submits a request to all given coordinators, in time slices; answers the call with the merged replies."""
@@ -82,10 +113,32 @@ async def ask_all(
 
     def submit() -> Steps[None]:
         for number, runtime in enumerate(runtimes):
-            runtime.submit(command(request, call), gatherer.receiver(number, refuse))
+            runtime.submit(command(request, call), gatherer.receiver(number, to_error))
             yield
 
     await broker.slices.run(submit())
+
+
+async def reply_of(submit: Callable[[Answer], None]) -> Any:
+    """Calls `submit` with a callback; returns the reply, which may be a PenstockError, that the callback receives."""
+    replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def answer(reply: Any) -> None:
+        if not replied.done():
+            replied.set_result(reply)
+
+    submit(answer)
+    return await replied
+
+
+async def ask_share_coordinator(broker: Broker, group_id: str, command: Any) -> Any:
+    """Submits a command about a share group; returns the reply. Raises the coordinator's error, or NotCoordinator."""
+    if not group_id:
+        raise InvalidGroupId("the share group id is empty; give the id of the group")
+    reply = await reply_of(partial(broker.groups.submit, group_id, command))
+    if isinstance(reply, PenstockError):
+        raise reply
+    return reply
 
 
 class ResponseGatherer:
@@ -99,8 +152,8 @@ class ResponseGatherer:
         if not count:
             call.answer(merge([]))
 
-    def receiver(self, number: int, refuse: ToErrorResponse) -> Answer:
-        """Returns the callback for part `number` of the response; `refuse` builds the part if an error arrives."""
+    def receiver(self, number: int, to_error: ToErrorResponse) -> Answer:
+        """Returns the callback for part `number` of the response; `to_error` builds the part if an error arrives."""
 
         def take(part: Any) -> None:
             self._parts[number] = part
@@ -108,13 +161,13 @@ class ResponseGatherer:
             if not self._missing:
                 self._call.answer(self._merge(self._parts))
 
-        return _reply_receiver(take, refuse)
+        return _reply_receiver(take, to_error)
 
 
-def _reply_receiver(take: Callable[[Any], None], refuse: ToErrorResponse) -> Answer:
-    """Returns a callback that passes a reply to `take`; if the reply is an error, passes `refuse(error)`."""
+def _reply_receiver(take: Callable[[Any], None], to_error: ToErrorResponse) -> Answer:
+    """Returns a callback that passes a reply to `take`; if the reply is an error, passes `to_error(error)`."""
 
     def answer(reply: Any) -> None:
-        take(refuse(reply) if isinstance(reply, PenstockError) else reply)
+        take(to_error(reply) if isinstance(reply, PenstockError) else reply)
 
     return answer

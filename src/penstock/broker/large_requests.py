@@ -6,7 +6,7 @@ Requests that cannot be split (a group's assignment, a transaction's partitions)
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.steps import Steps
 from penstock.wire.codec import ELEMENTS_INLINE_MAX, ELEMENTS_MAX, decode_steps
 from penstock.wire.keys import ApiKey
-from penstock.wire.schema import Buffer, fields_of
+from penstock.wire.schema import Buffer, fields_of, with_field
 
 UNDIVIDED_ELEMENTS_MAX: Final = 20_000
 """Maximum number of array elements in a request that cannot be split."""
@@ -153,7 +153,7 @@ def without_duplicates(key: int, request: Any) -> Any:
     if key == ApiKey.OFFSET_FETCH:
         return distinct_groups(request)
     name = DEDUPLICATED_ARRAYS.get(key)
-    return request if name is None else _with_field(request, name, list(dict.fromkeys(getattr(request, name))))
+    return request if name is None else with_field(request, name, list(dict.fromkeys(getattr(request, name))))
 
 
 async def _handle_piece(api: Api, piece: Any, number: int, call: Call, broker: Broker) -> Any:
@@ -223,34 +223,28 @@ def _cut(message: Any, path: Path, piece: int) -> Iterator[tuple[Any, int]]:
     items = getattr(message, name) or ()
     if not inner:
         for start in range(0, len(items), piece):
-            yield _with_field(message, name, items[start : start + piece]), 0
+            yield with_field(message, name, items[start : start + piece]), 0
         return
     batch: list[Any] = []
     weight = 0
     for item in items:
         added = max(1, _count_elements(item, inner))
         if batch and weight + added > piece:
-            yield _with_field(message, name, batch), 0
+            yield with_field(message, name, batch), 0
             batch, weight = [], 0
         if added > piece:
             for number, (part, depth) in enumerate(_cut(item, inner, piece)):
-                yield _with_field(message, name, [part]), 1 + depth if number else 0
+                yield with_field(message, name, [part]), 1 + depth if number else 0
             continue
         batch.append(item)
         weight += added
     if batch:
-        yield _with_field(message, name, batch), 0
+        yield with_field(message, name, batch), 0
 
 
 def _count_elements(message: Any, path: Path) -> int:
     items = getattr(message, path[0]) or ()
     return len(items) if len(path) == 1 else sum(max(1, _count_elements(item, path[1:])) for item in items)
-
-
-def _with_field(message: Any, name: str, value: Sequence[Any]) -> Any:
-    """Returns a copy of a message with field `name` set to `value`."""
-    values = {field.name: getattr(message, field.name) for field in fields_of(type(message))}
-    return type(message)(**(values | {name: value}))
 
 
 class JoinedResponse:
@@ -308,7 +302,7 @@ class _JoinedMessage:
 
     def build(self) -> Any:
         self._close_last()
-        return _with_field(self._message, self._path[0], self._items)
+        return with_field(self._message, self._path[0], self._items)
 
 
 def _are_parts_of_one(one: Any, other: Any, but: str) -> bool:

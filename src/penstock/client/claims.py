@@ -48,17 +48,17 @@ class DeliveryRange(NamedTuple):
 
 
 class Survey(NamedTuple):
-    """The unfinished messages of a partition: the delivery ranges, and all messages from offset `looked_to` on."""
+    """The unfinished messages of a partition: delivery ranges, and all messages from `undelivered_from` on."""
 
     delivery_ranges: tuple[DeliveryRange, ...]
-    looked_to: int
+    undelivered_from: int
     end: int
     """The end offset of the committed messages: one past the last."""
 
     @property
     def start(self) -> int:
         """The offset of the first unfinished message; `end` if there is none."""
-        return min(self.delivery_ranges[0].first if self.delivery_ranges else self.looked_to, self.end)
+        return min(self.delivery_ranges[0].first if self.delivery_ranges else self.undelivered_from, self.end)
 
 
 class FinishedClaims(NamedTuple):
@@ -92,7 +92,7 @@ class Claims:
                 for one in response.delivery_ranges
             )
             if response.next_offset < 0:
-                return Survey(tuple(delivery_ranges), response.looked_to, response.end_offset)
+                return Survey(tuple(delivery_ranges), response.undelivered_from, response.end_offset)
             at = response.next_offset
 
     async def claim(self, partition: int, holder: str, ranges: Sequence[Range], hold_ms: int) -> list[Range]:

@@ -148,7 +148,7 @@ class DelayMachine:
             records.append(StateRecord(key=message_key(message.offset), value=stored.pack()))
         if command.copied_to > self.copied_to:
             records.append(StateRecord(key=COPIED, value=_COPIED.pack(command.copied_to, 0)))
-        return Decision(persist=tuple(records), replies=(Reply(ticket, None),), is_whole=True)
+        return Decision(persist=tuple(records), replies=(Reply(ticket, None),), is_atomic=True)
 
     def _take(self, ticket: Ticket, command: Take) -> Decision:
         if self._in_flight:
@@ -175,7 +175,7 @@ class DelayMachine:
         value += b"".join(_DELIVERED.pack(generation, *rank) for generation, rank in sorted(ranks.items()))
         records = [StateRecord(key=DELIVERED, value=value)]
         records += (StateRecord(key=message_key(entry.offset), value=None) for entry in done)
-        return Decision(persist=tuple(records), replies=(Reply(ticket, len(done)),), is_whole=True)
+        return Decision(persist=tuple(records), replies=(Reply(ticket, len(done)),), is_atomic=True)
 
     def _release(self) -> None:
         taken, self._in_flight = self._in_flight, []

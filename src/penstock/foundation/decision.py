@@ -22,7 +22,7 @@ class ProducerKey(NamedTuple):
     epoch: int
 
 
-class Ask(NamedTuple):
+class ClientRequest(NamedTuple):
     """A command that wraps a client's request as received; its reply is the response to that request."""
 
     body: Any
@@ -65,8 +65,8 @@ class Decision(NamedTuple):
     """If set, the records are part of this producer's transaction and take effect only when it commits."""
     replies: tuple[Reply, ...] = ()
     effects: tuple[Any, ...] = ()
-    is_whole: bool = False
-    """Whether the records are atomic: they are persisted as one batch of any size, or not at all."""
+    is_atomic: bool = False
+    """Whether the records are persisted as one batch of any size, or not at all."""
     must_lead: bool = False
     """Whether the replies must wait until it is confirmed that this broker is still the leader."""
 
@@ -84,11 +84,11 @@ class RepeatedDecision(Protocol):
     def count(self) -> int:
         """Number of records that the decision persists."""
 
-    def decide(self, said: Any, now_ms: int) -> bytes | None:
-        """Returns the encoded records with the values `said`; None if the state machine must decide itself."""
+    def decide(self, values: Any, now_ms: int) -> bytes | None:
+        """Returns the encoded records with `values`; None if the state machine must decide itself."""
 
-    def apply(self, said: Any, now_ms: int) -> None:
-        """Applies the records with the values `said`, after they were persisted."""
+    def apply(self, values: Any, now_ms: int) -> None:
+        """Applies the records with `values`, after they were persisted."""
 
 
 class StateMachine(Protocol):

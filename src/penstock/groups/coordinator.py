@@ -11,17 +11,16 @@ from typing import Any, Final
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, StateRecord, Ticket
+from penstock.foundation.decision import NOTHING, ClientRequest, Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
-from penstock.groups import description, records
+from penstock.groups import description, heartbeats, records
 from penstock.groups.classic import join, sync_heartbeat_leave
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.commands import ClientDisconnected, RemoveOffsets, StreamsTopicsRefused, TopicsChanged
 from penstock.groups.consumer import classic_members
-from penstock.groups.consumer import heartbeat as consumer_heartbeat
-from penstock.groups.consumer import records as consumer_records
 from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.consumer.records import ConsumerRecords
 from penstock.groups.errors import (
     GroupIdNotFound,
     InconsistentGroupProtocol,
@@ -30,19 +29,19 @@ from penstock.groups.errors import (
     NonEmptyGroup,
     UnknownMemberId,
 )
-from penstock.groups.group import Group
+from penstock.groups.group import G, Group
+from penstock.groups.modern.group import ModernGroup
 from penstock.groups.offsets import commit as offset_commit
 from penstock.groups.offsets import fetch as offset_fetch
 from penstock.groups.offsets.committed import Offsets, offset_tombstone
 from penstock.groups.offsets.expiration import ExpirationPass
 from penstock.groups.outbox import Outbox
 from penstock.groups.settings import GroupSettings
-from penstock.groups.share import commands as share_commands
-from penstock.groups.share import records as share_records
+from penstock.groups.share import coordinator_requests as share_requests
 from penstock.groups.share.group import ShareGroup
-from penstock.groups.streams import commands as streams_commands
-from penstock.groups.streams import records as streams_records
+from penstock.groups.share.records import ShareRecords
 from penstock.groups.streams.group import StreamsGroup
+from penstock.groups.streams.records import StreamsRecords
 from penstock.groups.topic_changes import TOMBSTONES_AT_ONCE, TopicChanges
 from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
@@ -67,15 +66,16 @@ EXPIRATION: Final = ("", "expiration", "")
 TOPIC_CHANGES: Final = ("", "topics", "")
 """Keys of the coordinator's own timers: EXPIRATION of offsets, and TOPIC_CHANGES (next time slice of that work)."""
 EXPIRATION_PAUSE_MS: Final = 1
-GROUP_METADATA_KINDS: Final = (
-    records.CONSUMER_GROUP_METADATA,
-    records.SHARE_GROUP_METADATA,
-    streams_records.STREAMS_GROUP_METADATA,
-)
-"""The kinds of records of modern groups whose tombstone removes the group."""
-
-ModernGroup = ConsumerGroup | ShareGroup | StreamsGroup
-"""Kafka's term for consumer, share and streams groups, whose members send heartbeats only."""
+MODERN_GROUPS: Final[Mapping[int, tuple[type[ModernGroup[Any, Any, Any]], type, type]]] = {
+    kind: (of, *classes)
+    for of, group_records in (
+        (ConsumerGroup, ConsumerRecords),
+        (ShareGroup, ShareRecords),
+        (StreamsGroup, StreamsRecords),
+    )
+    for kind, classes in group_records.kinds.items()
+}
+"""By kind of record: the class of the group it belongs to, its key class and its value class."""
 
 
 class GroupCoordinator:
@@ -84,33 +84,33 @@ class GroupCoordinator:
     def __init__(self, *, settings: GroupSettings, image: ClusterImage, new_member_id: Callable[[str], str]) -> None:
         self.settings = settings
         self.image = image
-        self._new_member_id = new_member_id
-        self._timers: Timers[tuple[str, str, str]] = Timers()
+        self.new_member_id = new_member_id
+        self.timers: Final[Timers[tuple[str, str, str]]] = Timers()
         self.groups: dict[str, Group] = {}
         """All groups, by group id: those with members, pending member ids, a record, or committed offsets."""
         self.offsets: Final = Offsets()
-        self._uncommitted_groups: dict[str, ModernGroup] = {}
+        self._uncommitted_groups: dict[str, Group] = {}
         """Groups that are added to `groups` once the records of the last decision are persisted."""
         self._topic_changes = TopicChanges(self)
         self._expiration_pass: ExpirationPass | None = None
-        self._handlers: dict[type, Callable[[Ticket, Ask, int], Decision]] = {
+        self._handlers: dict[type, Callable[[Ticket, ClientRequest, int], Decision]] = {
             JoinGroupRequest: self._join,
             SyncGroupRequest: self._sync,
             HeartbeatRequest: self._heartbeat,
             LeaveGroupRequest: self._leave,
             OffsetCommitRequest: partial(offset_commit.commit, self),
             TxnOffsetCommitRequest: partial(offset_commit.commit_in_transaction, self),
-            OffsetFetchRequest: lambda ticket, ask, _: offset_fetch.fetch(self, ticket, ask),
-            OffsetDeleteRequest: lambda ticket, ask, _: offset_fetch.delete(self, ticket, ask),
+            OffsetFetchRequest: partial(offset_fetch.fetch, self),
+            OffsetDeleteRequest: partial(offset_fetch.delete, self),
             DescribeGroupsRequest: self._describe,
             ListGroupsRequest: self._list,
             DeleteGroupsRequest: self._delete,
-            ConsumerGroupHeartbeatRequest: partial(consumer_heartbeat.heartbeat, self),
-            ConsumerGroupDescribeRequest: lambda ticket, ask, _: description.describe_consumers(self, ticket, ask),
-            ShareGroupHeartbeatRequest: partial(share_commands.heartbeat, self),
-            ShareGroupDescribeRequest: lambda ticket, ask, _: share_commands.describe(self, ticket, ask),
-            StreamsGroupHeartbeatRequest: partial(streams_commands.heartbeat, self),
-            StreamsGroupDescribeRequest: lambda ticket, ask, _: streams_commands.describe(self, ticket, ask),
+            ConsumerGroupHeartbeatRequest: partial(heartbeats.consumer_heartbeat, self),
+            ConsumerGroupDescribeRequest: partial(description.describe_modern, self, ConsumerGroup),
+            ShareGroupHeartbeatRequest: partial(heartbeats.share_heartbeat, self),
+            ShareGroupDescribeRequest: partial(description.describe_modern, self, ShareGroup),
+            StreamsGroupHeartbeatRequest: partial(heartbeats.streams_heartbeat, self),
+            StreamsGroupDescribeRequest: partial(description.describe_modern, self, StreamsGroup),
         }
 
     # -- the state machine
@@ -128,16 +128,19 @@ class GroupCoordinator:
                 group.on_disconnect(command.ticket, now_ms)
             return NOTHING
         if isinstance(command, StreamsTopicsRefused):
-            return streams_commands.set_creation_error(self, command)
-        if not isinstance(command, Ask):
-            return share_commands.decide(self, ticket, command, now_ms)
+            group = self.groups.get(command.group_id)
+            if isinstance(group, StreamsGroup):
+                group.creation_error = command.reason
+            return NOTHING
+        if not isinstance(command, ClientRequest):
+            return share_requests.decide(self, ticket, command, now_ms)
         return self._handlers[type(command.body)](ticket, command, now_ms)
 
     def wake(self, now_ms: int) -> Decision:
         """Runs due timers until one returns a decision, which must be persisted before the next timer runs."""
         self._uncommitted_groups.clear()
         while True:
-            key = self._timers.take(now_ms)
+            key = self.timers.take(now_ms)
             if key is None:
                 return NOTHING
             decision = self._run_timer(key, now_ms)
@@ -160,12 +163,12 @@ class GroupCoordinator:
     @property
     def wake_at_ms(self) -> int | None:
         """Time of the next wake-up; may be before the next timer is due: heartbeats postpone session timeouts."""
-        return self._timers.next_ms_lower_bound
+        return self.timers.next_ms_lower_bound
 
     def loaded(self, now_ms: int) -> None:
         for group in self.groups.values():
             group.loaded(now_ms)
-        self._timers.set(EXPIRATION, now_ms + self.settings.offsets_check_interval_ms)
+        self.timers.set(EXPIRATION, now_ms + self.settings.offsets_check_interval_ms)
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
         kind = kind_of(record.key)
@@ -176,12 +179,8 @@ class GroupCoordinator:
                 self.create_or_remove_group(key.group)
         elif kind == records.GROUP_METADATA:
             self._apply_classic(record)
-        elif kind in consumer_records.KINDS:
-            self._apply_modern(kind, record, ConsumerGroup, self.new_consumer, consumer_records.KINDS)
-        elif kind in share_records.KINDS:
-            self._apply_modern(kind, record, ShareGroup, self.new_share, share_records.KINDS)
-        elif kind in streams_records.KINDS:
-            self._apply_modern(kind, record, StreamsGroup, self.new_streams, streams_records.KINDS)
+        elif kind in MODERN_GROUPS:
+            self._apply_modern(kind, record)
 
     def end_transaction(self, producer_id: int, committed: bool) -> None:
         for group_id in self.offsets.end_transaction(producer_id, committed):
@@ -194,34 +193,28 @@ class GroupCoordinator:
         group_id = key.group
         group = self.groups.get(group_id)
         if value is not None and not isinstance(group, ClassicGroup):
-            group = self.groups[group_id] = self._new_classic(group_id)
+            group = self.groups[group_id] = ClassicGroup(group_id, self)
         if isinstance(group, ClassicGroup):
             group.apply_record(records.GROUP_METADATA, key, value)
             if value is None:
                 del self.groups[group_id]
         self.create_or_remove_group(group_id)
 
-    def _apply_modern(
-        self,
-        kind: int,
-        record: StateRecord,
-        of: type[ModernGroup],
-        make: Callable[[str], ModernGroup],
-        kinds: Mapping[int, tuple[type, type]],
-    ) -> None:
+    def _apply_modern(self, kind: int, record: StateRecord) -> None:
         """Applies a record of a modern group. A group is of the kind of its last record."""
+        of, key_class, value_class = MODERN_GROUPS[kind]
         key: Any
         value: Any
-        key, value = read_record(record, *kinds[kind])
+        key, value = read_record(record, key_class, value_class)
         group = self.groups.get(key.group)
         if value is not None and not isinstance(group, of):
             if isinstance(group, ClassicGroup):
                 group.cancel_timers()
-            group = self._uncommitted_groups.get(key.group) or make(key.group)
+            group = self._uncommitted_groups.get(key.group) or of(key.group, self)
             self.groups[key.group] = group
         if isinstance(group, of):
             group.apply_record(kind, key, value)
-            if kind in GROUP_METADATA_KINDS and value is None:
+            if kind == group.records.group_kind and value is None:
                 del self.groups[key.group]
         self.create_or_remove_group(key.group)
 
@@ -230,50 +223,22 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         has_offsets = self.offsets.has_any(group_id)
         if group is None and has_offsets:
-            self.groups[group_id] = self._new_classic(group_id)
+            self.groups[group_id] = ClassicGroup(group_id, self)
         elif isinstance(group, ClassicGroup) and group.is_vacant and not has_offsets:
             del self.groups[group_id]
 
-    def _new_classic(self, group_id: str) -> ClassicGroup:
-        return ClassicGroup(group_id=group_id, settings=lambda: self.settings, timers=self._timers)
+    def new_group(self, of: type[G], group_id: str) -> G:
+        group = self._uncommitted_groups[group_id] = of(group_id, self)
+        return group
 
-    def new_consumer(self, group_id: str) -> ConsumerGroup:
-        return ConsumerGroup(
-            group_id=group_id,
-            settings=lambda: self._settings_of(group_id),
-            image=lambda: self.image,
-            timers=self._timers,
-            new_member_id=self._new_member_id,
-        )
-
-    def new_share(self, group_id: str) -> ShareGroup:
-        return ShareGroup(
-            group_id=group_id,
-            settings=lambda: self._settings_of(group_id),
-            image=lambda: self.image,
-            timers=self._timers,
-        )
-
-    def new_streams(self, group_id: str) -> StreamsGroup:
-        return StreamsGroup(
-            group_id=group_id,
-            settings=lambda: self._settings_of(group_id),
-            image=lambda: self.image,
-            timers=self._timers,
-        )
-
-    def add_uncommitted(self, group: ModernGroup) -> None:
-        """Registers a group that will exist once the records of the current decision are persisted."""
-        self._uncommitted_groups[group.group_id] = group
-
-    def _settings_of(self, group_id: str) -> GroupSettings:
+    def settings_of(self, group_id: str) -> GroupSettings:
         overrides = self.image.group_configs.get(group_id)
         return self.settings if overrides is None else self.settings.of_group(overrides)
 
     # -- classic protocol
 
-    def _join(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: JoinGroupRequest = ask.body
+    def _join(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: JoinGroupRequest = command.body
         _check_group_id(request.group_id)
         low_ms, high_ms = self.settings.session_timeout_min_ms, self.settings.session_timeout_max_ms
         if not low_ms <= request.session_timeout_ms <= high_ms:
@@ -283,7 +248,7 @@ class GroupCoordinator:
         out = Outbox()
         group = self.groups.get(request.group_id)
         if isinstance(group, ConsumerGroup) and not group.is_empty:
-            return classic_members.join(group, ticket, ask, now_ms)
+            return classic_members.join(group, ticket, command, now_ms)
         if isinstance(group, ShareGroup) or (isinstance(group, StreamsGroup) and not group.is_empty):
             raise InconsistentGroupProtocol(f"{request.group_id!r} is a share or streams group; use another group id")
         if not isinstance(group, ClassicGroup):
@@ -291,35 +256,35 @@ class GroupCoordinator:
                 raise UnknownMemberId(f"{request.member_id!r} is not a member of {request.group_id!r}; join again")
             # An empty group changes its kind; if this is not persisted, only the record of an empty group is lost.
             out.records += group.tombstones() if group else ()
-            group = self._new_classic(request.group_id)
-        join.join(group, out, ticket, ask, self._new_member_id, now_ms)
+            group = ClassicGroup(request.group_id, self)
+        join.join(group, out, ticket, command, self.new_member_id, now_ms)
         self.groups[request.group_id] = group
         return out.decision()
 
-    def _sync(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        group = self._group_of_member(ask.body.group_id)
+    def _sync(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        group = self._group_of_member(command.body.group_id)
         if isinstance(group, ConsumerGroup):
-            return classic_members.sync(group, ticket, ask, now_ms)
+            return classic_members.sync(group, ticket, command, now_ms)
         out = Outbox()
-        sync_heartbeat_leave.sync(group, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.sync(group, out, ticket, command, now_ms)
         return out.decision()
 
-    def _heartbeat(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        group = self._group_of_member(ask.body.group_id)
+    def _heartbeat(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        group = self._group_of_member(command.body.group_id)
         if isinstance(group, ConsumerGroup):
-            return classic_members.heartbeat(group, ticket, ask, now_ms)
+            return classic_members.heartbeat(group, ticket, command, now_ms)
         out = Outbox()
-        sync_heartbeat_leave.heartbeat(group, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.heartbeat(group, out, ticket, command, now_ms)
         return out.decision()
 
-    def _leave(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        group_id = ask.body.group_id
+    def _leave(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        group_id = command.body.group_id
         _check_group_id(group_id)
         group = self.groups.get(group_id)
         if isinstance(group, ConsumerGroup):
-            return classic_members.leave(group, ticket, ask, now_ms)
+            return classic_members.leave(group, ticket, command, now_ms)
         out = Outbox()
-        sync_heartbeat_leave.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, ask, now_ms)
+        sync_heartbeat_leave.leave(group if isinstance(group, ClassicGroup) else None, out, ticket, command, now_ms)
         self.create_or_remove_group(group_id)
         return out.decision()
 
@@ -333,22 +298,22 @@ class GroupCoordinator:
 
     # -- administration
 
-    def _describe(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: DescribeGroupsRequest = ask.body
+    def _describe(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: DescribeGroupsRequest = command.body
         groups = [
-            description.describe(group_id, self.groups.get(group_id), ask.version) for group_id in request.groups
+            description.describe(group_id, self.groups.get(group_id), command.version) for group_id in request.groups
         ]
         return _reply(ticket, DescribeGroupsResponse(groups=groups))
 
-    def _list(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+    def _list(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
         entries = (description.listed_group(group_id, group) for group_id, group in self.groups.items())
-        wanted = list(filter(description.filter_of(ask.body), entries))
+        wanted = list(filter(description.filter_of(command.body), entries))
         return _reply(ticket, ListGroupsResponse(error_code=0, groups=wanted))
 
-    def _delete(self, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-        request: DeleteGroupsRequest = ask.body
+    def _delete(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
+        request: DeleteGroupsRequest = command.body
         if len(request.groups_names) == 1 and isinstance(self.groups.get(request.groups_names[0]), ShareGroup):
-            return share_commands.delete(self, ticket, request.groups_names[0], now_ms)
+            return share_requests.delete(self, ticket, request.groups_names[0], now_ms)
         out = Outbox()
         results = []
         for group_id in dict.fromkeys(request.groups_names):
@@ -386,7 +351,7 @@ class GroupCoordinator:
     def _on_topics_changed(self, now_ms: int) -> Decision:
         result = self._topic_changes.run_slice(now_ms)
         if result.next_ms is not None:
-            self._timers.set(TOPIC_CHANGES, result.next_ms)
+            self.timers.set(TOPIC_CHANGES, result.next_ms)
         return Decision(persist=result.records)
 
     def _expire_offsets(self, now_ms: int) -> Decision:
@@ -395,9 +360,9 @@ class GroupCoordinator:
         tombstones = self._expiration_pass.run_slice(now_ms)
         if self._expiration_pass.is_over:
             self._expiration_pass = None
-            self._timers.set(EXPIRATION, now_ms + self.settings.offsets_check_interval_ms)
+            self.timers.set(EXPIRATION, now_ms + self.settings.offsets_check_interval_ms)
         else:
-            self._timers.set(EXPIRATION, now_ms + EXPIRATION_PAUSE_MS)
+            self.timers.set(EXPIRATION, now_ms + EXPIRATION_PAUSE_MS)
         return Decision(persist=tombstones)
 
 

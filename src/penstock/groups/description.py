@@ -1,27 +1,20 @@
-"""DescribeGroups, ConsumerGroupDescribe and ListGroups: the state of groups for administrators and tools."""
+"""DescribeGroups, ListGroups and the like: the state of groups for administrators and tools."""
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Decision, Reply, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, Reply, Ticket
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.membership import State
-from penstock.groups.classic.subscribed_topics import CONSUMER
-from penstock.groups.consumer.group import ConsumerGroup
+from penstock.groups.errors import GroupIdNotFound
 from penstock.groups.group import CoordinatorView, Group
-from penstock.groups.share.group import ShareGroup
-from penstock.groups.streams.group import StreamsGroup
-from penstock.wire.messages import consumer_group_describe
-from penstock.wire.messages.consumer_group_describe import ConsumerGroupDescribeResponse
+from penstock.groups.modern.group import ModernGroup
 from penstock.wire.messages.describe_groups import DescribedGroup, DescribedGroupMember
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 
 CLASSIC_TYPE: Final = "classic"
-CONSUMER_TYPE: Final = "consumer"
-SHARE_TYPE: Final = "share"
-STREAMS_TYPE: Final = "streams"
-"""CLASSIC_TYPE to STREAMS_TYPE: group types in ListGroups; all but `classic` are also protocol types."""
+"""Group type of classic groups in ListGroups; of other groups it is their kind, which is also the protocol type."""
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
@@ -59,40 +52,32 @@ def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup
     )
 
 
-def describe_consumers(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
-    """Handles ConsumerGroupDescribe. Groups that are not consumer groups are reported as not found."""
+def describe_modern(
+    coordinator: CoordinatorView,
+    of: type[ModernGroup[Any, Any, Any]],
+    ticket: Ticket,
+    command: ClientRequest,
+    now_ms: int,
+) -> Decision:
+    """Handles ConsumerGroupDescribe, ShareGroupDescribe and StreamsGroupDescribe. Groups of another kind are reported
+    as not found."""
+    requested = of.requested_fields(command.body)
     groups = []
-    for group_id in ask.body.group_ids:
-        group = coordinator.groups.get(group_id)
-        if isinstance(group, ConsumerGroup):
-            groups.append(group.describe())
-            continue
-        why = "does not exist" if group is None else "is not a consumer group"
-        groups.append(
-            consumer_group_describe.DescribedGroup(
-                error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-                error_message=f"group {group_id!r} {why}",
-                group_id=group_id,
-                group_state="",
-                group_epoch=0,
-                assignment_epoch=0,
-                assignor_name="",
-                members=(),
-            )
-        )
-    response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+    for group_id in command.body.group_ids:
+        try:
+            groups.append(of.find(coordinator, group_id).describe(**requested))
+        except GroupIdNotFound as error:
+            groups.append(of.describe_error(group_id, error))
+    response = of.describe_response(throttle_time_ms=0, groups=groups)
     return Decision(replies=(Reply(ticket=ticket, value=response),))
 
 
 def listed_group(group_id: str, group: Group) -> ListedGroup:
-    if isinstance(group, ClassicGroup):
-        protocol_type, group_type = group.protocol_type or "", CLASSIC_TYPE
-    elif isinstance(group, ShareGroup):
-        protocol_type = group_type = SHARE_TYPE
-    elif isinstance(group, StreamsGroup):
-        protocol_type = group_type = STREAMS_TYPE
-    else:
-        protocol_type, group_type = CONSUMER, CONSUMER_TYPE
+    protocol_type, group_type = "", CLASSIC_TYPE
+    if isinstance(group, ModernGroup):
+        protocol_type = group_type = group.kind
+    elif isinstance(group, ClassicGroup):
+        protocol_type = group.protocol_type or ""
     return ListedGroup(
         group_id=group_id, protocol_type=protocol_type, group_state=group.state_name, group_type=group_type
     )

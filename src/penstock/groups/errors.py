@@ -60,3 +60,29 @@ class RebalanceInProgress(PenstockError):
 
 class UnsupportedVersion(PenstockError):
     code = ErrorCode.UNSUPPORTED_VERSION
+
+
+class FencedMemberEpoch(PenstockError):
+    """The request has a member epoch other than the current one: the member has to drop its partitions and rejoin."""
+
+    code = ErrorCode.FENCED_MEMBER_EPOCH
+
+
+class StaleMemberEpoch(PenstockError):
+    """An offset commit or fetch has a member epoch that is not the member's current epoch."""
+
+    code = ErrorCode.STALE_MEMBER_EPOCH
+
+
+class UnreleasedInstanceId(PenstockError):
+    """The group.instance.id belongs to another member, which has not left the group."""
+
+    code = ErrorCode.UNRELEASED_INSTANCE_ID
+
+
+class UnsupportedAssignor(PenstockError):
+    code = ErrorCode.UNSUPPORTED_ASSIGNOR
+
+
+class StreamsInvalidTopology(PenstockError):
+    code = ErrorCode.STREAMS_INVALID_TOPOLOGY

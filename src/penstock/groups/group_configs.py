@@ -25,51 +25,27 @@ _DURATION: Final = re.compile(
 """Matches an ISO 8601 duration without signs, as java.time.Duration parses it."""
 
 
-def _inherited(name: str, broker_name: str, default: int, doc: str, minimum: int = 1) -> Setting:
-    return Setting(name=name, kind=Kind.INT, default=str(default), minimum=minimum, doc=doc, broker_name=broker_name)
+def _inherited(name: str, default: int, doc: str, minimum: int = 1) -> Setting:
+    """Returns a group config whose default is the broker setting of the same name with the prefix `group.`."""
+    return Setting(
+        name=name, kind=Kind.INT, default=str(default), minimum=minimum, doc=doc, broker_name=f"group.{name}"
+    )
 
 
 GROUP_CONFIGS: Final = Table(
     [
-        _inherited(
-            "consumer.session.timeout.ms",
-            "group.consumer.session.timeout.ms",
-            45_000,
-            "Session timeout of members of consumer groups.",
-        ),
-        _inherited(
-            "consumer.heartbeat.interval.ms",
-            "group.consumer.heartbeat.interval.ms",
-            5000,
-            "How often members of a consumer group send heartbeats.",
-        ),
-        _inherited(
-            "share.session.timeout.ms",
-            "group.share.session.timeout.ms",
-            45_000,
-            "Session timeout of members of share groups.",
-        ),
-        _inherited(
-            "share.heartbeat.interval.ms",
-            "group.share.heartbeat.interval.ms",
-            5000,
-            "How often members of a share group send heartbeats.",
-        ),
+        _inherited("consumer.session.timeout.ms", 45_000, "Session timeout of members of consumer groups."),
+        _inherited("consumer.heartbeat.interval.ms", 5000, "How often members of a consumer group send heartbeats."),
+        _inherited("share.session.timeout.ms", 45_000, "Session timeout of members of share groups."),
+        _inherited("share.heartbeat.interval.ms", 5000, "How often members of a share group send heartbeats."),
         _inherited(
             "share.record.lock.duration.ms",
-            "group.share.record.lock.duration.ms",
             30_000,
             "How long an acquired message is locked for a member, unless the lock is renewed.",
         ),
-        _inherited(
-            "share.delivery.count.limit",
-            "group.share.delivery.count.limit",
-            5,
-            "The most delivery attempts of a message.",
-        ),
+        _inherited("share.delivery.count.limit", 5, "The most delivery attempts of a message."),
         _inherited(
             "share.partition.max.record.locks",
-            "group.share.partition.max.record.locks",
             2000,
             "The most messages of a partition that may be in flight in the group.",
         ),
@@ -95,28 +71,11 @@ GROUP_CONFIGS: Final = Table(
             default="",
             doc="Topic for messages that were rejected or delivered too often (KIP-1191); empty: none.",
         ),
-        _inherited(
-            "streams.session.timeout.ms",
-            "group.streams.session.timeout.ms",
-            45_000,
-            "Session timeout of members of streams groups.",
-        ),
-        _inherited(
-            "streams.heartbeat.interval.ms",
-            "group.streams.heartbeat.interval.ms",
-            5000,
-            "How often members of a streams group send heartbeats.",
-        ),
-        _inherited(
-            "streams.num.standby.replicas",
-            "group.streams.num.standby.replicas",
-            0,
-            "Standby replicas of each stateful task.",
-            minimum=0,
-        ),
+        _inherited("streams.session.timeout.ms", 45_000, "Session timeout of members of streams groups."),
+        _inherited("streams.heartbeat.interval.ms", 5000, "How often members of a streams group send heartbeats."),
+        _inherited("streams.num.standby.replicas", 0, "Standby replicas of each stateful task.", minimum=0),
         _inherited(
             "streams.initial.rebalance.delay.ms",
-            "group.streams.initial.rebalance.delay.ms",
             3000,
             "How long the group waits for more members before tasks are assigned.",
             minimum=0,
@@ -124,35 +83,25 @@ GROUP_CONFIGS: Final = Table(
     ]
 )
 
-_BROKER_BOUNDS: Final = (
-    ("share.session.timeout.ms", "group.share.min.session.timeout.ms", "group.share.max.session.timeout.ms"),
-    ("share.heartbeat.interval.ms", "group.share.min.heartbeat.interval.ms", "group.share.max.heartbeat.interval.ms"),
-    (
-        "share.record.lock.duration.ms",
-        "group.share.min.record.lock.duration.ms",
-        "group.share.max.record.lock.duration.ms",
-    ),
-    ("share.delivery.count.limit", "group.share.min.delivery.count.limit", "group.share.max.delivery.count.limit"),
-    (
-        "share.partition.max.record.locks",
-        "group.share.min.partition.max.record.locks",
-        "group.share.max.partition.max.record.locks",
-    ),
-    ("streams.session.timeout.ms", "group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
-    (
-        "streams.heartbeat.interval.ms",
-        "group.streams.min.heartbeat.interval.ms",
-        "group.streams.max.heartbeat.interval.ms",
-    ),
+_BOUNDED: Final = (
+    "share.session.timeout.ms",
+    "share.heartbeat.interval.ms",
+    "share.record.lock.duration.ms",
+    "share.delivery.count.limit",
+    "share.partition.max.record.locks",
+    "streams.session.timeout.ms",
+    "streams.heartbeat.interval.ms",
 )
-"""Group configs whose value is bounded by broker settings, with the names of these settings."""
+"""Group configs bounded by broker settings: `share.x` by `group.share.min.x` and `group.share.max.x`."""
 
 
 def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], Any]) -> None:
     """Raises InvalidConfig if a group may not have these configs. `broker` returns parsed broker settings by name."""
     for name, text in overrides.items():
         GROUP_CONFIGS.get(name).parse(text)
-    for name, low_name, high_name in _BROKER_BOUNDS:
+    for name in _BOUNDED:
+        kind, _, rest = name.partition(".")
+        low_name, high_name = f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
         low, high = broker(low_name), broker(high_name)
         if name in overrides and not low <= int(overrides[name]) <= high:
             raise InvalidConfig(

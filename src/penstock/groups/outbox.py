@@ -3,7 +3,6 @@
 from typing import Any
 
 from penstock.foundation.decision import Decision, ProducerKey, Reply, StateRecord, Ticket
-from penstock.foundation.errors import PenstockError
 
 
 class Outbox:
@@ -12,14 +11,9 @@ class Outbox:
         self._replies: list[Reply] = []
 
     def reply(self, ticket: Ticket, response: Any) -> None:
+        """Adds a reply. A PenstockError is converted to a response of the right version by the request handler; most
+        errors are raised instead: only those of waiting requests, or after a change of state, are replies."""
         self._replies.append(Reply(ticket=ticket, value=response))
-
-    def refuse(self, ticket: Ticket, error: PenstockError) -> None:
-        """Replies with an error, which the request handler converts to a response of the right version.
-
-        Used for requests that were waiting, or after a change of state; in other cases the error is raised.
-        """
-        self._replies.append(Reply(ticket=ticket, value=error))
 
     def decision(self, transaction: ProducerKey | None = None) -> Decision:
         return Decision(

@@ -11,6 +11,12 @@ from penstock.groups.streams.settings import STREAMS_SETTINGS
 UNIFORM: Final = "uniform"
 RANGE: Final = "range"
 
+CONSUMER: Final = "consumer"
+SHARE: Final = "share"
+STREAMS: Final = "streams"
+MODERN_KINDS: Final = (CONSUMER, SHARE, STREAMS)
+"""Kinds of the groups that Kafka calls modern: members send heartbeats only, and the broker assigns partitions."""
+
 GROUP_SETTINGS: Final = (
     number("offsets.topic.num.partitions", 50, 1, "Partitions of the topic __consumer_offsets."),
     number("offsets.topic.replication.factor", 3, 1, "Replicas of __consumer_offsets, at most one per broker."),
@@ -46,6 +52,15 @@ GROUP_SETTINGS: Final = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModernGroupSettings:
+    """Parsed settings that consumer, share and streams groups have in common."""
+
+    session_timeout_ms: int
+    heartbeat_interval_ms: int
+    size_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSettings:
     """Parsed settings of the group coordinator."""
 
@@ -56,18 +71,11 @@ class GroupSettings:
     session_timeout_max_ms: int
     initial_rebalance_delay_ms: int
     size_max: int
-    consumer_session_timeout_ms: int
-    consumer_heartbeat_interval_ms: int
-    consumer_size_max: int
+    by_kind: Mapping[str, ModernGroupSettings]
+    """Settings of consumer, share and streams groups, by kind of group (MODERN_KINDS)."""
     consumer_assignors: tuple[str, ...]
     may_upgrade: bool
     may_downgrade: bool
-    share_session_timeout_ms: int
-    share_heartbeat_interval_ms: int
-    share_size_max: int
-    streams_session_timeout_ms: int
-    streams_heartbeat_interval_ms: int
-    streams_size_max: int
     streams_standby_replicas: int
     streams_initial_rebalance_delay_ms: int
 
@@ -83,35 +91,39 @@ class GroupSettings:
             session_timeout_max_ms=value("group.max.session.timeout.ms"),
             initial_rebalance_delay_ms=value("group.initial.rebalance.delay.ms"),
             size_max=value("group.max.size"),
-            consumer_session_timeout_ms=value("group.consumer.session.timeout.ms"),
-            consumer_heartbeat_interval_ms=value("group.consumer.heartbeat.interval.ms"),
-            consumer_size_max=value("group.consumer.max.size"),
+            by_kind={
+                kind: ModernGroupSettings(
+                    session_timeout_ms=value(f"group.{kind}.session.timeout.ms"),
+                    heartbeat_interval_ms=value(f"group.{kind}.heartbeat.interval.ms"),
+                    size_max=value(f"group.{kind}.max.size"),
+                )
+                for kind in MODERN_KINDS
+            },
             consumer_assignors=value("group.consumer.assignors"),
             may_upgrade=policy in ("bidirectional", "upgrade"),
             may_downgrade=policy in ("bidirectional", "downgrade"),
-            share_session_timeout_ms=value("group.share.session.timeout.ms"),
-            share_heartbeat_interval_ms=value("group.share.heartbeat.interval.ms"),
-            share_size_max=value("group.share.max.size"),
-            streams_session_timeout_ms=value("group.streams.session.timeout.ms"),
-            streams_heartbeat_interval_ms=value("group.streams.heartbeat.interval.ms"),
-            streams_size_max=value("group.streams.max.size"),
             streams_standby_replicas=value("group.streams.num.standby.replicas"),
             streams_initial_rebalance_delay_ms=value("group.streams.initial.rebalance.delay.ms"),
         )
 
     def of_group(self, overrides: Mapping[str, str]) -> "GroupSettings":
         """Returns the settings for a group, with its group configs `overrides` applied (see group_configs.py)."""
-        known: dict[str, Any] = {name: int(overrides[key]) for key, name in _OVERRIDDEN if key in overrides}
-        return replace(self, **known) if known else self
 
+        def value(name: str, inherited: int) -> int:
+            return int(overrides.get(name, inherited))
 
-_OVERRIDDEN: Final = (
-    ("consumer.session.timeout.ms", "consumer_session_timeout_ms"),
-    ("consumer.heartbeat.interval.ms", "consumer_heartbeat_interval_ms"),
-    ("share.session.timeout.ms", "share_session_timeout_ms"),
-    ("share.heartbeat.interval.ms", "share_heartbeat_interval_ms"),
-    ("streams.session.timeout.ms", "streams_session_timeout_ms"),
-    ("streams.heartbeat.interval.ms", "streams_heartbeat_interval_ms"),
-    ("streams.num.standby.replicas", "streams_standby_replicas"),
-    ("streams.initial.rebalance.delay.ms", "streams_initial_rebalance_delay_ms"),
-)
+        return replace(
+            self,
+            by_kind={
+                kind: replace(
+                    own,
+                    session_timeout_ms=value(f"{kind}.session.timeout.ms", own.session_timeout_ms),
+                    heartbeat_interval_ms=value(f"{kind}.heartbeat.interval.ms", own.heartbeat_interval_ms),
+                )
+                for kind, own in self.by_kind.items()
+            },
+            streams_standby_replicas=value("streams.num.standby.replicas", self.streams_standby_replicas),
+            streams_initial_rebalance_delay_ms=value(
+                "streams.initial.rebalance.delay.ms", self.streams_initial_rebalance_delay_ms
+            ),
+        )

@@ -4,18 +4,20 @@ from collections.abc import Mapping
 from typing import Final
 
 from penstock.groups import records
-from penstock.groups.consumer import records as consumer_records
-from penstock.groups.share import records as share_records
-from penstock.groups.streams import records as streams_records
+from penstock.groups.consumer.records import ConsumerRecords
+from penstock.groups.share.records import ShareRecords
+from penstock.groups.streams.records import StreamsRecords
 from penstock.wire.state import kind_of, read_key
 
 KEYS: Final[Mapping[int, type]] = {
     records.OFFSET_COMMIT: records.OffsetCommitKey,
     records.GROUP_METADATA: records.GroupKey,
     records.CONSUMER_GROUP_PARTITION_METADATA: records.GroupKey,
-    **{kind: key for kind, (key, _) in consumer_records.KINDS.items()},
-    **{kind: key for kind, (key, _) in share_records.KINDS.items()},
-    **{kind: key for kind, (key, _) in streams_records.KINDS.items()},
+    **{
+        kind: key
+        for group_records in (ConsumerRecords, ShareRecords, StreamsRecords)
+        for kind, (key, _) in group_records.kinds.items()
+    },
 }
 """The key class of each kind of record."""
 

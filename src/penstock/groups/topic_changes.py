@@ -7,15 +7,10 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from penstock.foundation.decision import StateRecord
-from penstock.groups.classic.group import RETRY_MS
-from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.group import CoordinatorView
+from penstock.groups.group import RETRY_MS, CoordinatorView
+from penstock.groups.modern.group import ModernGroup
 from penstock.groups.offsets.committed import offset_tombstone
-from penstock.groups.share.group import ShareGroup
-from penstock.groups.streams.group import StreamsGroup
 
-MODERN_GROUPS: Final = (ConsumerGroup, ShareGroup, StreamsGroup)
-"""Classes of groups whose partitions the broker assigns; in classic groups, members watch for topic changes."""
 TOMBSTONES_AT_ONCE: Final = 500
 GROUPS_AT_ONCE: Final = 10
 PAUSE_MS: Final = 5
@@ -42,11 +37,14 @@ class TopicChanges:
         """Ids of groups whose subscriptions are resolved, but whose records may not have been persisted."""
 
     def on_new_image(self, deleted: frozenset[str]) -> None:
-        """Restarts the work for a new metadata image, in which the topics `deleted` no longer exist."""
+        """Restarts the work for a new metadata image, in which the topics `deleted` no longer exist.
+
+        Classic groups need not be resolved: their members watch for topic changes.
+        """
         self._deleted |= deleted
         self._resolved = {}
         self._unresolved = dict.fromkeys(
-            group_id for group_id, group in self._coordinator.groups.items() if isinstance(group, MODERN_GROUPS)
+            group_id for group_id, group in self._coordinator.groups.items() if isinstance(group, ModernGroup)
         )
 
     def run_slice(self, now_ms: int) -> SliceResult:
@@ -56,7 +54,7 @@ class TopicChanges:
         for group_id in list(islice(self._unresolved, GROUPS_AT_ONCE)):
             del self._unresolved[group_id]
             group = self._coordinator.groups.get(group_id)
-            changes = group.topics_changed(now_ms).persist if isinstance(group, MODERN_GROUPS) else ()
+            changes = group.topics_changed(now_ms).persist if isinstance(group, ModernGroup) else ()
             if changes:
                 records += changes
                 self._resolved[group_id] = None

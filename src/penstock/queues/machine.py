@@ -144,7 +144,7 @@ class QueueMachine:
             persist=tuple(draft.records),
             replies=(Reply(ticket, value),),
             effects=tuple(draft.effects),
-            is_whole=type(command) not in _IN_PARTS,
+            is_atomic=type(command) not in _IN_PARTS,
             # "Already finished" must be the answer of the current leader: a deposed one may miss the latest state.
             must_lead=not draft.records and type(command) in _CONFIRMED_BY_LEADER,
         )
@@ -300,7 +300,7 @@ class QueueMachine:
             if key is not None:
                 delivery = self._deliveries[key.group]
                 draft.start_move(delivery, delivery.ranges[key.first])
-        return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_whole=True)
+        return Decision(persist=tuple(draft.records), effects=tuple(draft.effects), is_atomic=True)
 
     def _resume(self) -> Decision:
         """Repeats copies that the last leader may or may not have written. Persists nothing, so it cannot fail."""

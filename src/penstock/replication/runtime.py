@@ -237,7 +237,7 @@ class StateRuntime:
             and partition.log.settings.flush is Flush.OS
         )
 
-    def repeat(self, repeated: RepeatedDecision, said: Any) -> bool:
+    def repeat(self, repeated: RepeatedDecision, values: Any) -> bool:
         """Fast path: repeats an earlier decision if its records are committed immediately; returns whether they were.
 
         If False, call `submit`, which handles all other cases and errors.
@@ -245,14 +245,14 @@ class StateRuntime:
         if not self.may_repeat:
             return False
         partition, now_ms = self.partition, self.now_ms
-        body = repeated.decide(said, now_ms)
+        body = repeated.decide(values, now_ms)
         if body is None:
             return False
         try:
             appended = partition.append_own(plain_batch(body, repeated.count, now_ms), now_ms)
         except PenstockError:
             return False
-        repeated.apply(said, now_ms)
+        repeated.apply(values, now_ms)
         self._arm()
         return partition.high_watermark > appended.last_offset
 
@@ -288,7 +288,7 @@ class StateRuntime:
         self.partition.check_in_sync()
         now_ms = self.now_ms
         producer_id, epoch = decision.transaction or (NO_PRODUCER, -1)
-        is_one = decision.is_whole or len(decision.persist) == 1
+        is_one = decision.is_atomic or len(decision.persist) == 1
         for records in (decision.persist,) if is_one else in_batches(decision.persist):
             batch = build_pairs(
                 [(record.key, record.value) for record in records],

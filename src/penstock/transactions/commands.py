@@ -1,6 +1,6 @@
 """Commands and effects of the transaction coordinator: InitProducer, EndTransaction, WriteMarkers and others.
 
-The coordinator also handles an Ask with an AddPartitionsToTxn, EndTxn, CommitSet, DescribeTransactions or
+The coordinator also handles a ClientRequest with an AddPartitionsToTxn, EndTxn, CommitSet, DescribeTransactions or
 ListTransactions request.
 """
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from penstock.foundation.decision import Ask, ProducerKey, StateRecord
+from penstock.foundation.decision import ClientRequest, ProducerKey, StateRecord
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.transaction import Transaction
 
@@ -17,7 +17,7 @@ from penstock.transactions.transaction import Transaction
 class InitProducer:
     """Command: InitProducerId with a transactional id. The reply is the InitProducerIdResponse."""
 
-    ask: Ask
+    request: ClientRequest
     fresh_producer_id: int
     """An unused producer id, assigned if the transactional id is new or its producer id has no epoch left."""
 
@@ -26,7 +26,7 @@ class InitProducer:
 class AddOffsets:
     """Command: AddOffsetsToTxn, with the index of the `__consumer_offsets` partition that stores the group."""
 
-    ask: Ask
+    request: ClientRequest
     offsets_partition: int
 
 
@@ -34,7 +34,7 @@ class AddOffsets:
 class EndTransaction:
     """Command: EndTxn with a new producer id, sent after the EndTxn request has raised NeedsProducerId."""
 
-    ask: Ask
+    request: ClientRequest
     fresh_producer_id: int
 
 
@@ -63,7 +63,7 @@ class Prepared(NamedTuple):
 class CommitPreparedSet(NamedTuple):
     """Command: CommitSet with many transactions, which `commit_sets.prepare_steps` has checked and prepared."""
 
-    ask: Ask
+    request: ClientRequest
     prepared: Mapping[str, Prepared]
 
 

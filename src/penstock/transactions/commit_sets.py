@@ -85,7 +85,7 @@ def answer(
     `prepared`: the result of `prepare_steps`, which has also checked the request.
     """
     check_query(request.query)
-    draft.is_whole = True
+    draft.is_atomic = True
     open_ids = queries.open_of(request.query)
     if request.action == COMMIT:
         if prepared is None:

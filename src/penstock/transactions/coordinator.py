@@ -8,7 +8,7 @@ from itertools import chain, count, islice
 from typing import Any, Final
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, Ask, Decision, ProducerKey, Reply, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, ClientRequest, Decision, ProducerKey, Reply, StateRecord, Ticket
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.ids import GROUPS_TOPIC, TopicPartition
 from penstock.foundation.timers import Timers
@@ -91,27 +91,27 @@ class TransactionCoordinator:
             case AddOffsets():
                 value = _add_offsets(draft, command, now_ms)
             case EndTransaction():
-                value = _end(draft, command.ask, command.fresh_producer_id, now_ms)
+                value = _end(draft, command.request, command.fresh_producer_id, now_ms)
             case MarkersWritten():
                 value = None
                 self._complete(draft, command, now_ms)
-            case Ask():
+            case ClientRequest():
                 value = self._handle_request(draft, command, now_ms)
             case CommitPreparedSet():
-                value = commit_sets.answer(draft, self.queries, command.ask.body, now_ms, command.prepared)
+                value = commit_sets.answer(draft, self.queries, command.request.body, now_ms, command.prepared)
             case _:
                 raise InvalidRequest(f"the transaction coordinator does not handle {type(command).__name__}")
         return self._decision(draft, Reply(ticket=ticket, value=value))
 
-    def _handle_request(self, draft: Draft, ask: Ask, now_ms: int) -> Any:
-        body = ask.body
+    def _handle_request(self, draft: Draft, request: ClientRequest, now_ms: int) -> Any:
+        body = request.body
         match body:
             case AddPartitionsToTxnRequest():
-                asked = add_partitions.transactions_of(body, ask.version)
-                results = [add_partitions.answer(draft, wanted, ask.version, now_ms) for wanted in asked]
-                return add_partitions.response(results, ask.version)
+                asked = add_partitions.transactions_of(body, request.version)
+                results = [add_partitions.answer(draft, wanted, request.version, now_ms) for wanted in asked]
+                return add_partitions.response(results, request.version)
             case EndTxnRequest():
-                return _end(draft, ask, NO_PRODUCER, now_ms)
+                return _end(draft, request, NO_PRODUCER, now_ms)
             case CommitSetRequest():
                 return commit_sets.answer(draft, self.queries, body, now_ms)
             case DescribeTransactionsRequest():
@@ -122,12 +122,12 @@ class TransactionCoordinator:
         raise InvalidRequest(f"the transaction coordinator does not handle {type(body).__name__}")
 
     def _initialise(self, draft: Draft, command: InitProducer, now_ms: int) -> InitProducerIdResponse:
-        request = command.ask.body
+        request = command.request.body
         try:
             check_request(request, self.settings.timeout_max_ms)
             made = initialise(draft, request, command.fresh_producer_id, now_ms)
         except PenstockError as error:
-            code, made = code_for_client(error.code, command.ask.version, fenced_from=4), None
+            code, made = code_for_client(error.code, command.request.version, fenced_from=4), None
         else:
             code = ErrorCode.NONE if made else ErrorCode.CONCURRENT_TRANSACTIONS
         return InitProducerIdResponse(
@@ -150,7 +150,7 @@ class TransactionCoordinator:
             persist=draft.records,
             replies=replies,
             effects=tuple(map(self._write_markers, draft.to_mark)),
-            is_whole=draft.is_whole,
+            is_atomic=draft.is_atomic,
         )
 
     def _write_markers(self, transaction: Transaction) -> WriteMarkers:
@@ -193,7 +193,7 @@ class TransactionCoordinator:
         if self._markers_to_rewrite:
             return self._rewrite_markers(now_ms)
         draft = Draft(self.transactions, self.queries)
-        draft.is_whole = True  # markers are written only if all of these records are persisted
+        draft.is_atomic = True  # markers are written only if all of these records are persisted
         self._retry_completions(draft, now_ms)
         self._abort_timed_out(draft, now_ms)
         self._expire(draft, now_ms)
@@ -296,14 +296,14 @@ class TransactionCoordinator:
                 self._timeouts.set(name, now_ms + known.timeout_ms + 1)
 
 
-def _end(draft: Draft, ask: Ask, fresh_producer_id: int, now_ms: int) -> EndTxnResponse:
-    version = TV_2 if ask.version >= 5 else TV_0
+def _end(draft: Draft, request: ClientRequest, fresh_producer_id: int, now_ms: int) -> EndTxnResponse:
+    version = TV_2 if request.version >= 5 else TV_0
     try:
-        producer, code = end(draft, ask.body, version, fresh_producer_id, now_ms), ErrorCode.NONE
+        producer, code = end(draft, request.body, version, fresh_producer_id, now_ms), ErrorCode.NONE
     except NeedsProducerId:
         raise
     except PenstockError as error:
-        producer, code = UNCHANGED, code_for_client(error.code, ask.version, fenced_from=2)
+        producer, code = UNCHANGED, code_for_client(error.code, request.version, fenced_from=2)
     return EndTxnResponse(
         throttle_time_ms=0, error_code=code, producer_id=producer.producer_id, producer_epoch=producer.epoch
     )
@@ -311,7 +311,7 @@ def _end(draft: Draft, ask: Ask, fresh_producer_id: int, now_ms: int) -> EndTxnR
 
 def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsToTxnResponse:
     """Adds the group's partition of `__consumer_offsets` to the transaction."""
-    request, code = command.ask.body, ErrorCode.NONE
+    request, code = command.request.body, ErrorCode.NONE
     try:
         add_partitions.add(
             draft,
@@ -322,5 +322,5 @@ def _add_offsets(draft: Draft, command: AddOffsets, now_ms: int) -> AddOffsetsTo
             now_ms,
         )
     except PenstockError as error:
-        code = code_for_client(error.code, command.ask.version, fenced_from=2)
+        code = code_for_client(error.code, command.request.version, fenced_from=2)
     return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)

@@ -23,7 +23,7 @@ class Draft:
         self.queries = queries
         self._changed: dict[str, Transaction] = {}
         self._records: list[StateRecord] = []
-        self.is_whole = False
+        self.is_atomic = False
         """Whether all records must be persisted atomically; see Decision."""
         self.size_bytes = 0
         """Upper bound of the size of all records in a batch."""

@@ -152,6 +152,12 @@ def fields_of(cls: type) -> tuple[Field, ...]:
     return _SCHEMAS[cls]
 
 
+def with_field(message: T, name: str, value: Any) -> T:
+    """Returns a copy of a message with field `name` set to `value`."""
+    values = {entry.name: getattr(message, entry.name) for entry in fields_of(type(message))}
+    return type(message)(**(values | {name: value}))
+
+
 def carries_records(cls: type) -> bool:
     """Returns whether a message class contains record batches."""
     return any(

@@ -344,7 +344,7 @@ def test_a_commit_puts_off_the_end_of_the_session(tmp_path: Path) -> None:
         seat = await desk.join(client, "readers")
         await desk.learnt(client, seat)
         key = ("readers", "session", seat.member_id)
-        before = desk.machine._timers._due[key]
+        before = desk.machine.timers._due[key]
         clock = desk.runtime._clock
         start_ms = clock.steady_ms()
         async with asyncio.timeout(PATIENCE_S):
@@ -352,7 +352,7 @@ def test_a_commit_puts_off_the_end_of_the_session(tmp_path: Path) -> None:
                 await asyncio.sleep(0)
         await client.commit(commit_of(seat, {0: (7, 0)}))
         assert desk.taken() == 1
-        assert desk.machine._timers._due[key] > before
+        assert desk.machine.timers._due[key] > before
 
     run(tmp_path, work)
 

@@ -69,7 +69,7 @@ async def test_workers_get_what_was_not_claimed_and_never_notice(broker: BrokerP
             (3, 4, State.AVAILABLE, ""),
             (5, 5, State.IN_FLIGHT, "mender"),
         ]
-        assert survey.looked_to == 6
+        assert survey.undelivered_from == 6
         found = receive(sqs, url, VisibilityTimeout=600)
         assert [message["Body"] for message in found] == ["0", "3", "4", "6", "7"]
         assert {message["Attributes"]["ApproximateReceiveCount"] for message in found} == {"1"}
@@ -126,7 +126,7 @@ async def test_a_group_on_a_plain_topic_keeps_what_is_done_and_shows_what_is_lef
         assert await claims.claim(0, "mender", [(0, 0), (2, 2)], HOLD_MS) == [(0, 0), (2, 2)]
         await claims.finish(0, "mender", [(0, 0), (2, 2)])
         survey = await claims.survey(0)
-        assert ([(one.first, one.last) for one in survey.delivery_ranges], survey.looked_to) == ([(1, 1)], 3)
+        assert ([(one.first, one.last) for one in survey.delivery_ranges], survey.undelivered_from) == ([(1, 1)], 3)
         node_id = await Groups(client).coordinator("mending")
         (offset,) = (await share_group_offsets(client, "mending", node_id)).values()
         assert (offset.start, offset.lag) == (1, 3)

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.cluster.image import ClusterImage, PartitionState, Topic
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, ClientRequest, Decision, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.foundation.settings import Table
 from penstock.groups.classic.group import ClassicGroup
@@ -47,7 +47,12 @@ TXN_BY_NAMES = 5
 def settings_of(**changes: Any) -> GroupSettings:
     """What Kafka has by default, but for what is said."""
     defaults = Table(GROUP_SETTINGS).parse({})
-    return replace(GroupSettings.of(defaults.__getitem__), **changes)
+    settings = GroupSettings.of(defaults.__getitem__)
+    by_kind = dict(settings.by_kind)
+    for name in [name for name in changes if not hasattr(settings, name)]:
+        kind, _, rest = name.partition("_")
+        by_kind[kind] = replace(by_kind[kind], **{rest: changes.pop(name)})
+    return replace(settings, by_kind=by_kind, **changes)
 
 
 def topic_of(name: str, count: int = 3, topic_id: bytes | None = None) -> Topic:
@@ -102,7 +107,7 @@ class World:
     def submit(self, body: Any, version: int | None = None, client_id: str = "client") -> Ticket:
         """Have a request decided, in the newest version if none is said; TxnOffsetCommit by the names of topics."""
         newest = TXN_BY_NAMES if isinstance(body, TxnOffsetCommitRequest) else message_of(type(body)).versions[-1]
-        ask = Ask(
+        command = ClientRequest(
             body=body,
             version=newest if version is None else version,
             client_id=client_id,
@@ -111,7 +116,7 @@ class World:
         self.tickets += 1
         ticket = self.tickets
         try:
-            decision = self.machine.decide(ticket, ask, self.now_ms)
+            decision = self.machine.decide(ticket, command, self.now_ms)
         except PenstockError as error:
             self.replies[ticket] = error
         else:

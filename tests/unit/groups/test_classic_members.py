@@ -4,7 +4,7 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
-from penstock.groups.consumer.members import MemberState
+from penstock.groups.modern.members import MemberState
 from penstock.wire.messages.leave_group import LeaveGroupRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 

@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups.consumer.errors import StaleMemberEpoch
-from penstock.groups.errors import IllegalGeneration, UnknownMemberId
+from penstock.groups.errors import IllegalGeneration, StaleMemberEpoch, UnknownMemberId
 from penstock.groups.records import (
     CONSUMER_GROUP_MEMBER_METADATA,
     ClassicMemberMetadata,
@@ -14,6 +13,9 @@ from penstock.groups.records import (
 from tests.simulation.consumer_machine import GROUP
 
 from .consuming import SESSION_MS, Consuming
+
+PARTITIONS = [(b"a topic of none.", 0)]
+"""Partitions of a topic that no member has."""
 
 
 def _two() -> Consuming:
@@ -27,7 +29,7 @@ def _two() -> Consuming:
 
 def test_a_member_commits_and_fetches_in_its_epoch() -> None:
     group = _two().machine.group
-    group.check_commit("m1", 1, None)
+    group.check_commit("m1", 1, PARTITIONS)
     group.check_fetch("m1", 1)
 
 
@@ -35,7 +37,7 @@ def test_a_member_commits_and_fetches_in_its_epoch() -> None:
 def test_a_member_in_another_epoch_is_stale(epoch: int) -> None:
     group = _two().machine.group
     with pytest.raises(StaleMemberEpoch) as refused:
-        group.check_commit("m1", epoch, None)
+        group.check_commit("m1", epoch, PARTITIONS)
     assert refused.value.code == ErrorCode.STALE_MEMBER_EPOCH
     with pytest.raises(StaleMemberEpoch):
         group.check_fetch("m1", epoch)
@@ -45,7 +47,7 @@ def test_a_member_in_another_epoch_is_stale(epoch: int) -> None:
 def test_who_is_no_member_neither_commits_nor_fetches(member_id: str) -> None:
     group = _two().machine.group
     with pytest.raises(UnknownMemberId) as refused:
-        group.check_commit(member_id, 1, None)
+        group.check_commit(member_id, 1, PARTITIONS)
     assert refused.value.code == ErrorCode.UNKNOWN_MEMBER_ID
     with pytest.raises(UnknownMemberId):
         group.check_fetch(member_id, 1)
@@ -53,11 +55,11 @@ def test_who_is_no_member_neither_commits_nor_fetches(member_id: str) -> None:
 
 def test_anyone_commits_to_an_empty_group_without_an_epoch() -> None:
     group = Consuming().machine.group
-    group.check_commit("", -1, None)
+    group.check_commit("", -1, PARTITIONS)
     with pytest.raises(UnknownMemberId):
-        group.check_commit("m1", 0, None)
+        group.check_commit("m1", 0, PARTITIONS)
     with pytest.raises(UnknownMemberId):
-        _two().machine.group.check_commit("", -1, None)
+        _two().machine.group.check_commit("", -1, PARTITIONS)
 
 
 def test_anyone_fetches_without_a_name() -> None:
@@ -72,13 +74,13 @@ def test_an_older_epoch_commits_what_the_member_had_by_then_and_still_has() -> N
     group.beat("m1", 1, subscribed_topic_names=("a", "b"))
     topics = {name: topic.topic_id for name, topic in group.machine.image.by_name.items()}
     check = group.machine.group.check_commit
-    check("m1", 1, None, [(topics["a"], 0)])
-    check("m1", 2, None, [(topics["b"], 0)])
+    check("m1", 1, [(topics["a"], 0)])
+    check("m1", 2, [(topics["b"], 0)])
     for partitions in ([(topics["b"], 0)], [(topics["a"], 0), (topics["b"], 0)], [(topics["a"], 1)]):
         with pytest.raises(StaleMemberEpoch):
-            check("m1", 1, None, partitions)
+            check("m1", 1, partitions)
     with pytest.raises(StaleMemberEpoch):
-        check("m1", 3, None, [(topics["a"], 0)])
+        check("m1", 3, [(topics["a"], 0)])
 
 
 def test_what_is_being_given_up_may_still_be_committed() -> None:
@@ -86,7 +88,7 @@ def test_what_is_being_given_up_may_still_be_committed() -> None:
     group.beat("m1", 1, subscribed_topic_names=("a", "b"))
     (topic_id,) = {place.topic_id for place in group.machine.group.state.members["m1"].revoking}
     for number in range(4):
-        group.machine.group.check_commit("m1", 1, None, [(topic_id, number)])
+        group.machine.group.check_commit("m1", 1, [(topic_id, number)])
 
 
 def _with_a_classic_member() -> Consuming:
@@ -109,7 +111,7 @@ def _with_a_classic_member() -> Consuming:
 
 def test_a_member_of_the_classic_protocol_is_told_of_generations() -> None:
     group = _with_a_classic_member().machine.group
-    for check in (lambda: group.check_commit("c1", 7, None), lambda: group.check_fetch("c1", 7)):
+    for check in (lambda: group.check_commit("c1", 7, PARTITIONS), lambda: group.check_fetch("c1", 7)):
         with pytest.raises(IllegalGeneration) as refused:
             check()
         assert refused.value.code == ErrorCode.ILLEGAL_GENERATION

@@ -3,8 +3,7 @@
 import pytest
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups.consumer.errors import FencedMemberEpoch, UnsupportedAssignor
-from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
+from penstock.groups.errors import FencedMemberEpoch, GroupMaxSizeReached, UnknownMemberId, UnsupportedAssignor
 
 from .consuming import REBALANCE_MS, Consuming
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from penstock.foundation.decision import StateRecord
 from penstock.foundation.ids import TopicIdPartition
 from penstock.groups import records
-from penstock.groups.consumer import records as consumer_records
-from penstock.groups.consumer.members import Member, MemberState
-from penstock.groups.consumer.records import KINDS
-from penstock.groups.consumer.state import GroupState
+from penstock.groups.consumer.members import Member
+from penstock.groups.consumer.records import ConsumerRecords
+from penstock.groups.consumer.state import ConsumerState
+from penstock.groups.modern.members import MemberState
 from penstock.groups.records import (
     ClassicMemberMetadata,
     ConsumerGroupCurrentMemberAssignmentValue,
@@ -22,6 +22,8 @@ from penstock.wire.state import kind_of, read_value
 from tests.simulation.consumer_machine import GROUP, apply
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming
+
+RECORDS = ConsumerRecords(GROUP)
 
 
 def _busy() -> Consuming:
@@ -125,7 +127,7 @@ def test_tombstones_leave_nothing_of_a_group() -> None:
 
 def test_a_tombstone_for_what_is_not_there_does_no_harm() -> None:
     group = Consuming()
-    for kind, (key_class, _) in KINDS.items():
+    for kind, (key_class, _) in RECORDS.kinds.items():
         fields = {"group": GROUP}
         fields |= {"member_id": "m9"} if key_class is MemberKey else {}
         fields |= {"regular_expression": "x"} if key_class is records.RegularExpressionKey else {}
@@ -152,7 +154,7 @@ def test_a_record_from_before_kip_1251_counts_from_the_members_epoch() -> None:
             CurrentTopicPartitions(topic_id=b"T" * 16, partitions=[2], assignment_epochs=[3, 4])  # of another length
         ],
     )
-    member = consumer_records.read_current(Member(member_id="m"), value)
+    member = Member(member_id="m").with_assignment_record(value)
     assert member.assigned == {TopicIdPartition(b"T" * 16, 0): 7, TopicIdPartition(b"T" * 16, 1): 7}
     assert member.revoking == {TopicIdPartition(b"T" * 16, 2): 7}
 
@@ -165,7 +167,7 @@ def test_a_state_that_this_version_does_not_know_is_read_as_such() -> None:
         assigned_partitions=(),
         partitions_pending_revocation=(),
     )
-    assert consumer_records.read_current(Member(member_id="m"), value).state is MemberState.UNKNOWN
+    assert Member(member_id="m").with_assignment_record(value).state is MemberState.UNKNOWN
 
 
 epochs = st.integers(-2, 2**31 - 1)
@@ -200,14 +202,14 @@ members = st.builds(
 def test_a_member_is_what_its_records_say(member: Member) -> None:
     read = Member(member_id=member.member_id)
     for change in (
-        consumer_records.member_metadata(GROUP, member),
-        consumer_records.current_assignment(GROUP, member),
+        RECORDS.member_metadata(member),
+        RECORDS.current_assignment(member),
     ):
-        record = consumer_records.to_record(change)
+        record = RECORDS.to_record(change)
         assert record.value is not None
-        value = read_value(KINDS[kind_of(record.key)][1], record.value)
+        value = read_value(RECORDS.kinds[kind_of(record.key)][1], record.value)
         is_metadata = kind_of(record.key) == records.CONSUMER_GROUP_MEMBER_METADATA
-        read = (consumer_records.read_metadata if is_metadata else consumer_records.read_current)(read, value)
+        read = read.with_metadata_record(value) if is_metadata else read.with_assignment_record(value)
     assert read == member
 
 
@@ -217,17 +219,17 @@ def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, 
     """A change goes to the state as it was made, and after a restart as its record's bytes say."""
     known, told = known._replace(member_id="m"), told._replace(member_id="m")
     for change in (
-        consumer_records.member_metadata(GROUP, told),
-        consumer_records.current_assignment(GROUP, told),
-        consumer_records.target(GROUP, "m", told.assigned),
+        RECORDS.member_metadata(told),
+        RECORDS.current_assignment(told),
+        RECORDS.target("m", told.assigned),
     ):
-        record = consumer_records.to_record(change)
+        record = RECORDS.to_record(change)
         assert record.value is not None
         states = []
-        for value in (change.value, read_value(KINDS[change.kind][1], record.value)):
-            state = GroupState()
-            state.apply(*consumer_records.member_metadata(GROUP, known))
-            state.apply(*consumer_records.current_assignment(GROUP, known))
+        for value in (change.value, read_value(RECORDS.kinds[change.kind][1], record.value)):
+            state = ConsumerState()
+            state.apply(*RECORDS.member_metadata(known))
+            state.apply(*RECORDS.current_assignment(known))
             state.apply(change.kind, change.key, value)
             states.append((state.members, state.targets, state.owners, state.by_instance, state.subscribed()))
         assert states[0] == states[1]
@@ -239,13 +241,13 @@ def test_what_all_subscribe_to_is_the_same_whenever_it_is_asked(
     steps: list[tuple[str, Member | None]], data: st.DataObject
 ) -> None:
     """It is remembered, and forgotten only when someone changes it."""
-    state = GroupState()
+    state = ConsumerState()
     for name, member in steps:
         if member is None:
-            for change in consumer_records.member_tombstones(GROUP, [name]):
+            for change in RECORDS.member_tombstones([name]):
                 state.apply(*change)
         else:
-            state.apply(*consumer_records.member_metadata(GROUP, member._replace(member_id=name)))
+            state.apply(*RECORDS.member_metadata(member._replace(member_id=name)))
         if data.draw(st.booleans()):
             wanted: set[str] = set()
             assert state.subscribed() == wanted.union(*(one.topic_names for one in state.members.values()))
@@ -256,7 +258,7 @@ def test_the_same_state_is_written_in_the_same_bytes() -> None:
     forwards = {TopicIdPartition(b"T" * 16, number): 3 for number in range(9)}
     backwards = dict(reversed(forwards.items()))
     first, second = (
-        consumer_records.to_record(consumer_records.current_assignment(GROUP, Member(member_id="m", assigned=each)))
+        RECORDS.to_record(RECORDS.current_assignment(Member(member_id="m", assigned=each)))
         for each in (forwards, backwards)
     )
     assert first == second

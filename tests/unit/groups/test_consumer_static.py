@@ -3,8 +3,13 @@
 import pytest
 
 from penstock.foundation.codes import ErrorCode
-from penstock.groups.consumer.errors import FencedMemberEpoch, UnreleasedInstanceId
-from penstock.groups.errors import FencedInstanceId, GroupMaxSizeReached, UnknownMemberId
+from penstock.groups.errors import (
+    FencedInstanceId,
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    UnknownMemberId,
+    UnreleasedInstanceId,
+)
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming
 

@@ -2,9 +2,8 @@
 
 import pytest
 
-from penstock.groups.consumer.errors import FencedMemberEpoch
-from penstock.groups.consumer.group import RETRY_MS
-from penstock.groups.errors import UnknownMemberId
+from penstock.groups.errors import FencedMemberEpoch, UnknownMemberId
+from penstock.groups.group import RETRY_MS
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming
 

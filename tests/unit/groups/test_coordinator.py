@@ -88,7 +88,7 @@ def test_only_who_joins_makes_a_consumer_group() -> None:
 def test_a_member_of_a_consumer_group_that_is_silent_is_removed_by_the_coordinators_timers() -> None:
     world = World()
     _seat(world)
-    world.advance(world.settings.consumer_session_timeout_ms)
+    world.advance(world.settings.by_kind["consumer"].session_timeout_ms)
     assert world.machine.groups[GROUP].is_empty
     world.advance(world.settings.offsets_check_interval_ms)
     assert not world.machine.groups, "an empty group without offsets is removed"
@@ -283,7 +283,7 @@ def test_what_is_due_at_one_time_is_done_one_thing_at_a_time() -> None:
     world = World()
     for name in ("m", "n"):
         _seat(world, name)
-    world.now_ms += world.settings.consumer_session_timeout_ms
+    world.now_ms += world.settings.by_kind["consumer"].session_timeout_ms
     first = world.machine.wake(world.now_ms)
     assert first.persist
     assert world.machine.wake_at_ms is not None
@@ -299,7 +299,7 @@ def test_timers_of_a_busy_group_do_not_pile_up() -> None:
     for _ in range(1000):
         world.advance(10)
         world.call(heartbeat_of(seat))
-    assert len(world.machine._timers._heap) < 100
+    assert len(world.machine.timers._heap) < 100
 
 
 # -- whatever happens

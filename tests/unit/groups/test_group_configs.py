@@ -48,7 +48,7 @@ def test_its_own_come_before_the_brokers() -> None:
 
 def test_timeouts_of_members_are_a_groups_own() -> None:
     own = settings_of().of_group({"consumer.session.timeout.ms": "9000", "share.heartbeat.interval.ms": "6000"})
-    assert (own.consumer_session_timeout_ms, own.share_heartbeat_interval_ms) == (9000, 6000)
+    assert (own.by_kind["consumer"].session_timeout_ms, own.by_kind["share"].heartbeat_interval_ms) == (9000, 6000)
     assert settings_of().of_group({"share.isolation.level": "read_committed"}) == settings_of()
 
 

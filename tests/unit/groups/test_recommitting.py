@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import settings as examples
 from hypothesis import strategies as st
 
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.groups.offsets.repeated_commit import PARTITIONS_MAX, CommitValues, RepeatedCommit
 from penstock.records.build import build_pairs
 from penstock.records.layout import HEADER_BYTES
@@ -61,8 +61,8 @@ def learn(world: World, seat: Seat | None, rows: Rows = ROWS, version: int = VER
     """What is remembered of a commit that has come the general way."""
     request = request_of(seat, rows, ((0,) * len(rows), (0,) * len(rows)))
     world.call(request, version)
-    ask = Ask(body=request, version=version, client_id="", client_host="")
-    return RepeatedCommit.of(world.machine, ask, world.now_ms)
+    command = ClientRequest(body=request, version=version, client_id="", client_host="")
+    return RepeatedCommit.of(world.machine, command, world.now_ms)
 
 
 def learnt(world: World, seat: Seat | None, rows: Rows = ROWS) -> RepeatedCommit:
@@ -162,7 +162,10 @@ def test_what_is_to_be_kept_for_a_while_only_is_not_remembered() -> None:
         retention_time_ms=5000,
         topics=[OffsetCommitRequestTopic(name="orders", partitions=[partition])],
     )
-    assert RepeatedCommit.of(world.machine, Ask(body=request, version=3, client_id="", client_host=""), 0) is None
+    assert (
+        RepeatedCommit.of(world.machine, ClientRequest(body=request, version=3, client_id="", client_host=""), 0)
+        is None
+    )
 
 
 def test_a_commit_that_is_refused_is_not_remembered() -> None:

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.errors import FencedMemberEpoch
-from penstock.groups.consumer.members import CurrentAssignment, MemberState
-from penstock.groups.reconciliation import ReconciliationContext, reconcile
+from penstock.groups.errors import FencedMemberEpoch
+from penstock.groups.modern.members import CurrentAssignment, MemberState
+from penstock.groups.modern.reconciliation import ReconciliationContext, reconcile
 
 TOPIC, OTHER = b"T" * 16, b"O" * 16
 STABLE, UNREVOKED, UNRELEASED, UNKNOWN = (

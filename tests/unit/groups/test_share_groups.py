@@ -8,8 +8,8 @@ from penstock.cluster.queues import Queue, QueueSettings
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import StateRecord
 from penstock.groups.commands import AddCompanionLogs
-from penstock.groups.share.group import SHORT_INTERVAL_MS
-from penstock.groups.share.records import KINDS
+from penstock.groups.modern.target_assignment import SHORT_INTERVAL_MS
+from penstock.groups.share.records import ShareRecords
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from penstock.wire.state import kind_of, read_key, read_value
 
@@ -276,7 +276,7 @@ def test_records_are_of_kafkas_kinds_and_in_its_words() -> None:
     world.join("m1", "b", rack_id="r1")
     found = {}
     for record, _ in world.log:  # type: ignore[misc]
-        key, value = KINDS[kind_of(record.key)]
+        key, value = ShareRecords.kinds[kind_of(record.key)]
         found[kind_of(record.key)] = (read_key(key, record.key), read_value(value, record.value))
     assert sorted(found) == [10, 11, 12, 13, 14, 15]
     said = found[10][1]

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from penstock.foundation.decision import NO_PRODUCER, Ask, StateRecord
+from penstock.foundation.decision import NO_PRODUCER, ClientRequest, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.wire.messages.list_groups import ListGroupsRequest
@@ -57,6 +57,6 @@ def test_any_bytes_are_read_or_refused_and_the_coordinator_goes_on(seed: int) ->
         machine.loaded(1000)
         for now_ms in (2000, 10**7, 10**10):
             machine.wake(now_ms)
-        assert machine.decide(1, Ask(ListGroupsRequest(), 5, "", ""), 10**10).replies
+        assert machine.decide(1, ClientRequest(ListGroupsRequest(), 5, "", ""), 10**10).replies
     assert read > 100
     assert refused > 100

@@ -101,7 +101,7 @@ def test_a_purge_that_was_persisted_in_part_is_finished_by_another() -> None:
     for number in range(20):
         place.acquire(f"w{number}")
     decision = place.machine.decide(0, Purge(QUEUE, 20), place.now_ms)
-    assert not decision.is_whole
+    assert not decision.is_atomic
     machine = read_back(place.records + list(decision.persist[:7]), place.now_ms)
     for record in machine.decide(0, Purge(QUEUE, 20), place.now_ms).persist:
         machine.apply(record, -1)
@@ -132,7 +132,7 @@ def test_ids_are_forgotten_only_when_all_of_a_purge_is_persisted() -> None:
     for number in range(20):
         place.acquire(f"w{number}")
     decision = place.machine.decide(0, Purge(QUEUE, 20, forgets_ids=True), place.now_ms)
-    assert not decision.is_whole
+    assert not decision.is_atomic
     for count in range(len(decision.persist) + 1):
         machine = read_back(place.records + list(decision.persist[:count]), place.now_ms)
         delivery = machine.group(QUEUE)

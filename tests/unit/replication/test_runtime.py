@@ -270,7 +270,7 @@ def test_records_that_hold_all_or_none_are_one_batch_or_nothing(tmp_path: Path) 
         def decide(self, ticket: Ticket, command: Any, now_ms: int) -> Decision:
             value = json.dumps([1, "x" * (BATCH_BYTES_MAX // 3)]).encode()
             records = tuple(StateRecord(key=f"k{number}".encode(), value=value) for number in range(command))
-            return Decision(persist=records, replies=(Reply(ticket=ticket, value="done"),), is_whole=True)
+            return Decision(persist=records, replies=(Reply(ticket=ticket, value="done"),), is_atomic=True)
 
     async def main() -> None:
         async with world_at(tmp_path) as world:

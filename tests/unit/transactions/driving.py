@@ -4,7 +4,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import NO_PRODUCER, NO_TICKET, Ask, Decision, ProducerKey, Reply, StateRecord
+from penstock.foundation.decision import (
+    NO_PRODUCER,
+    NO_TICKET,
+    ClientRequest,
+    Decision,
+    ProducerKey,
+    Reply,
+    StateRecord,
+)
 from penstock.foundation.ids import TopicPartition
 from penstock.transactions.commands import AddOffsets, EndTransaction, InitProducer, JoinTransaction, WriteMarkers
 from penstock.transactions.coordinator import TransactionCoordinator
@@ -33,8 +41,8 @@ SETTINGS = TransactionSettings(
 TICKET = 17
 
 
-def asked(body: Any, version: int) -> Ask:
-    return Ask(body=body, version=version, client_id="client", client_host="host")
+def asked(body: Any, version: int) -> ClientRequest:
+    return ClientRequest(body=body, version=version, client_id="client", client_host="host")
 
 
 def topics(*partitions: TopicPartition) -> list[AddPartitionsToTxnTopic]:
@@ -129,7 +137,7 @@ class Place:
             producer_epoch=producer.epoch,
         )
         self.fresh += 1
-        return self.submit(InitProducer(ask=asked(request, version), fresh_producer_id=self.fresh))
+        return self.submit(InitProducer(request=asked(request, version), fresh_producer_id=self.fresh))
 
     def producer(self, name: str = "id", **options: Any) -> ProducerKey:
         """A producer that was initialised."""
@@ -164,7 +172,7 @@ class Place:
         request = AddOffsetsToTxnRequest(
             transactional_id=name, producer_id=producer.producer_id, producer_epoch=producer.epoch, group_id="g"
         )
-        code: int = self.submit(AddOffsets(ask=asked(request, version), offsets_partition=partition)).error_code
+        code: int = self.submit(AddOffsets(request=asked(request, version), offsets_partition=partition)).error_code
         return code
 
     def join(
@@ -183,12 +191,12 @@ class Place:
             producer_epoch=producer.epoch,
             committed=committed,
         )
-        ask = asked(request, version)
+        command = asked(request, version)
         try:
-            return self.submit(ask)
+            return self.submit(command)
         except NeedsProducerId:
             self.fresh += 1
-            return self.submit(EndTransaction(ask=ask, fresh_producer_id=self.fresh))
+            return self.submit(EndTransaction(request=command, fresh_producer_id=self.fresh))
 
     def commit_set(
         self, batch_id: int, participants: Mapping[str, ProducerKey], *, query: str = "q", action: int = COMMIT

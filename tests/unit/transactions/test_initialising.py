@@ -81,7 +81,7 @@ def test_foreign_two_phase_commits_are_refused(enable_2pc: bool, keep: bool, cod
     request = InitProducerIdRequest(
         transactional_id="id", transaction_timeout_ms=1000, enable_2pc=enable_2pc, keep_prepared_txn=keep
     )
-    answer = Place().submit(InitProducer(ask=asked(request, 6), fresh_producer_id=1))
+    answer = Place().submit(InitProducer(request=asked(request, 6), fresh_producer_id=1))
     assert is_refused(answer, code)
 
 

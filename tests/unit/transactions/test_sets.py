@@ -97,7 +97,7 @@ def test_the_decision_and_every_commit_are_one_whole_of_records() -> None:
     participants = tasks(place)
     left_open = task(place, AGAIN)
     decision = decide(place, 0, participants)
-    assert decision.is_whole
+    assert decision.is_atomic
     assert [kind_of(record.key) for record in decision.persist] == [DECIDED, 0, 0, 0]
     assert [order.transactional_id for order in decision.effects] == [FIRST, SECOND, AGAIN]
     assert place.state(AGAIN).producer == left_open, "nothing holds before it is persisted"
@@ -582,7 +582,7 @@ def test_a_set_that_was_prepared_is_decided_as_one_that_was_not() -> None:
     assert found.persist == expected.persist
     assert [effect.transactional_id for effect in found.effects] == names
     assert found.replies == expected.replies
-    assert found.is_whole
+    assert found.is_atomic
 
 
 def test_a_task_that_changes_after_it_was_prepared_is_looked_at_again() -> None:

@@ -158,7 +158,7 @@ def test_many_that_time_out_together_are_aborted_a_portion_at_a_time(monkeypatch
     sizes = []
     while (at_ms := place.machine.wake_at_ms) is not None and at_ms <= place.now_ms:
         decision = place.machine.wake(place.now_ms)
-        assert decision.is_whole, "or some would be prepared, and wait for their markers in vain"
+        assert decision.is_atomic, "or some would be prepared, and wait for their markers in vain"
         sizes.append(len(decision.persist))
         place.carry_out(decision)
     assert sizes == [3, 3, 3, 1]

@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.fastpath.counters import FastPath
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
+from penstock.groups.offsets.commit_responses import commit_response, same_code
 from penstock.groups.offsets.repeated_commit import RepeatedCommit
 from penstock.replication.runtime import StateRuntime
 from penstock.replication.runtimes import StateRuntimes
@@ -23,9 +24,6 @@ from penstock.wire.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
 )
 from penstock.wire.schema import Buffer, message_of
 from penstock.wire.templates import make_template
@@ -95,15 +93,15 @@ class OffsetCommitFastPath(FastPath):
         machine = runtime.machine
         assert isinstance(machine, GroupCoordinator)
         # A commit does not depend on the client.
-        ask = Ask(body=request, version=self._version, client_id="", client_host="")
-        recommit = RepeatedCommit.of(machine, ask, broker.clock.steady_ms())
+        command = ClientRequest(body=request, version=self._version, client_id="", client_host="")
+        recommit = RepeatedCommit.of(machine, command, broker.clock.steady_ms())
         start = self._body_at(frame)
         if recommit is None or encode_bytes(request, self._version) != frame[start:]:
             return  # refused, or encoded unusually: there may be unknown fields
         head = bytes(frame[_HEADER_BYTES:start])
         zeros, ones = (head + encode_bytes(_with_numbers(request, number), self._version) for number in (0, -1))
         template = make_template(zeros, ones, "qi" * recommit.count)
-        answer = b"".join(response_frame(_response(request), self._version, 0))[8:]
+        answer = b"".join(response_frame(commit_response(request, same_code(0)), self._version, 0))[8:]
         if len(self._templates) >= TEMPLATES_MAX:
             self._templates.clear()
         self._templates[len(frame)] = _CommitTemplate(
@@ -158,15 +156,3 @@ def _with_numbers(request: OffsetCommitRequest, number: int) -> OffsetCommitRequ
         group_instance_id=request.group_instance_id,
         topics=topics,
     )
-
-
-def _response(request: OffsetCommitRequest) -> OffsetCommitResponse:
-    """Returns the response to a successful commit."""
-    topics = []
-    for topic in request.topics:
-        partitions = [
-            OffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=0)
-            for partition in topic.partitions
-        ]
-        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    return OffsetCommitResponse(topics=topics)

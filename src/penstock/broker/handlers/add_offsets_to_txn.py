@@ -31,22 +31,22 @@ async def _create_then_add(
     try:
         await create_internal_topic(broker.groups.topic, broker)
     except PenstockError:
-        return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _error_response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     return _add(request, call, broker)
 
 
 def _add(request: AddOffsetsToTxnRequest, call: Call, broker: Broker) -> AddOffsetsToTxnResponse | None:
     partition = broker.groups.partition_of(request.group_id)
     if partition is None:
-        return _refusal(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _error_response(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def answer(reply: Any) -> None:
-        call.answer(_refusal(reply.code) if isinstance(reply, PenstockError) else reply)
+        call.answer(_error_response(reply.code) if isinstance(reply, PenstockError) else reply)
 
-    wanted = AddOffsets(ask=command(request, call), offsets_partition=partition)
+    wanted = AddOffsets(request=command(request, call), offsets_partition=partition)
     broker.transactions.submit(request.transactional_id, wanted, answer)
     return None
 
 
-def _refusal(code: ErrorCode) -> AddOffsetsToTxnResponse:
+def _error_response(code: ErrorCode) -> AddOffsetsToTxnResponse:
     return AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=code)

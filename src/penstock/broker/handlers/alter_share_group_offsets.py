@@ -2,8 +2,8 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_share_coordinator
 from penstock.broker.registry import handles
-from penstock.broker.share.coordinator import ask_coordinator
 from penstock.broker.share.delivery_states import ask_leaders
 from penstock.cluster.administration import add_companion
 from penstock.foundation.codes import ErrorCode
@@ -72,7 +72,7 @@ async def _alter(
                 wanted[TopicIdPartition(known.topic_id, entry.partition_index)] = entry.start_offset
                 names[known.topic_id] = known.name
     # First the group records where it has delivery state, so that the state is deleted with the group.
-    await ask_coordinator(broker, request.group_id, AddDeliveryState(group_id=request.group_id, topics=names))
+    await ask_share_coordinator(broker, request.group_id, AddDeliveryState(group_id=request.group_id, topics=names))
     for topic_id in names:
         await add_companion(broker.metadata, topic_id)
     states = await ask_leaders(broker, PLACE, request.group_id, wanted)

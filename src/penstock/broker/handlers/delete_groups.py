@@ -19,7 +19,7 @@ async def delete_groups(request: DeleteGroupsRequest, call: Call, broker: Broker
     parts = [(group_id, DeleteGroupsRequest(groups_names=(group_id,))) for group_id in names]
     for group_id in names:
         await _remove_offsets(broker, group_id)
-    asked = ask_each(broker, broker.groups, parts, call, _refused, _merge)
+    asked = ask_each(broker, broker.groups, parts, call, _error_response, _merge)
     if asked is not None:
         await asked
 
@@ -34,10 +34,10 @@ async def _remove_offsets(broker: Broker, group_id: str) -> None:
         reply = await answered  # on an error, stop: deleting the group returns the same error
 
 
-def _refused(part: DeleteGroupsRequest, error: PenstockError) -> DeleteGroupsResponse:
+def _error_response(part: DeleteGroupsRequest, error: PenstockError) -> DeleteGroupsResponse:
     (group_id,) = part.groups_names
-    refused = DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message)
-    return DeleteGroupsResponse(throttle_time_ms=0, results=(refused,))
+    result = DeletableGroupResult(group_id=group_id, error_code=error.code, error_message=error.message)
+    return DeleteGroupsResponse(throttle_time_ms=0, results=(result,))
 
 
 def _merge(answers: list[Any]) -> DeleteGroupsResponse:

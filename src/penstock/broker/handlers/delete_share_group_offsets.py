@@ -2,8 +2,8 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_share_coordinator
 from penstock.broker.registry import handles
-from penstock.broker.share.coordinator import ask_coordinator
 from penstock.cluster.image import Topic
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -27,7 +27,7 @@ async def delete_share_group_offsets(
     own = queue.topic_id if queue is not None else b""
     topic_ids = frozenset(topic.topic_id for _, topic in topics if topic is not None and topic.topic_id != own)
     try:
-        await ask_coordinator(
+        await ask_share_coordinator(
             broker, request.group_id, DeleteDeliveryState(group_id=request.group_id, topic_ids=topic_ids)
         )
     except PenstockError as error:

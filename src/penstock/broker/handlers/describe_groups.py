@@ -15,12 +15,12 @@ from penstock.wire.messages.describe_groups import DescribedGroup, DescribeGroup
 @handles(ApiKey.DESCRIBE_GROUPS)
 def describe_groups(request: DescribeGroupsRequest, call: Call, broker: Broker) -> Awaitable[None] | None:
     parts = [(group_id, DescribeGroupsRequest(groups=(group_id,))) for group_id in dict.fromkeys(request.groups)]
-    return ask_each(broker, broker.groups, parts, call, _refused, _merge)
+    return ask_each(broker, broker.groups, parts, call, _error_response, _merge)
 
 
-def _refused(part: DescribeGroupsRequest, error: PenstockError) -> DescribeGroupsResponse:
+def _error_response(part: DescribeGroupsRequest, error: PenstockError) -> DescribeGroupsResponse:
     (group_id,) = part.groups
-    refused = DescribedGroup(
+    group = DescribedGroup(
         error_code=error.code,
         error_message=error.message,
         group_id=group_id,
@@ -29,7 +29,7 @@ def _refused(part: DescribeGroupsRequest, error: PenstockError) -> DescribeGroup
         protocol_data="",
         members=(),
     )
-    return DescribeGroupsResponse(groups=(refused,))
+    return DescribeGroupsResponse(groups=(group,))
 
 
 def _merge(answers: list[Any]) -> DescribeGroupsResponse:

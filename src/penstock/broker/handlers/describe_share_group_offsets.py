@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_share_coordinator
 from penstock.broker.registry import handles
-from penstock.broker.share.coordinator import ask_coordinator
 from penstock.broker.share.delivery_states import ask_leaders, partitions_of
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -79,7 +79,7 @@ async def _find_delivery_topics(broker: Broker, group_id: str) -> Sequence[bytes
     """Returns the ids of topics in which a group has delivery state; if it is a queue, always includes its topic."""
     queue = broker.image.queues.get(group_id)
     try:
-        found = list(await ask_coordinator(broker, group_id, FindDeliveryState(group_id=group_id)))
+        found = list(await ask_share_coordinator(broker, group_id, FindDeliveryState(group_id=group_id)))
     except GroupIdNotFound:
         if queue is None:
             raise

@@ -7,7 +7,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import command
 from penstock.broker.registry import handles
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
 from penstock.transactions.commands import EndTransaction
 from penstock.transactions.errors import NeedsProducerId
@@ -30,10 +30,10 @@ def end_txn(request: EndTxnRequest, call: Call, broker: Broker) -> Awaitable[End
     return _end_with_fresh_id(wanted, call, broker) if needs else None
 
 
-async def _end_with_fresh_id(wanted: Ask, call: Call, broker: Broker) -> EndTxnResponse | None:
+async def _end_with_fresh_id(wanted: ClientRequest, call: Call, broker: Broker) -> EndTxnResponse | None:
     """Ends the transaction and assigns a new producer id: the old id has used all of its 32,767 epochs."""
     try:
-        again = EndTransaction(ask=wanted, fresh_producer_id=await broker.producer_ids.take())
+        again = EndTransaction(request=wanted, fresh_producer_id=await broker.producer_ids.take())
     except PenstockError as error:
         return _refused(error)
     broker.transactions.submit(wanted.body.transactional_id, again, lambda reply: _answer(call, reply))

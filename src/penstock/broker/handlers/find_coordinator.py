@@ -28,7 +28,7 @@ def find_coordinator(
     try:
         runtimes = _runtimes(request.key_type, broker)
     except InvalidRequest as error:
-        return _response([_refusal(key, error) for key in keys], call.version)
+        return _response([_error_result(key, error) for key in keys], call.version)
     if runtimes.topic in broker.image.by_name:
         return _response([_find(key, runtimes, broker) for key in keys], call.version)
     return _create_then_find(keys, runtimes, call.version, broker)
@@ -50,8 +50,8 @@ async def _create_then_find(
     try:
         await create_internal_topic(runtimes.topic, broker)
     except PenstockError as error:
-        refusal = CoordinatorNotAvailable(f"{runtimes.topic} cannot be created: {error}")
-        return _response([_refusal(key, refusal) for key in keys], version)
+        unavailable = CoordinatorNotAvailable(f"{runtimes.topic} cannot be created: {error}")
+        return _response([_error_result(key, unavailable) for key in keys], version)
     return _response([_find(key, runtimes, broker) for key in keys], version)
 
 
@@ -59,14 +59,14 @@ def _find(key: str, runtimes: StateRuntimes, broker: Broker) -> Coordinator:
     node = broker.leader_of(runtimes, key)
     if node == NO_LEADER:
         why = f"{runtimes.topic}-{runtimes.partition_of(key)} has no leader; try again"
-        return _refusal(key, CoordinatorNotAvailable(why))
+        return _error_result(key, CoordinatorNotAvailable(why))
     leader = broker.image.brokers[node]
     return Coordinator(
         key=key, node_id=leader.node_id, host=leader.host, port=leader.port, error_code=0, error_message=None
     )
 
 
-def _refusal(key: str, error: PenstockError) -> Coordinator:
+def _error_result(key: str, error: PenstockError) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=error.code, error_message=error.message)
 
 

@@ -11,8 +11,8 @@ from penstock.wire.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 @handles(ApiKey.HEARTBEAT)
 def heartbeat(request: HeartbeatRequest, call: Call, broker: Broker) -> None:
-    def refuse(error: PenstockError) -> HeartbeatResponse:
+    def error_response(error: PenstockError) -> HeartbeatResponse:
         # While the coordinator loads its groups no session expires: succeed, as in Kafka.
         return HeartbeatResponse(error_code=0 if isinstance(error, CoordinatorLoadInProgress) else error.code)
 
-    ask(broker.groups, request.group_id, request, call, refuse)
+    ask(broker.groups, request.group_id, request, call, error_response)

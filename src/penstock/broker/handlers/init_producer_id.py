@@ -36,6 +36,6 @@ async def init_producer_id(
             )
         call.answer(value)
 
-    asked = InitProducer(ask=command(request, call), fresh_producer_id=producer_id)
+    asked = InitProducer(request=command(request, call), fresh_producer_id=producer_id)
     broker.transactions.submit(request.transactional_id, asked, answer)
     return None

@@ -11,7 +11,7 @@ from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupRespons
 
 @handles(ApiKey.JOIN_GROUP)
 def join_group(request: JoinGroupRequest, call: Call, broker: Broker) -> None:
-    def refuse(error: PenstockError) -> JoinGroupResponse:
+    def error_response(error: PenstockError) -> JoinGroupResponse:
         return JoinGroupResponse(
             error_code=error.code,
             protocol_name=None if call.version >= 7 else "",
@@ -20,4 +20,4 @@ def join_group(request: JoinGroupRequest, call: Call, broker: Broker) -> None:
             members=(),
         )
 
-    ask_cancellable(broker.groups, request.group_id, request, call, refuse)
+    ask_cancellable(broker.groups, request.group_id, request, call, error_response)

@@ -11,7 +11,7 @@ from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResp
 
 @handles(ApiKey.LEAVE_GROUP)
 def leave_group(request: LeaveGroupRequest, call: Call, broker: Broker) -> None:
-    def refuse(error: PenstockError) -> LeaveGroupResponse:
+    def error_response(error: PenstockError) -> LeaveGroupResponse:
         return LeaveGroupResponse(error_code=error.code)
 
-    ask(broker.groups, request.group_id, request, call, refuse)
+    ask(broker.groups, request.group_id, request, call, error_response)

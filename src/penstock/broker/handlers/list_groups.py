@@ -16,13 +16,13 @@ async def list_groups(request: ListGroupsRequest, call: Call, broker: Broker) ->
     try:
         broker.groups.check_loaded()
     except PenstockError as error:
-        return _refused(error)
+        return _error_response(error)
     runtimes = list(broker.groups.loaded.values())
-    await ask_all(broker, runtimes, request, call, _refused, _merge)
+    await ask_all(broker, runtimes, request, call, _error_response, _merge)
     return None
 
 
-def _refused(error: PenstockError) -> ListGroupsResponse:
+def _error_response(error: PenstockError) -> ListGroupsResponse:
     # Groups that have just moved to another broker are listed there.
     return ListGroupsResponse(error_code=0 if isinstance(error, NotCoordinator) else error.code, groups=())
 

@@ -11,7 +11,7 @@ from penstock.wire.messages.offset_delete import OffsetDeleteRequest, OffsetDele
 
 @handles(ApiKey.OFFSET_DELETE)
 def offset_delete(request: OffsetDeleteRequest, call: Call, broker: Broker) -> None:
-    def refuse(error: PenstockError) -> OffsetDeleteResponse:
+    def error_response(error: PenstockError) -> OffsetDeleteResponse:
         return OffsetDeleteResponse(error_code=error.code, throttle_time_ms=0, topics=())
 
-    ask(broker.groups, request.group_id, request, call, refuse)
+    ask(broker.groups, request.group_id, request, call, error_response)

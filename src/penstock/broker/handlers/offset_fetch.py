@@ -1,6 +1,7 @@
 """OffsetFetch: returns the committed offsets of groups, each from its coordinator."""
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import Any
 
 from penstock.broker.broker import Broker
@@ -23,13 +24,14 @@ from penstock.wire.messages.offset_fetch import (
 @handles(ApiKey.OFFSET_FETCH)
 def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> Awaitable[None] | None:
     if call.version < 8:
-        ask(broker.groups, request.group_id, request, call, lambda error: _refused(request, error, call.version))
+        on_error = partial(_error_response, request, call.version)
+        ask(broker.groups, request.group_id, request, call, on_error)
         return None
     parts = [
         (group.group_id, OffsetFetchRequest(groups=(group,), require_stable=request.require_stable))
         for group in distinct_groups(request).groups
     ]
-    return ask_each(broker, broker.groups, parts, call, _refused_group, _merge)
+    return ask_each(broker, broker.groups, parts, call, _group_error_response, _merge)
 
 
 def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
@@ -47,24 +49,24 @@ def _code(error: PenstockError) -> int:
     return ErrorCode.NOT_COORDINATOR if isinstance(error, CoordinatorNotAvailable) else error.code
 
 
-def _refused_group(part: OffsetFetchRequest, error: PenstockError) -> OffsetFetchResponse:
+def _group_error_response(part: OffsetFetchRequest, error: PenstockError) -> OffsetFetchResponse:
     (group,) = part.groups
-    refused = OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=_code(error))
-    return OffsetFetchResponse(groups=(refused,))
+    failed = OffsetFetchResponseGroup(group_id=group.group_id, topics=(), error_code=_code(error))
+    return OffsetFetchResponse(groups=(failed,))
 
 
 def _merge(answers: list[Any]) -> OffsetFetchResponse:
     return OffsetFetchResponse(groups=[group for answer in answers for group in answer.groups])
 
 
-def _refused(request: OffsetFetchRequest, error: PenstockError, version: int) -> OffsetFetchResponse:
+def _error_response(request: OffsetFetchRequest, version: int, error: PenstockError) -> OffsetFetchResponse:
     if version >= 2:
         return OffsetFetchResponse(error_code=_code(error))
     # Version 1 has error fields only in partitions.
-    return OffsetFetchResponse(topics=[_refused_topic(topic, _code(error)) for topic in request.topics or ()])
+    return OffsetFetchResponse(topics=[_error_topic(topic, _code(error)) for topic in request.topics or ()])
 
 
-def _refused_topic(topic: OffsetFetchRequestTopic, code: int) -> OffsetFetchResponseTopic:
+def _error_topic(topic: OffsetFetchRequestTopic, code: int) -> OffsetFetchResponseTopic:
     answers = [
         OffsetFetchResponsePartition(partition_index=number, committed_offset=-1, metadata="", error_code=code)
         for number in topic.partition_indexes

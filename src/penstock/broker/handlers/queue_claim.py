@@ -4,11 +4,11 @@ from collections.abc import Iterable
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
+from penstock.broker.coordinator_requests import ask_share_coordinator
 from penstock.broker.queues.claims import Claimer, ClaimSettings, acknowledge, check_ranges, survey
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.remote import HELD_MS_MAX
 from penstock.broker.registry import handles
-from penstock.broker.share.coordinator import ask_coordinator
 from penstock.cluster.administration import add_companion
 from penstock.cluster.queue_changes import find_queue, queue_of
 from penstock.cluster.topic_changes import check_may_share
@@ -66,7 +66,7 @@ async def _prepare(request: QueueClaimRequest, broker: Broker) -> QueueClaimResp
     if find_queue(broker.image, request.group) is not None:
         raise InvalidRequest(f"{request.group!r} is the name of a queue; choose another group name")
     names = {topic.topic_id: topic.name}
-    await ask_coordinator(broker, request.group, AddDeliveryState(group_id=request.group, topics=names))
+    await ask_share_coordinator(broker, request.group, AddDeliveryState(group_id=request.group, topics=names))
     await add_companion(broker.metadata, topic.topic_id)
     return QueueClaimResponse(topic=topic.name, topic_id=topic.topic_id)
 
@@ -79,7 +79,7 @@ async def _at_leader(request: QueueClaimRequest, broker: Broker) -> QueueClaimRe
         return QueueClaimResponse(  # no group has delivery state here
             topic_id=request.topic_id,
             start_offset=replica.log.start_offset,
-            looked_to=replica.log.start_offset,
+            undelivered_from=replica.log.start_offset,
             end_offset=replica.last_stable_offset,
         )
     if partition is None:
@@ -131,7 +131,7 @@ def _survey(request: QueueClaimRequest, partition: QueuePartition) -> QueueClaim
         delivery_ranges=list(_shown(found.ranges, now_ms)),
         next_offset=found.next_offset,
         start_offset=partition.partition.log.start_offset,
-        looked_to=found.looked_to,
+        undelivered_from=found.undelivered_from,
         end_offset=partition.partition.last_stable_offset,
     )
 

@@ -21,23 +21,21 @@ from penstock.broker.share.partition import (
 from penstock.broker.share.responses import (
     Acknowledged,
     acknowledge_all,
-    endpoints,
+    answer_call,
+    error_response,
     leader_of,
     member_error_code,
     release,
     session_key,
 )
 from penstock.broker.share.sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession
-from penstock.broker.sliced_answers import INLINE_ELEMENTS, run_in_slices, with_breaks
+from penstock.broker.sliced_answers import run_in_slices
 from penstock.foundation.errors import InvalidRequest, OffsetNotAvailable, PenstockError
 from penstock.foundation.ids import TopicIdPartition
-from penstock.foundation.steps import Steps, run_steps
 from penstock.foundation.time_slices import SLICE_S
 from penstock.log.disk import ColdRead
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.share_fetch import (
-    LeaderIdAndEpoch,
-    NodeEndpoint,
     PartitionData,
     ShareFetchableTopicResponse,
     ShareFetchRequest,
@@ -56,7 +54,7 @@ def share_fetch(request: ShareFetchRequest, call: Call, broker: Broker) -> Share
         key = session_key(request.group_id, request.member_id)
         session = _session(request, key, call, broker)
     except PenstockError as error:
-        return _refused(error)
+        return error_response(ShareFetchResponse, error)
     _ShareFetch(request, key, session, call, broker).begin()
     return None
 
@@ -94,17 +92,6 @@ def _acknowledged(request: ShareFetchRequest) -> Acknowledged:
         for entry in topic.partitions
         if entry.acknowledgement_batches
     }
-
-
-def _refused(error: PenstockError) -> ShareFetchResponse:
-    return ShareFetchResponse(
-        throttle_time_ms=0,
-        error_code=error.code,
-        error_message=error.message,
-        acquisition_lock_timeout_ms=0,
-        responses=(),
-        node_endpoints=(),
-    )
 
 
 @dataclass(slots=True)
@@ -211,14 +198,14 @@ class _ShareFetch:
             found = SharePartition.find(self._broker, key.group_id, tp)
             found.initialize_group(key.group_id, self._broker.clock.now_ms())
         except ColdRead as cold:
-            warm(self._broker, cold, lambda: self._acquire(tp), partial(self._refuse, tp))
+            warm(self._broker, cold, lambda: self._acquire(tp), partial(self._fail, tp))
             return
         except OffsetNotAvailable:
             self._has_unready = True  # the high watermark of a new leader is not current yet
             self._on_partition_done()
             return
         except PenstockError as error:
-            self._refuse(tp, error)
+            self._fail(tp, error)
             return
         self._has_unready |= not found.is_ready(key.group_id)
         is_strict = request.share_acquire_mode == RECORD_LIMIT
@@ -229,7 +216,7 @@ class _ShareFetch:
 
     def _on_acquired(self, tp: TopicIdPartition, found: SharePartition, reply: Ranges | PenstockError) -> None:
         if isinstance(reply, PenstockError):
-            self._refuse(tp, reply)
+            self._fail(tp, reply)
             return
         if self._is_finished and found.delivery is not None:
             undo(found.delivery, self._key.group_id, self._key.member_id, reply)
@@ -256,9 +243,9 @@ class _ShareFetch:
         """Releases acquired messages that could not be read from the log."""
         if found.delivery is not None:
             undo(found.delivery, self._key.group_id, self._key.member_id, ranges)
-        self._refuse(tp, error)
+        self._fail(tp, error)
 
-    def _refuse(self, tp: TopicIdPartition, error: PenstockError) -> None:
+    def _fail(self, tp: TopicIdPartition, error: PenstockError) -> None:
         self._answer(tp).error = error
         self._on_partition_done()
 
@@ -356,45 +343,25 @@ class _ShareFetch:
             return
         self._is_finished = True
         self._cancel_timer()
-        if len(self._answers) <= INLINE_ELEMENTS:
-            self._call.answer(run_steps(self._response()))
-        else:
-            self._broker.run(self._broker.slices.run(self._response()), self._call.answer)
-
-    def _response(self) -> Steps[ShareFetchResponse]:
-        topics: dict[bytes, list[PartitionData]] = {}
-        leaders = []
-        for known in with_breaks(self._answers.items()):
-            if known is None:
-                yield
-                continue
-            tp, answer = known
-            leader, epoch = leader_of(self._broker, tp, answer.error or answer.acknowledge_error)
-            leaders.append(leader)
-            topics.setdefault(tp[0], []).append(self._partition(tp[1], answer, leader, epoch))
-        return ShareFetchResponse(
-            throttle_time_ms=0,
-            error_code=0,
-            acquisition_lock_timeout_ms=self._broker.share_terms.lock_ms(self._key.group_id),
-            responses=[
-                ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in topics.items()
-            ],
-            node_endpoints=[
-                NodeEndpoint(node_id=node, host=host, port=port, rack=rack)
-                for node, host, port, rack in endpoints(self._broker, leaders)
-            ],
+        answer_call(
+            self._call,
+            self._broker,
+            self._key.group_id,
+            ShareFetchResponse,
+            ShareFetchableTopicResponse,
+            self._answers,
+            self._partition_data,
         )
 
-    def _partition(self, number: int, answer: _Answer, leader: int, epoch: int) -> PartitionData:
-        error, refused = answer.error, answer.acknowledge_error
+    def _partition_data(self, tp: TopicIdPartition, answer: _Answer) -> PartitionData:
+        error, acknowledge_error = answer.error, answer.acknowledge_error
         return PartitionData(
-            partition_index=number,
+            partition_index=tp.partition,
             error_code=member_error_code(error),
             error_message=error.message if error else None,
-            acknowledge_error_code=member_error_code(refused),
-            acknowledge_error_message=refused.message if refused else None,
-            current_leader=LeaderIdAndEpoch(leader_id=leader, leader_epoch=epoch),
+            acknowledge_error_code=member_error_code(acknowledge_error),
+            acknowledge_error_message=acknowledge_error.message if acknowledge_error else None,
+            current_leader=leader_of(self._broker, tp, error or acknowledge_error),
             records=answer.read.records,
             acquired_records=acquired_records(answer.ranges, answer.read.ends, self._request.batch_size),
         )

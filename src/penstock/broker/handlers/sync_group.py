@@ -11,7 +11,7 @@ from penstock.wire.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 
 @handles(ApiKey.SYNC_GROUP)
 def sync_group(request: SyncGroupRequest, call: Call, broker: Broker) -> None:
-    def refuse(error: PenstockError) -> SyncGroupResponse:
+    def error_response(error: PenstockError) -> SyncGroupResponse:
         return SyncGroupResponse(error_code=error.code, assignment=b"")
 
-    ask_cancellable(broker.groups, request.group_id, request, call, refuse)
+    ask_cancellable(broker.groups, request.group_id, request, call, error_response)

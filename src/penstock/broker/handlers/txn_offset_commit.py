@@ -11,15 +11,11 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
+from penstock.groups.offsets.commit_responses import same_code, txn_commit_response
 from penstock.transactions.add_partitions import code_for_producer
 from penstock.transactions.commands import JoinTransaction
 from penstock.wire.keys import ApiKey
-from penstock.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
 ABORTABLE_FROM: Final = 4
 """First TxnOffsetCommit version whose response may have the error code TRANSACTION_ABORTABLE."""
@@ -29,11 +25,14 @@ JOINS_FROM: Final = 5
 
 @handles(ApiKey.TXN_OFFSET_COMMIT)
 def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broker) -> None:
+    def error_response(code: int) -> TxnOffsetCommitResponse:
+        return txn_commit_response(request, same_code(code))
+
     number = broker.groups.partition_of(request.group_id)
     partition = broker.partitions.find(broker.groups.topic, number) if number is not None else None
     if partition is None or not partition.is_online:
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if number is None else ErrorCode.NOT_COORDINATOR
-        call.answer(refuse(request, code))
+        call.answer(error_response(code))
         return
     producer = ProducerKey(request.producer_id, request.producer_epoch)
     tp = partition.name
@@ -57,27 +56,10 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broke
                     return
                 error = ErrorCode.INVALID_TXN_STATE  # the transaction ended before the offsets were committed
             if error:
-                call.answer(refuse(request, code_for_producer(error, call.version >= ABORTABLE_FROM)))
+                call.answer(error_response(code_for_producer(error, call.version >= ABORTABLE_FROM)))
             else:
-                ask(broker.groups, request.group_id, request, call, lambda error: refuse(request, error.code))
+                ask(broker.groups, request.group_id, request, call, lambda error: error_response(error.code))
 
         ask_to_join(command, broker, on_joined)
 
     join(TRIES_MAX)
-
-
-def refuse(request: TxnOffsetCommitRequest, code: int) -> TxnOffsetCommitResponse:
-    return TxnOffsetCommitResponse(
-        throttle_time_ms=0,
-        topics=[
-            TxnOffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    TxnOffsetCommitResponsePartition(partition_index=partition.partition_index, error_code=code)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ],
-    )

@@ -39,7 +39,7 @@ class Survey(NamedTuple):
     """One page of the delivery ranges of a partition: the messages that are neither finished nor new."""
 
     ranges: tuple[DeliveryRange, ...]
-    looked_to: int
+    undelivered_from: int
     """The share group's end offset: all messages from here on have never been delivered."""
     next_offset: int
     """The offset at which the next page starts; UNKNOWN on the last page."""

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.coordinator_requests import reply_of
 from penstock.broker.share.partition import SharePartition
 from penstock.cluster.administration import add_companions
 from penstock.foundation.codes import ErrorCode
@@ -142,7 +143,7 @@ async def _ask_once(broker: Broker, action: int, group_id: str, wanted: Wanted) 
         try:
             by_leader.setdefault(_leader(broker, tp), {})[tp] = offset
         except PenstockError as error:
-            states[tp] = _refused(tp, error)
+            states[tp] = _error_state(tp, error)
     asked = [_ask_one(broker, node, action, group_id, share) for node, share in by_leader.items()]
     for found in await asyncio.gather(*asked):
         states |= found
@@ -171,21 +172,14 @@ async def _ask_one(broker: Broker, node: int, action: int, group_id: str, wanted
         group_id=group_id,
         topics=[ShareStateTopic(topic_id=topic_id, partitions=tps) for topic_id, tps in topics.items()],
     )
-    replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def answer(reply: Any) -> None:
-        if not replied.done():
-            replied.set_result(reply)
-
-    if node == broker.node_id:
-        answer_as_leader(broker, request, answer)
-    else:
-        broker.ask(node, request, answer)
-    reply = await replied
+    is_local = node == broker.node_id
+    reply = await reply_of(
+        partial(answer_as_leader, broker, request) if is_local else partial(broker.ask, node, request)
+    )
     if isinstance(reply, PenstockError):
         # It is unknown whether the request was handled. Repeating it does no harm.
         lost = CoordinatorLoadInProgress(f"broker {node} cannot be reached: {reply}")
-        return {tp: _refused(tp, lost) for tp in wanted}
+        return {tp: _error_state(tp, lost) for tp in wanted}
     return {
         TopicIdPartition(topic.topic_id, state.partition): state
         for topic in reply.topics
@@ -218,7 +212,7 @@ def answer_as_leader(
         try:
             _perform(broker, request.action, request.group_id, tp, offset, partial(take, tp))
         except PenstockError as error:
-            take(tp, _refused(tp, error))
+            take(tp, _error_state(tp, error))
 
 
 def _perform(
@@ -245,7 +239,7 @@ def _perform(
 
     def on_done(reply: Any) -> None:
         error = reply if isinstance(reply, PenstockError) else None
-        take(_refused(tp, error) if error else ShareStatePartition(partition=tp[1], error_code=0))
+        take(_error_state(tp, error) if error else ShareStatePartition(partition=tp[1], error_code=0))
         delivery.check_waiters(group_id)
 
     if action == PLACE:
@@ -288,7 +282,7 @@ def _response(states: States) -> ShareStateResponse:
     )
 
 
-def _refused(tp: TopicIdPartition, error: PenstockError) -> ShareStatePartition:
+def _error_state(tp: TopicIdPartition, error: PenstockError) -> ShareStatePartition:
     return ShareStatePartition(partition=tp[1], error_code=error.code, error_message=error.message)
 
 

@@ -20,9 +20,7 @@ from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Rele
 from penstock.queues.errors import OverLimit
 from penstock.records.batch import batches
 from penstock.replication.partition import Partition
-from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as AcknowledgeBatch
-from penstock.wire.messages.share_fetch import AcknowledgementBatch as FetchBatch
-from penstock.wire.messages.share_fetch import AcquiredRecords
+from penstock.wire.messages.share_fetch import AcknowledgementBatch, AcquiredRecords
 from penstock.wire.schema import Buffer
 
 GAP: Final = 0
@@ -150,7 +148,7 @@ class SharePartition(NamedTuple):
         self,
         group_id: str,
         member_id: str,
-        acknowledged: Sequence[FetchBatch | AcknowledgeBatch],
+        acknowledged: Sequence[AcknowledgementBatch],
         then: Callable[[PenstockError | None], None],
     ) -> None:
         """Applies a member's acknowledgements; when they are committed, calls `then` with the first error, or
@@ -246,9 +244,7 @@ def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Range
         partition.acknowledge(Acknowledge(group_id, items), _ignore)
 
 
-def check_acknowledged(
-    acknowledged: Sequence[FetchBatch | AcknowledgeBatch], *, version: int, is_renew: bool
-) -> None:
+def check_acknowledged(acknowledged: Sequence[AcknowledgementBatch], *, version: int, is_renew: bool) -> None:
     """Raises InvalidRequest if offsets are not in increasing order or acknowledge types are invalid."""
     before = -1
     for batch in acknowledged:
@@ -269,7 +265,7 @@ def check_acknowledged(
         before = last
 
 
-def runs_of(acknowledged: Iterable[FetchBatch | AcknowledgeBatch]) -> list[tuple[int, int, int]]:
+def runs_of(acknowledged: Iterable[AcknowledgementBatch]) -> list[tuple[int, int, int]]:
     """Returns (first offset, last offset, acknowledge type) of each run of equal acknowledge types."""
     found: list[tuple[int, int, int]] = []
     for batch in acknowledged:
@@ -302,8 +298,8 @@ def acquired_records(ranges: Ranges, ends: Sequence[int], batch_size: int) -> li
     return found
 
 
-def warm(broker: Broker, cold: ColdRead, then: Callable[[], None], refuse: Callable[[PenstockError], None]) -> None:
-    """Loads a cold segment into the page cache on a thread, then calls `then`, or `refuse` with the error."""
+def warm(broker: Broker, cold: ColdRead, then: Callable[[], None], on_error: Callable[[PenstockError], None]) -> None:
+    """Loads a cold segment into the page cache on a thread, then calls `then`, or `on_error` with the error."""
 
     async def read() -> PenstockError | None:
         try:
@@ -312,7 +308,7 @@ def warm(broker: Broker, cold: ColdRead, then: Callable[[], None], refuse: Calla
             return error
         return None
 
-    broker.run(read(), lambda error: then() if error is None else refuse(error))
+    broker.run(read(), lambda error: then() if error is None else on_error(error))
 
 
 def _ignore(reply: object) -> None:

@@ -2,19 +2,20 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from penstock.broker.broker import Broker
+from penstock.broker.call import Call
 from penstock.broker.share.partition import SharePartition, check_acknowledged
 from penstock.broker.share.sessions import SessionKey, ShareSession
-from penstock.broker.sliced_answers import run_in_slices
+from penstock.broker.sliced_answers import INLINE_ELEMENTS, run_in_slices, with_breaks
 from penstock.cluster.image import NO_LEADER
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.foundation.ids import TopicIdPartition
+from penstock.foundation.steps import Steps, run_steps
 from penstock.groups.errors import InvalidGroupId
-from penstock.wire.messages.share_acknowledge import AcknowledgementBatch as AcknowledgeBatch
-from penstock.wire.messages.share_fetch import AcknowledgementBatch as FetchBatch
+from penstock.wire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 
 MEMBER_ID_CHARS_MAX: Final = 36
 """Maximum length of a member id: members choose a UUID (KIP-1082)."""
@@ -40,7 +41,11 @@ _LEADER_CHANGING: Final = frozenset(
     )
 )
 
-Acknowledged = Mapping[TopicIdPartition, Sequence[FetchBatch | AcknowledgeBatch]]
+Acknowledged = Mapping[TopicIdPartition, Sequence[AcknowledgementBatch]]
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 def session_key(group_id: str | None, member_id: str | None) -> SessionKey:
@@ -118,19 +123,69 @@ def member_error_code(error: PenstockError | None) -> ErrorCode:
     return error.code if error.code in _MEMBER_ERRORS else ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def leader_of(broker: Broker, tp: TopicIdPartition, error: PenstockError | None) -> tuple[int, int]:
-    """Returns leader and leader epoch of a partition if `error` means that another broker leads it; else
-    NO_LEADER, NO_EPOCH."""
-    topic_id, number = tp
-    topic = broker.image.topics.get(topic_id)
-    state = topic.partitions.get(number) if topic is not None else None
+def leader_of(broker: Broker, tp: TopicIdPartition, error: PenstockError | None) -> LeaderIdAndEpoch:
+    """Returns the leader of a partition if `error` means that another broker leads it; else NO_LEADER, NO_EPOCH."""
+    topic = broker.image.topics.get(tp.topic_id)
+    state = topic.partitions.get(tp.partition) if topic is not None else None
     if member_error_code(error) != ErrorCode.NOT_LEADER_OR_FOLLOWER or state is None:
-        return NO_LEADER, NO_EPOCH
-    return state.leader, state.leader_epoch
+        return LeaderIdAndEpoch(leader_id=NO_LEADER, leader_epoch=NO_EPOCH)
+    return LeaderIdAndEpoch(leader_id=state.leader, leader_epoch=state.leader_epoch)
 
 
-def endpoints(broker: Broker, leaders: Iterable[int]) -> list[tuple[int, str, int, str | None]]:
-    """Returns node id, host, port and rack of each leader."""
+def error_response(response: Callable[..., T], error: PenstockError) -> T:
+    """Returns the ShareFetch or ShareAcknowledge response to a request that failed as a whole."""
+    return response(
+        throttle_time_ms=0,
+        error_code=error.code,
+        error_message=error.message,
+        acquisition_lock_timeout_ms=0,
+        responses=(),
+        node_endpoints=(),
+    )
+
+
+def answer_call(
+    call: Call,
+    broker: Broker,
+    group_id: str,
+    response: Callable[..., Any],
+    topic_response: Callable[..., Any],
+    results: Mapping[TopicIdPartition, R],
+    partition_data: Callable[[TopicIdPartition, R], Any],
+) -> None:
+    """Answers a ShareFetch or ShareAcknowledge with the results of all partitions; in time slices if there are many.
+
+    `response`, `topic_response`: message classes. `partition_data` converts a result to its part of the response.
+    """
+
+    def build() -> Steps[Any]:
+        topics: dict[bytes, list[Any]] = {}
+        for known in with_breaks(results.items()):
+            if known is None:
+                yield
+                continue
+            tp, result = known
+            topics.setdefault(tp.topic_id, []).append(partition_data(tp, result))
+        leaders = {data.current_leader.leader_id for partitions in topics.values() for data in partitions}
+        return response(
+            throttle_time_ms=0,
+            error_code=0,
+            acquisition_lock_timeout_ms=broker.share_terms.lock_ms(group_id),
+            responses=[
+                topic_response(topic_id=topic_id, partitions=partitions) for topic_id, partitions in topics.items()
+            ],
+            node_endpoints=_endpoints(broker, leaders),
+        )
+
+    if len(results) <= INLINE_ELEMENTS:
+        call.answer(run_steps(build()))
+    else:
+        broker.run(broker.slices.run(build()), call.answer)
+
+
+def _endpoints(broker: Broker, leaders: Iterable[int]) -> list[NodeEndpoint]:
     known = broker.image.brokers
-    found = [known[node] for node in sorted(set(leaders)) if node in known]
-    return [(each.node_id, each.host, each.port, each.rack or None) for each in found]
+    found = [known[node] for node in sorted(leaders) if node in known]
+    return [
+        NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack or None) for each in found
+    ]

@@ -9,7 +9,7 @@ from typing import Final
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.members import by_topic
+from penstock.groups.modern.members import by_topic
 from penstock.wire.codec import decode, encode_bytes
 from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from penstock.wire.state import kind_of

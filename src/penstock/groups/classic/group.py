@@ -8,36 +8,28 @@ complete assignment is persisted, and only a persisted assignment is sent to mem
 a rebalance, the next coordinator continues with the last stable generation.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
 
 from penstock.foundation.decision import Decision, StateRecord
-from penstock.foundation.timers import Timers
 from penstock.groups.classic.members import Member, Roster
-from penstock.groups.classic.membership import JOIN, SESSION, SYNC, Membership, State
+from penstock.groups.classic.membership import JOIN, SYNC, Membership, State
 from penstock.groups.classic.subscribed_topics import CONSUMER, subscribed_topics
 from penstock.groups.errors import RebalanceInProgress, UnknownMemberId
-from penstock.groups.group import BECAME_CLASSIC, log_expired
+from penstock.groups.group import BECAME_CLASSIC, RETRY_MS, SESSION, CoordinatorView
 from penstock.groups.outbox import Outbox
 from penstock.groups.records import GROUP_METADATA, GROUP_METADATA_VERSION, GroupKey, GroupMetadataValue
-from penstock.groups.settings import GroupSettings
 from penstock.wire.messages.join_group import JoinGroupResponse, JoinGroupResponseMember
 from penstock.wire.messages.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
 from penstock.wire.state import state_record
-
-RETRY_MS: Final = 1000
-"""Delay in milliseconds before a record that could not be persisted is written again."""
 
 
 class ClassicGroup(Membership):
     """One classic group. The metadata and assignments of its members are opaque bytes."""
 
-    def __init__(
-        self, *, group_id: str, settings: Callable[[], GroupSettings], timers: Timers[tuple[str, str, str]]
-    ) -> None:
-        super().__init__(group_id=group_id, settings=settings, timers=timers)
+    def __init__(self, group_id: str, coordinator: CoordinatorView) -> None:
+        super().__init__(group_id, coordinator)
         self.stored_generation = 0
         """The last persisted generation, which the members' persisted assignments belong to."""
         self.changed_ms = -1
@@ -121,7 +113,7 @@ class ClassicGroup(Membership):
         """Starts a rebalance: all members have to rejoin."""
         waiting, self.syncs = self.syncs, {}
         for member_id, ticket in waiting.items():
-            out.refuse(ticket, RebalanceInProgress(f"group {self.group_id!r} is rebalancing; join again"))
+            out.reply(ticket, RebalanceInProgress(f"group {self.group_id!r} is rebalancing; join again"))
             self._restart_timer_of(member_id, now_ms)
         self.unsynced.clear()
         self.cancel_timer(SYNC)
@@ -154,7 +146,7 @@ class ClassicGroup(Membership):
         """
         for member in list(self.roster):
             if member.member_id not in self.joins and member.instance_id is None:
-                log_expired(self.group_id, member.member_id, JOIN)
+                self.log_expired(member.member_id, JOIN)
                 self.remove(out, member.member_id)
         if not self.roster:
             # The timer retries until this is persisted.
@@ -257,7 +249,7 @@ class ClassicGroup(Membership):
             return
         if not member.is_new and (member_id in self.joins or member_id in self.syncs):
             return  # it waits for the coordinator: the session timeout restarts with the response
-        log_expired(self.group_id, member_id, SESSION)
+        self.log_expired(member_id, SESSION)
         self.remove(out, member_id)
         self.rebalance(out, now_ms)
 
@@ -277,7 +269,7 @@ class ClassicGroup(Membership):
         else:
             lost = [member_id for member_id in self.roster.ids if member_id in self.unsynced]
         for member_id in lost:
-            log_expired(self.group_id, member_id, SYNC)
+            self.log_expired(member_id, SYNC)
             self.remove(out, member_id)
         if lost:
             self.rebalance(out, now_ms)

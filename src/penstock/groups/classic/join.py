@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Ticket
+from penstock.foundation.decision import ClientRequest, Ticket
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.members import Member, Protocols, Roster, protocols_of
 from penstock.groups.classic.membership import State
@@ -16,34 +16,36 @@ NewMemberId = Callable[[str], str]
 """Function that returns a unique member id that starts with the given name."""
 
 
-def join(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, new_member_id: NewMemberId, now_ms: int) -> None:
+def join(
+    group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientRequest, new_member_id: NewMemberId, now_ms: int
+) -> None:
     """Handles JoinGroup: adds a new member or lets a member rejoin; replies at once, or when the join phase ends."""
-    request: JoinGroupRequest = ask.body
+    request: JoinGroupRequest = command.body
     protocols = protocols_of(request.protocols)
     if not _accepts_member(group, request):
         _refuse_full_group(group, out, ticket, request.member_id, now_ms)
         return
     _check_protocols(group, request.protocol_type, protocols)
     if request.member_id in group.pending and request.group_instance_id is None:
-        _add(group, ticket, ask, request.member_id, protocols, now_ms)
+        _add(group, ticket, command, request.member_id, protocols, now_ms)
     elif request.member_id:
-        _rejoin(group, out, ticket, ask, protocols, now_ms)
+        _rejoin(group, out, ticket, command, protocols, now_ms)
         return
     elif request.group_instance_id is not None:
         old_id = group.roster.by_instance.get(request.group_instance_id)
         member_id = new_member_id(request.group_instance_id)
         if old_id is not None:
-            _rejoin_static_member(group, out, ticket, ask, old_id, member_id, protocols, now_ms)
+            _rejoin_static_member(group, out, ticket, command, old_id, member_id, protocols, now_ms)
             return
-        _add(group, ticket, ask, member_id, protocols, now_ms)
+        _add(group, ticket, command, member_id, protocols, now_ms)
     else:
-        member_id = new_member_id(ask.client_id)
-        if ask.version >= 4:
+        member_id = new_member_id(command.client_id)
+        if command.version >= 4:
             # A client whose response is lost would come back as another member, again and again (KIP-394).
             group.add_pending_member(member_id, request.session_timeout_ms, now_ms)
-            out.reply(ticket, member_id_required(member_id, ask.version))
+            out.reply(ticket, member_id_required(member_id, command.version))
             return
-        _add(group, ticket, ask, member_id, protocols, now_ms)
+        _add(group, ticket, command, member_id, protocols, now_ms)
     group.rebalance(out, now_ms)
 
 
@@ -65,7 +67,7 @@ def _accepts_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:
 def _refuse_full_group(group: ClassicGroup, out: Outbox, ticket: Ticket, member_id: str, now_ms: int) -> None:
     """Replies GroupMaxSizeReached; if the sender is a member already, removes it and rebalances the group."""
     size_max = group.settings.size_max
-    out.refuse(ticket, GroupMaxSizeReached(f"group {group.group_id!r} has {size_max} members, which is its limit"))
+    out.reply(ticket, GroupMaxSizeReached(f"group {group.group_id!r} has {size_max} members, which is its limit"))
     if member_id in group.pending:
         group.remove_pending_member(member_id)
         group.complete_if_joined(out, now_ms)
@@ -88,20 +90,22 @@ def _check_protocols(group: ClassicGroup, protocol_type: str, protocols: Protoco
 # -- members
 
 
-def rebalance_timeout_ms(ask: Ask) -> int:
+def rebalance_timeout_ms(command: ClientRequest) -> int:
     """Returns the rebalance timeout in a JoinGroup. JoinGroup v0 has none: its session timeout is used."""
-    timeout_ms: int = ask.body.session_timeout_ms if ask.version == 0 else ask.body.rebalance_timeout_ms
+    timeout_ms: int = command.body.session_timeout_ms if command.version == 0 else command.body.rebalance_timeout_ms
     return timeout_ms
 
 
-def _add(group: ClassicGroup, ticket: Ticket, ask: Ask, member_id: str, protocols: Protocols, now_ms: int) -> None:
-    request: JoinGroupRequest = ask.body
+def _add(
+    group: ClassicGroup, ticket: Ticket, command: ClientRequest, member_id: str, protocols: Protocols, now_ms: int
+) -> None:
+    request: JoinGroupRequest = command.body
     member = Member(
         member_id=member_id,
         instance_id=request.group_instance_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
-        rebalance_timeout_ms=rebalance_timeout_ms(ask),
+        client_id=command.client_id,
+        client_host=command.client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms(command),
         session_timeout_ms=request.session_timeout_ms,
         protocols=protocols,
     )
@@ -119,9 +123,11 @@ def member_id_required(member_id: str, version: int) -> JoinGroupResponse:
     )
 
 
-def _rejoin(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, protocols: Protocols, now_ms: int) -> None:
+def _rejoin(
+    group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientRequest, protocols: Protocols, now_ms: int
+) -> None:
     """Handles JoinGroup of an existing member, which has changed, takes part in a rebalance, or missed a response."""
-    request: JoinGroupRequest = ask.body
+    request: JoinGroupRequest = command.body
     group.check_member(request.member_id, request.group_instance_id)
     member = group.roster.get(request.member_id)
     assert member is not None
@@ -131,18 +137,18 @@ def _rejoin(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, protocol
         group.restart_session_timer(member, now_ms)
         out.reply(ticket, group.join_response(member))
         return
-    group.await_join(out, _updated(member, ask, protocols), ticket)
+    group.await_join(out, _updated(member, command, protocols), ticket)
     group.rebalance(out, now_ms)
 
 
-def _updated(member: Member, ask: Ask, protocols: Protocols) -> Member:
+def _updated(member: Member, command: ClientRequest, protocols: Protocols) -> Member:
     """Returns the member updated with the fields of its JoinGroup."""
     return replace(
         member,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
-        rebalance_timeout_ms=rebalance_timeout_ms(ask),
-        session_timeout_ms=ask.body.session_timeout_ms,
+        client_id=command.client_id,
+        client_host=command.client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms(command),
+        session_timeout_ms=command.body.session_timeout_ms,
         protocols=protocols,
     )
 
@@ -151,7 +157,7 @@ def _rejoin_static_member(
     group: ClassicGroup,
     out: Outbox,
     ticket: Ticket,
-    ask: Ask,
+    command: ClientRequest,
     old_id: str,
     member_id: str,
     protocols: Protocols,
@@ -160,7 +166,7 @@ def _rejoin_static_member(
     """Assigns a new member id to a static member that has restarted and keeps its assignment (KIP-345)."""
     old = group.roster.get(old_id)
     assert old is not None
-    member = replace(_updated(old, ask, protocols), member_id=member_id)
+    member = replace(_updated(old, command, protocols), member_id=member_id)
     roster = Roster(group.roster)
     roster.replace(old_id, member)
     if group.state is not State.STABLE or roster.choose_protocol() != group.protocol:
@@ -173,7 +179,7 @@ def _rejoin_static_member(
     out.records.append(group.record(now_ms, roster=roster, leader=leader, assignments=assignments))
     group.uncommitted_members = {member_id: member}
     group.restart_session_timer(member, now_ms)
-    if ask.version >= 9:
+    if command.version >= 9:
         # It may lead, but must not assign again: the group has an assignment (KIP-814).
         leads = leader == member_id
         out.reply(ticket, group.join_response(member, leader=leader, roster=roster, skip_assignment=leads))

@@ -1,22 +1,19 @@
 """Membership of a classic group: members, pending member ids, waiting requests and session timeouts."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
 from penstock.foundation.decision import Ticket
 from penstock.foundation.errors import PenstockError
-from penstock.foundation.timers import Timers
 from penstock.groups.classic.members import Member, Roster
 from penstock.groups.errors import FencedInstanceId, IllegalGeneration, RebalanceInProgress, UnknownMemberId
+from penstock.groups.group import SESSION, CoordinatorView, Group
 from penstock.groups.outbox import Outbox
-from penstock.groups.settings import GroupSettings
 
-SESSION: Final = "session"
 JOIN: Final = "join"
 SYNC: Final = "sync"
-"""Kinds of timers: SESSION for a member's session timeout, JOIN and SYNC for the end of the join and sync phase."""
+"""Kinds of timers: JOIN and SYNC, for the end of the join and sync phase."""
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
 """Timeout of a member whose first JoinGroup waits, in milliseconds; its client may have rejoined with another id."""
 PENDING_MAX: Final = 10_000
@@ -39,13 +36,9 @@ ALLOWED: Final = {
 """For PREPARING and COMPLETING, the states they may follow; all other states are set by applying a record."""
 
 
-class Membership:
-    def __init__(
-        self, *, group_id: str, settings: Callable[[], GroupSettings], timers: Timers[tuple[str, str, str]]
-    ) -> None:
-        self.group_id: Final = group_id
-        self._settings = settings
-        self._timers = timers
+class Membership(Group):
+    def __init__(self, group_id: str, coordinator: CoordinatorView) -> None:
+        super().__init__(group_id, coordinator)
         self.state = State.EMPTY
         self.generation = 0
         self.protocol_type: str | None = None
@@ -62,10 +55,6 @@ class Membership:
         """Members of a stable group that have not fetched their assignment yet."""
         self.has_new_member = False
         """Whether a member has joined since the initial rebalance delay was last extended (KIP-134)."""
-
-    @property
-    def settings(self) -> GroupSettings:
-        return self._settings()
 
     @property
     def is_empty(self) -> bool:
@@ -142,7 +131,7 @@ class Membership:
         """Answers, with an error, the waiting request of a member that has sent a second one."""
         older = waiting.pop(member_id, None)
         if older is not None:
-            out.refuse(older, RebalanceInProgress(f"member {member_id!r} has sent a newer request"))
+            out.reply(older, RebalanceInProgress(f"member {member_id!r} has sent a newer request"))
 
     def on_disconnect(self, ticket: Ticket, now_ms: int) -> None:
         """Drops the waiting request of a disconnected client and restarts its session timeout; the client may rejoin.
@@ -167,7 +156,7 @@ class Membership:
         error = RebalanceInProgress(f"group {self.group_id!r} is changing its protocol; join again")
         for waiting in (self.joins, self.syncs):
             for member_id, ticket in waiting.items():
-                out.refuse(ticket, error)
+                out.reply(ticket, error)
                 member = self.roster.get(member_id)
                 assert member is not None
                 self.roster.put(replace(member, is_new=False))
@@ -188,15 +177,9 @@ class Membership:
         for waiting in (self.joins, self.syncs):
             ticket = waiting.pop(member_id, None)
             if ticket is not None:
-                out.refuse(ticket, error)
+                out.reply(ticket, error)
 
     # -- timers and states
-
-    def set_timer(self, kind: str, at_ms: int, member_id: str = "") -> None:
-        self._timers.set((self.group_id, kind, member_id), at_ms)
-
-    def cancel_timer(self, kind: str, member_id: str = "") -> None:
-        self._timers.cancel((self.group_id, kind, member_id))
 
     def cancel_timers(self) -> None:
         """Cancels all timers of the group, which is being removed."""

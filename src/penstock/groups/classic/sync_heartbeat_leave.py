@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from penstock.foundation.decision import Ask, Ticket
+from penstock.foundation.decision import ClientRequest, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.membership import State
@@ -13,12 +13,12 @@ from penstock.wire.messages.leave_group import LeaveGroupRequest, LeaveGroupResp
 from penstock.wire.messages.sync_group import SyncGroupRequest
 
 
-def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
+def sync(group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientRequest, now_ms: int) -> None:
     """Handles SyncGroup: replies with the member's assignment, at once or when the leader has sent it."""
-    request: SyncGroupRequest = ask.body
+    request: SyncGroupRequest = command.body
     group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
-    check_protocol(group.group_id, (group.protocol_type, group.protocol), request, ask.version)
+    check_protocol(group.group_id, (group.protocol_type, group.protocol), request, command.version)
     if group.state is State.PREPARING:
         raise RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again")
     if group.state is State.COMPLETING:
@@ -43,24 +43,24 @@ def check_protocol(
         raise InconsistentGroupProtocol(f"group {group_id!r} uses protocol {agreed}, but the request has {requested}")
 
 
-def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
+def heartbeat(group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientRequest, now_ms: int) -> None:
     """Handles Heartbeat: restarts the member's session timeout and replies whether the member has to rejoin."""
-    request: HeartbeatRequest = ask.body
+    request: HeartbeatRequest = command.body
     group.check_member(request.member_id, request.group_instance_id)
     group.check_generation(request.generation_id)
     member = group.roster.get(request.member_id)
     assert member is not None
     group.restart_session_timer(member, now_ms)
     if group.state is State.PREPARING:
-        out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
+        out.reply(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
     else:
         out.reply(ticket, HeartbeatResponse(error_code=0))
 
 
-def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now_ms: int) -> None:
+def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, command: ClientRequest, now_ms: int) -> None:
     """Handles LeaveGroup: removes members that leave or that an administrator removes, with a single rebalance."""
-    request: LeaveGroupRequest = ask.body
-    leaving = leaving_members(request, ask.version)
+    request: LeaveGroupRequest = command.body
+    leaving = leaving_members(request, command.version)
     size = len(group.roster) if group else 0
     codes = [_leave(group, out, identity) for identity in leaving]
     if group is not None:
@@ -68,7 +68,7 @@ def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, ask: Ask, now
             group.rebalance(out, now_ms)
         else:
             group.complete_if_joined(out, now_ms)
-    out.reply(ticket, leave_response(leaving, codes, ask.version))
+    out.reply(ticket, leave_response(leaving, codes, command.version))
 
 
 def leaving_members(request: LeaveGroupRequest, version: int) -> Sequence[MemberIdentity]:

@@ -9,21 +9,21 @@ from collections.abc import Collection, Sequence
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Decision, StateRecord, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, StateRecord, Ticket
 from penstock.foundation.errors import MalformedRequest, PenstockError
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.changes import Draft
 from penstock.groups.classic import sync_heartbeat_leave
 from penstock.groups.classic.consumer_protocol import partitions_in, read_subscription, write_assignment
 from penstock.groups.classic.join import member_id_required, rebalance_timeout_ms
 from penstock.groups.classic.members import Protocols, protocols_of
 from penstock.groups.classic.subscribed_topics import CONSUMER
-from penstock.groups.consumer import records as consumer_records
 from penstock.groups.consumer.group import CLASSIC_JOIN, CLASSIC_SYNC, ConsumerGroup
-from penstock.groups.consumer.members import AWAY, JOINING, Member, MemberState
-from penstock.groups.consumer.state import GroupState
+from penstock.groups.consumer.members import Member
+from penstock.groups.consumer.state import ConsumerState
 from penstock.groups.errors import IllegalGeneration, InconsistentGroupProtocol, RebalanceInProgress, UnknownMemberId
 from penstock.groups.migration.downgrade import may_become_classic
+from penstock.groups.modern.members import AWAY, JOINING, MemberState
+from penstock.groups.modern.state import Draft
 from penstock.groups.outbox import Outbox
 from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
 from penstock.wire.consumer_protocol import ConsumerProtocolSubscription
@@ -38,22 +38,23 @@ ID_REQUIRED_SINCE: Final = 4
 # -- joining
 
 
-def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def join(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles JoinGroup of a classic member, which joins or rejoins the consumer group."""
-    request: JoinGroupRequest = ask.body
+    request: JoinGroupRequest = command.body
     protocols = protocols_of(request.protocols)
     known = group.static_member(request.group_instance_id) or group.state.members.get(request.member_id)
-    group.check_size(request.member_id, known)
+    if known is None:
+        group.check_size(request.member_id)
     _check_protocols(group, request.protocol_type, protocols)
     out = Outbox()
-    if not request.member_id and request.group_instance_id is None and ask.version >= ID_REQUIRED_SINCE:
-        out.reply(ticket, member_id_required(group.new_member_id(ask.client_id), ask.version))
+    if not request.member_id and request.group_instance_id is None and command.version >= ID_REQUIRED_SINCE:
+        out.reply(ticket, member_id_required(group.new_member_id(command.client_id), command.version))
         return out.decision()
     subscription = _subscription(protocols)
-    draft = Draft(group.state, consumer_records.to_record)
+    draft = group.draft()
     owned = partitions_in(subscription.owned_partitions, group.image)
-    before = _get_or_create_member(group, draft, request, ask.client_id, owned)
-    member = _updated(before, ask, protocols, subscription)
+    before = _get_or_create_member(group, draft, request, command.client_id, owned)
+    member = _updated(before, command, protocols, subscription)
     if known is not None and known.classic is None:
         out.records += _downgrade(group, draft, before, member, now_ms)
         if out.records:
@@ -61,7 +62,7 @@ def join(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
             return out.decision()
     after = group.advance(draft, before, member, owned, now_ms)
     group.cancel_timer(CLASSIC_JOIN, after.member_id)
-    group.set_timer(CLASSIC_SYNC, after.member_id, now_ms + after.rebalance_timeout_ms)
+    group.set_timer(CLASSIC_SYNC, now_ms + after.rebalance_timeout_ms, after.member_id)
     out.records += draft.records
     out.reply(ticket, _join_response(after, after.epoch))
     return out.decision()
@@ -92,7 +93,7 @@ def _subscription(protocols: Protocols) -> ConsumerProtocolSubscription:
 
 def _get_or_create_member(
     group: ConsumerGroup,
-    draft: Draft[GroupState],
+    draft: Draft[ConsumerState],
     request: JoinGroupRequest,
     client_id: str,
     owned: Collection[TopicIdPartition],
@@ -116,15 +117,17 @@ def _get_or_create_member(
     return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
 
-def _updated(member: Member, ask: Ask, protocols: Protocols, subscription: ConsumerProtocolSubscription) -> Member:
+def _updated(
+    member: Member, command: ClientRequest, protocols: Protocols, subscription: ConsumerProtocolSubscription
+) -> Member:
     """Returns the member updated with the metadata of its JoinGroup."""
-    request: JoinGroupRequest = ask.body
+    request: JoinGroupRequest = command.body
     return member._replace(
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
         rack_id=member.rack_id if subscription.rack_id is None else subscription.rack_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
-        rebalance_timeout_ms=rebalance_timeout_ms(ask),
+        client_id=command.client_id,
+        client_host=command.client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms(command),
         topic_names=frozenset(subscription.topics),
         topic_regex="",
         classic=ClassicMemberMetadata(
@@ -153,14 +156,14 @@ def _protocol(member: Member) -> ClassicProtocol:
 
 
 def _downgrade(
-    group: ConsumerGroup, draft: Draft[GroupState], before: Member, member: Member, now_ms: int
+    group: ConsumerGroup, draft: Draft[ConsumerState], before: Member, member: Member, now_ms: int
 ) -> tuple[StateRecord, ...]:
     """Returns the records of a downgrade if `before` was the last member with the consumer protocol; else nothing.
 
     No rebalance is needed if all other members are reconciled and this member has not changed its subscription.
     """
     state = draft.state.copy()
-    state.apply(*consumer_records.member_metadata(group.group_id, member))
+    state.apply(*group.records.member_metadata(member))
     if not may_become_classic(state, group.settings):
         return ()
     is_stable = (
@@ -178,11 +181,11 @@ def _downgrade(
 # -- sync and heartbeat
 
 
-def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def sync(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles SyncGroup: replies with the current assignment of a classic member."""
-    request: SyncGroupRequest = ask.body
+    request: SyncGroupRequest = command.body
     member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
-    sync_heartbeat_leave.check_protocol(group.group_id, (CONSUMER, _protocol(member).name), request, ask.version)
+    sync_heartbeat_leave.check_protocol(group.group_id, (CONSUMER, _protocol(member).name), request, command.version)
     out = Outbox()
     if member.epoch < group.state.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
         _request_rejoin(group, out, ticket, member, now_ms)
@@ -200,9 +203,9 @@ def sync(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisio
     return out.decision()
 
 
-def heartbeat(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def heartbeat(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles Heartbeat: restarts the session timeout and replies whether the classic member has to rejoin."""
-    request: HeartbeatRequest = ask.body
+    request: HeartbeatRequest = command.body
     member = _classic_member(group, request.member_id, request.group_instance_id, request.generation_id)
     group.schedule_session_timeout(member, now_ms)
     out = Outbox()
@@ -223,7 +226,7 @@ def _classic_member(group: ConsumerGroup, member_id: str, instance_id: str | Non
     return member
 
 
-def _must_rejoin(state: GroupState, member: Member) -> bool:
+def _must_rejoin(state: ConsumerState, member: Member) -> bool:
     if member.epoch < state.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if member.state is not MemberState.UNRELEASED_PARTITIONS:
@@ -234,17 +237,17 @@ def _must_rejoin(state: GroupState, member: Member) -> bool:
 
 def _request_rejoin(group: ConsumerGroup, out: Outbox, ticket: Ticket, member: Member, now_ms: int) -> None:
     """Replies RebalanceInProgress; the member's rebalance timeout starts with the first such reply."""
-    group.set_timer(CLASSIC_JOIN, member.member_id, now_ms + member.rebalance_timeout_ms, if_absent=True)
-    out.refuse(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
+    group.set_timer(CLASSIC_JOIN, now_ms + member.rebalance_timeout_ms, member.member_id, if_absent=True)
+    out.reply(ticket, RebalanceInProgress(f"group {group.group_id!r} is rebalancing; join again"))
 
 
 # -- leaving
 
 
-def leave(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def leave(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles LeaveGroup: removes members of either protocol that leave or that an administrator removes."""
-    request: LeaveGroupRequest = ask.body
-    leaving = sync_heartbeat_leave.leaving_members(request, ask.version)
+    request: LeaveGroupRequest = command.body
+    leaving = sync_heartbeat_leave.leaving_members(request, command.version)
     removed: dict[str, Member] = {}
     codes = []
     for identity in leaving:
@@ -258,7 +261,7 @@ def leave(group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decisi
     out = Outbox()
     if removed:
         out.records += group.remove_members(removed.values(), now_ms)
-    out.reply(ticket, sync_heartbeat_leave.leave_response(leaving, codes, ask.version))
+    out.reply(ticket, sync_heartbeat_leave.leave_response(leaving, codes, command.version))
     return out.decision()
 
 

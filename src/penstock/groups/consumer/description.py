@@ -1,32 +1,20 @@
-"""Builds the ConsumerGroupDescribe response of a consumer group."""
+"""Describes members of a consumer group in the ConsumerGroupDescribe response."""
 
 from collections.abc import Iterable
 from typing import Final
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.members import Member, by_topic
-from penstock.groups.consumer.state import GroupState
-from penstock.wire.messages.consumer_group_describe import Assignment, DescribedGroup, TopicPartitions
+from penstock.groups.consumer.members import Member
+from penstock.groups.modern.members import by_topic
+from penstock.wire.messages.consumer_group_describe import Assignment, TopicPartitions
 from penstock.wire.messages.consumer_group_describe import Member as DescribedMember
 
 SPEAKS_CLASSIC: Final = 0
 SPEAKS_CONSUMER: Final = 1
 
 
-def describe_group(group_id: str, state: GroupState, image: ClusterImage, assignor: str) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=0,
-        group_id=group_id,
-        group_state=state.name,
-        group_epoch=state.epoch,
-        assignment_epoch=state.target_epoch,
-        assignor_name=assignor,
-        members=[_member(state.members[member_id], state, image) for member_id in sorted(state.members)],
-    )
-
-
-def _member(member: Member, state: GroupState, image: ClusterImage) -> DescribedMember:
+def describe_member(member: Member, target: Iterable[TopicIdPartition], image: ClusterImage) -> DescribedMember:
     return DescribedMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
@@ -38,7 +26,7 @@ def _member(member: Member, state: GroupState, image: ClusterImage) -> Described
         subscribed_topic_regex=member.topic_regex,
         # Partitions that it revokes are its own until it has released them.
         assignment=_assignment({**member.assigned, **member.revoking}, image),
-        target_assignment=_assignment(state.targets.get(member.member_id, ()), image),
+        target_assignment=_assignment(target, image),
         member_type=SPEAKS_CONSUMER if member.classic is None else SPEAKS_CLASSIC,
     )
 

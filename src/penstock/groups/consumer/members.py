@@ -1,62 +1,23 @@
 """Members of a consumer group (KIP-848): subscription, epoch, assigned partitions, partitions to revoke."""
 
-from collections.abc import Iterable, Mapping
-from enum import IntEnum
-from functools import partial
-from types import MappingProxyType
-from typing import Final, Generic, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.records import ClassicMemberMetadata
-
-JOINING: Final = 0
-"""The member epoch in a request to join, or to rejoin after being fenced."""
-LEAVING: Final = -1
-"""The member epoch in a request to leave."""
-AWAY: Final = -2
-"""The member epoch of a static member that leaves and will rejoin within its session timeout."""
-
+from penstock.groups.modern.members import JOINING, LEAVING, NOTHING_HELD, CurrentAssignment, MemberState, by_topic
+from penstock.groups.records import (
+    ClassicMemberMetadata,
+    ConsumerGroupCurrentMemberAssignmentValue,
+    ConsumerGroupMemberMetadataValue,
+    CurrentTopicPartitions,
+)
 
 Held = Mapping[TopicIdPartition, int]
 """Partitions that a member holds, each with the target epoch in which it was assigned (KIP-1251)."""
-NOTHING_HELD: Final[Held] = MappingProxyType({})
-
-
-class MemberState(IntEnum):
-    """The reconciliation state of a member, with its value in the record."""
-
-    STABLE = 0
-    UNREVOKED_PARTITIONS = 1
-    """The member has to revoke partitions before it may enter the next epoch."""
-    UNRELEASED_PARTITIONS = 2
-    """The member is in the newest epoch and waits for partitions that other members have not released yet."""
-    UNKNOWN = 127
-    """A state written by a later software version; the member has to rejoin."""
-
-    @classmethod
-    def of(cls, number: int) -> "MemberState":
-        return cls(number) if number in (0, 1, 2) else cls.UNKNOWN
-
-
-P = TypeVar("P", bound=NamedTuple)
-"""What is assigned: a partition, or a task of a streams group."""
-
-
-class CurrentAssignment(NamedTuple, Generic[P]):
-    """The part of a member that reconciliation changes: its epochs, state, and assigned and revoked partitions."""
-
-    epoch: int
-    previous_epoch: int
-    state: MemberState
-    assigned: Mapping[P, int]
-    revoking: Mapping[P, int]
 
 
 class Member(NamedTuple):
-    """One member. A tuple for speed: every heartbeat that changes the member creates one or two.
-
-    Metadata fields come first, then the current assignment: the two are persisted in separate records.
-    """
+    """One member; see ModernMember in modern/members.py."""
 
     member_id: str
     instance_id: str | None = None
@@ -78,21 +39,9 @@ class Member(NamedTuple):
     revoking: Held = NOTHING_HELD
     """Partitions no longer assigned, but held until the member reports that it has revoked them."""
 
-    def with_metadata_of(self, other: "Member") -> "Member":
-        """Returns a copy of this member that keeps its assignment and takes its metadata from `other`."""
-        return _new_member((*other[:_ASSIGNMENT_FROM], *self[_ASSIGNMENT_FROM:]))
-
-    def with_assignment_of(self, other: "Member") -> "Member":
-        """Returns this member's metadata combined with the current assignment and epoch of `other`."""
-        return _new_member((*self[:_ASSIGNMENT_FROM], *other[_ASSIGNMENT_FROM:]))
-
     @property
     def current_assignment(self) -> CurrentAssignment[TopicIdPartition]:
         return CurrentAssignment(self.epoch, self.previous_epoch, self.state, self.assigned, self.revoking)
-
-    def with_assignment(self, current_assignment: CurrentAssignment[TopicIdPartition]) -> "Member":
-        """Returns a copy of the member with this current assignment."""
-        return _new_member((*self[:_ASSIGNMENT_FROM], *current_assignment))
 
     @property
     def subscription(self) -> tuple[frozenset[str], str]:
@@ -107,14 +56,74 @@ class Member(NamedTuple):
         """Whether the member has to revoke partitions within its rebalance timeout."""
         return self.state is MemberState.UNREVOKED_PARTITIONS and self.epoch > JOINING and self.classic is None
 
+    def without_assignment(self) -> "Member":
+        return self._replace(epoch=LEAVING, assigned=NOTHING_HELD, revoking=NOTHING_HELD)
 
-_ASSIGNMENT_FROM: Final = Member._fields.index("epoch")
-_new_member: Final = partial(tuple.__new__, Member)  # three times as fast as Member()
+    # -- records
+
+    def metadata_record(self) -> ConsumerGroupMemberMetadataValue:
+        return ConsumerGroupMemberMetadataValue(
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=sorted(self.topic_names),
+            subscribed_topic_regex=self.topic_regex,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            server_assignor=self.assignor,
+            classic_member_metadata=self.classic,
+        )
+
+    def with_metadata_record(self, value: ConsumerGroupMemberMetadataValue) -> "Member":
+        return self._replace(
+            instance_id=value.instance_id,
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topic_names=frozenset(value.subscribed_topic_names),
+            topic_regex=value.subscribed_topic_regex or "",
+            rebalance_timeout_ms=value.rebalance_timeout_ms,
+            assignor=value.server_assignor,
+            classic=value.classic_member_metadata,
+        )
+
+    def assignment_record(self) -> ConsumerGroupCurrentMemberAssignmentValue:
+        return ConsumerGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=self.state,
+            assigned_partitions=_write_held(self.assigned),
+            partitions_pending_revocation=_write_held(self.revoking),
+        )
+
+    def with_assignment_record(self, value: ConsumerGroupCurrentMemberAssignmentValue) -> "Member":
+        return self._replace(
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            state=MemberState.of(value.state),
+            assigned=_read_held(value.assigned_partitions, value.member_epoch),
+            revoking=_read_held(value.partitions_pending_revocation, value.member_epoch),
+        )
 
 
-def by_topic(tps: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
-    """Groups partitions by topic id; topics and partitions are sorted, so that equal sets have equal encodings."""
-    table: dict[bytes, list[int]] = {}
-    for topic_id, partition in sorted(tps):
-        table.setdefault(topic_id, []).append(partition)
-    return table
+def _write_held(held: Held) -> list[CurrentTopicPartitions]:
+    return [
+        CurrentTopicPartitions(
+            topic_id=topic_id,
+            partitions=numbers,
+            assignment_epochs=[held[TopicIdPartition(topic_id, number)] for number in numbers],
+        )
+        for topic_id, numbers in by_topic(held).items()
+    ]
+
+
+def _read_held(topics: Sequence[CurrentTopicPartitions], member_epoch: int) -> Held:
+    """Decodes partitions and their epochs. Records from before KIP-1251 have no epochs: `member_epoch` is used."""
+    held: dict[TopicIdPartition, int] = {}
+    for topic in topics:
+        epochs = topic.assignment_epochs
+        if epochs is None or len(epochs) != len(topic.partitions):
+            epochs = [max(member_epoch, 0)] * len(topic.partitions)
+        for number, epoch in zip(topic.partitions, epochs, strict=True):
+            held[TopicIdPartition(topic.topic_id, number)] = epoch
+    return held

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.errors import FencedMemberEpoch, UnsupportedAssignor
-from penstock.groups.consumer.members import AWAY, JOINING, LEAVING, Held, Member, by_topic
+from penstock.groups.consumer.members import Held, Member
+from penstock.groups.errors import FencedMemberEpoch, UnsupportedAssignor
+from penstock.groups.modern.members import AWAY, JOINING, LEAVING, by_topic
+from penstock.groups.modern.records import read_partitions
+from penstock.groups.modern.requests import check_not_blank
 from penstock.wire.messages.consumer_group_heartbeat import (
     Assignment,
     ConsumerGroupHeartbeatRequest,
@@ -18,15 +21,15 @@ OWN_MEMBER_ID_SINCE: Final = 1
 """First request version in which members choose their own ids (KIP-1082); before, the broker assigns them."""
 
 
-def check_heartbeat(ask: Ask, assignors: Sequence[str]) -> None:
+def check_heartbeat(command: ClientRequest, assignors: Sequence[str]) -> None:
     """Raises InvalidRequest if fields are inconsistent, UnsupportedAssignor if the assignor is not in `assignors`."""
-    request: ConsumerGroupHeartbeatRequest = ask.body
+    request: ConsumerGroupHeartbeatRequest = command.body
     epoch = request.member_epoch
-    if ask.version >= OWN_MEMBER_ID_SINCE or epoch > JOINING or epoch == LEAVING:
-        _check_not_blank("member id", request.member_id)
-    _check_not_blank("group id", request.group_id)
-    _check_not_blank("group.instance.id", request.instance_id)
-    _check_not_blank("rack id", request.rack_id)
+    if command.version >= OWN_MEMBER_ID_SINCE or epoch > JOINING or epoch == LEAVING:
+        check_not_blank({"member id": request.member_id})
+    check_not_blank(
+        {"group id": request.group_id, "group.instance.id": request.instance_id, "rack id": request.rack_id}
+    )
     if epoch == JOINING:
         _check_joining(request)
     elif epoch == AWAY and request.instance_id is None:
@@ -37,11 +40,6 @@ def check_heartbeat(ask: Ask, assignors: Sequence[str]) -> None:
         raise UnsupportedAssignor(
             f"assignor {request.server_assignor!r} is not supported; expected {', '.join(assignors)}"
         )
-
-
-def _check_not_blank(what: str, value: str | None) -> None:
-    if value is not None and not value.strip():
-        raise InvalidRequest(f"the {what} is empty")
 
 
 def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
@@ -74,9 +72,7 @@ def owned_in(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartiti
     """Returns the partitions that the member reports as owned; None if the request does not contain them."""
     if request.topic_partitions is None:
         return None
-    return frozenset(
-        TopicIdPartition(topic.topic_id, number) for topic in request.topic_partitions for number in topic.partitions
-    )
+    return read_partitions(request.topic_partitions)
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -85,22 +81,22 @@ def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
     return request.rebalance_timeout_ms != -1 and has_topics and request.topic_partitions is not None
 
 
-def updated(member: Member, ask: Ask) -> Member:
+def updated(member: Member, command: ClientRequest) -> Member:
     """Returns the member updated with the fields that the request contains."""
-    request: ConsumerGroupHeartbeatRequest = ask.body
+    request: ConsumerGroupHeartbeatRequest = command.body
     names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
     timeout_ms = request.rebalance_timeout_ms
     if _is_keepalive(request) and (member.client_id, member.client_host, member.classic) == (
-        ask.client_id,
-        ask.client_host,
+        command.client_id,
+        command.client_host,
         None,
     ):
         return member
     return member._replace(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
+        client_id=command.client_id,
+        client_host=command.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topic_names=member.topic_names if names is None else frozenset(names),
         topic_regex=member.topic_regex if regex is None else regex,

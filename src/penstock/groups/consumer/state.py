@@ -3,56 +3,30 @@
 from typing import Any
 
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups import records
-from penstock.groups.consumer.members import LEAVING, NOTHING_HELD, Member
-from penstock.groups.consumer.records import read_current, read_metadata, read_target
+from penstock.groups.consumer.members import Member
+from penstock.groups.consumer.records import ConsumerRecords
+from penstock.groups.modern.state import ModernState
 
 
-class GroupState:
+class ConsumerState(ModernState[Member, TopicIdPartition]):
     """The persisted state of one consumer group."""
 
+    records = ConsumerRecords
+
     def __init__(self) -> None:
-        self.epoch = 0
-        """The group epoch, incremented when members, subscriptions or topics change."""
-        self.metadata_hash = 0
-        self.target_epoch = 0
-        """The group epoch for which the target assignment was computed."""
-        self.members: dict[str, Member] = {}
-        self.by_instance: dict[str, str] = {}
-        """Member ids of static members by instance id."""
-        self.targets: dict[str, frozenset[TopicIdPartition]] = {}
+        super().__init__()
         self.owners: dict[TopicIdPartition, str] = {}
         """Member id by partition it holds. While a member revokes a partition, no other member gets it."""
         self.regexes: dict[str, frozenset[str]] = {}
         """The topic names that match each regular expression."""
-        self.is_dead = False
         self._subscribed: frozenset[str] | None = None
         """The cached result of `subscribed`; None if it has to be computed."""
 
-    def copy(self) -> "GroupState":
-        """Returns a copy that can be changed; it shares members and targets, which are immutable."""
-        copied = GroupState()
-        copied.epoch, copied.metadata_hash, copied.target_epoch = self.epoch, self.metadata_hash, self.target_epoch
-        copied.members, copied.by_instance = dict(self.members), dict(self.by_instance)
-        copied.targets, copied.owners = dict(self.targets), dict(self.owners)
-        copied.regexes, copied.is_dead = dict(self.regexes), self.is_dead
-        copied._subscribed = self.subscribed()  # needed after most changes, and few change it
-        return copied
+    def copy(self) -> "ConsumerState":
+        self.subscribed()  # cached for the copy, too: needed after most changes, and few change it
+        return super().copy()
 
     # -- queries
-
-    @property
-    def name(self) -> str:
-        """The name of the group state, as Kafka's tools show it."""
-        if self.is_dead:
-            return "Dead"
-        if not self.members:
-            return "Empty"
-        if self.epoch > self.target_epoch:
-            return "Assigning"
-        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
-            return "Stable"
-        return "Reconciling"
 
     def topics_of(self, member: Member) -> frozenset[str]:
         """Returns the topic names that a member subscribes to, including the matches of its regular expression."""
@@ -77,42 +51,17 @@ class GroupState:
     # -- changes
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """Applies a record. Records may arrive in any order, and compaction may have removed some of them."""
-        match kind:
-            case records.CONSUMER_GROUP_METADATA:
-                self.is_dead = value is None
-                self.epoch = value.epoch if value else 0
-                self.metadata_hash = value.metadata_hash if value else 0
-            case records.CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
-                self.target_epoch = value.assignment_epoch if value else 0
-            case records.CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
-                if value is None:
-                    self.targets.pop(key.member_id, None)
-                else:
-                    self.targets[key.member_id] = read_target(value)
-            case records.CONSUMER_GROUP_MEMBER_METADATA:
-                if value is None:
-                    self._put(self.members.get(key.member_id), None)
-                else:
-                    member = self._member(key.member_id)
-                    self._put(member, read_metadata(member, value))
-            case records.CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
-                if value is not None:
-                    member = self._member(key.member_id)
-                    self._put(member, read_current(member, value))
-                elif key.member_id in self.members:
-                    member = self.members[key.member_id]
-                    gone = member._replace(epoch=LEAVING, assigned=NOTHING_HELD, revoking=NOTHING_HELD)
-                    self._put(member, gone)
-            case records.CONSUMER_GROUP_REGULAR_EXPRESSION:
-                self._subscribed = None
-                if value is None:
-                    self.regexes.pop(key.regular_expression, None)
-                else:
-                    self.regexes[key.regular_expression] = frozenset(value.topics)
+        if kind != ConsumerRecords.regex_kind:
+            super().apply(kind, key, value)
+            return
+        self._subscribed = None
+        if value is None:
+            self.regexes.pop(key.regular_expression, None)
+        else:
+            self.regexes[key.regular_expression] = frozenset(value.topics)
 
-    def _member(self, member_id: str) -> Member:
-        return self.members.get(member_id) or Member(member_id=member_id)
+    def new_member(self, member_id: str) -> Member:
+        return Member(member_id=member_id)
 
     def _put(self, old: Member | None, new: Member | None) -> None:
         """Replaces member `old` with `new` (None: no member) and updates all indexes."""

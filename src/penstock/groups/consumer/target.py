@@ -1,20 +1,18 @@
 """Computes the target assignment of a consumer group with the preferred server-side assignor (KIP-848). Pure.
 
-The targets of large groups are computed in time slices: see target_assignment.py.
+The targets of large groups are computed in time slices: see modern/target_assignment.py.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.ids import TopicIdPartition
-from penstock.foundation.steps import Steps, run_steps
-from penstock.groups.changes import Change
-from penstock.groups.consumer import records as consumer_records
+from penstock.foundation.steps import Steps
 from penstock.groups.consumer.assignors import ASSIGNORS, MEMBERS_STEP, Assignments, Subscriber
 from penstock.groups.consumer.members import Member
-from penstock.groups.consumer.state import GroupState
+from penstock.groups.consumer.state import ConsumerState
 from penstock.groups.settings import UNIFORM
 
 MEMBERS_AT_ONCE: Final = 2000
@@ -34,7 +32,7 @@ def topic_ids(names: Iterable[str], image: ClusterImage) -> frozenset[bytes]:
     return frozenset(topic.topic_id for topic in found if topic is not None)
 
 
-def is_large(state: GroupState, image: ClusterImage) -> bool:
+def is_large(state: ConsumerState, image: ClusterImage) -> bool:
     """Whether computing the target assignment at once would block the event loop for too long."""
     if len(state.members) > MEMBERS_AT_ONCE:
         return True
@@ -46,22 +44,7 @@ def is_large(state: GroupState, image: ClusterImage) -> bool:
     return cost > COST_AT_ONCE
 
 
-def new_target(
-    group_id: str, state: GroupState, image: ClusterImage, assignors: Sequence[str], now_ms: int
-) -> Iterator[Change]:
-    """Yields a change for each member whose target assignment differs from its last one, then the target epoch."""
-    for member_id, assignment in run_steps(compute_assignments(state, image, assignors)).items():
-        if _differs(state, member_id, assignment):
-            yield consumer_records.target(group_id, member_id, assignment)
-    yield consumer_records.target_epoch(group_id, state.epoch, now_ms)
-
-
-def _differs(state: GroupState, member_id: str, assignment: frozenset[TopicIdPartition]) -> bool:
-    known = state.targets.get(member_id)
-    return known is not assignment and known != assignment
-
-
-def compute_assignments(state: GroupState, image: ClusterImage, assignors: Sequence[str]) -> Steps[Assignments]:
+def compute_assignments(state: ConsumerState, image: ClusterImage, assignors: Sequence[str]) -> Steps[Assignments]:
     """Computes each member's target assignment; a generator of short steps. `state` must not change until it ends."""
     wanted: dict[frozenset[str], frozenset[bytes]] = {}  # most members have the same subscription
     subscribers = []

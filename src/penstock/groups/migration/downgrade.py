@@ -11,13 +11,13 @@ from penstock.groups.classic.members import Member as ClassicMember
 from penstock.groups.classic.members import Roster
 from penstock.groups.classic.subscribed_topics import CONSUMER
 from penstock.groups.consumer.members import Member
-from penstock.groups.consumer.state import GroupState
+from penstock.groups.consumer.state import ConsumerState
 from penstock.groups.records import GROUP_METADATA, GROUP_METADATA_VERSION, GroupKey, GroupMetadataValue
 from penstock.groups.settings import GroupSettings
 from penstock.wire.state import state_record
 
 
-def may_become_classic(state: GroupState, settings: GroupSettings) -> bool:
+def may_become_classic(state: ConsumerState, settings: GroupSettings) -> bool:
     """Whether a consumer group in this state has to be downgraded: all members use the classic protocol."""
     members = state.members.values()
     return (
@@ -29,7 +29,7 @@ def may_become_classic(state: GroupState, settings: GroupSettings) -> bool:
 
 
 def classic_record(
-    group_id: str, state: GroupState, image: ClusterImage, *, is_stable: bool, now_ms: int
+    group_id: str, state: ConsumerState, image: ClusterImage, *, is_stable: bool, now_ms: int
 ) -> StateRecord:
     """Returns the record of the classic group that replaces a consumer group.
 
@@ -64,7 +64,7 @@ def classic_record(
     return state_record(GROUP_METADATA, GroupKey(group=group_id), value, GROUP_METADATA_VERSION)
 
 
-def _classic_roster(state: GroupState) -> Roster:
+def _classic_roster(state: ConsumerState) -> Roster:
     return Roster(_convert_member(member) for member in state.members.values())
 
 

@@ -8,20 +8,20 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.cluster.image import ClusterImage
-from penstock.foundation.decision import Ask, Decision, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, Ticket
 from penstock.foundation.errors import MalformedRequest
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.changes import Change
 from penstock.groups.classic.consumer_protocol import partitions_in, read_assignment, read_subscription
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.members import Member as ClassicMember
-from penstock.groups.consumer import records as consumer_records
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.consumer.members import Held, Member
 from penstock.groups.errors import GroupIdNotFound
 from penstock.groups.group import BECAME_CONSUMER
+from penstock.groups.modern.records import Change
 from penstock.groups.outbox import Outbox
 from penstock.groups.records import ClassicMemberMetadata, ClassicProtocol
+from penstock.groups.settings import CONSUMER
 from penstock.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
@@ -29,51 +29,54 @@ COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperati
 librdkafka as group leader copies the user data of each subscription into the assignment."""
 
 
-def upgrade(group: ClassicGroup, consumer_group: ConsumerGroup, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def upgrade(
+    group: ClassicGroup, consumer_group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: int
+) -> Decision:
     """Upgrades a classic group to `consumer_group` and handles the heartbeat of the joining consumer-protocol member.
 
     Raises GroupIdNotFound if the group cannot be upgraded, and the errors of the heartbeat.
     """
     _check_upgradable(group)
-    changes = _changes(group, consumer_group.image)
+    changes = _changes(group, consumer_group)
     for change in changes:
         consumer_group.state.apply(*change)  # not visible before the same records are persisted
-    decision = consumer_group.heartbeat(ticket, ask, now_ms)
+    decision = consumer_group.heartbeat(ticket, command, now_ms)
     out = Outbox()
     group.refuse_waiting_requests(out, now_ms)
     group.set_timer(BECAME_CONSUMER, now_ms)
     return Decision(
-        persist=(*group.tombstones(), *map(consumer_records.to_record, changes), *decision.persist),
+        persist=(*group.tombstones(), *map(consumer_group.records.to_record, changes), *decision.persist),
         replies=(*decision.replies, *out.decision().replies),
     )
 
 
 def _check_upgradable(group: ClassicGroup) -> None:
     settings = group.settings
+    size_max = settings.by_kind[CONSUMER].size_max
     why = ""
     if not settings.may_upgrade:
         why = "group.consumer.migration.policy does not allow it"
     elif not group.is_of_consumers:
         why = f"its protocol type is {group.protocol_type!r}, not 'consumer'"
-    elif len(group.roster) > settings.consumer_size_max:
-        why = f"it has {len(group.roster)} members, and group.consumer.max.size is {settings.consumer_size_max}"
+    elif len(group.roster) > size_max:
+        why = f"it has {len(group.roster)} members, and group.consumer.max.size is {size_max}"
     if why:
         raise GroupIdNotFound(f"classic group {group.group_id!r} cannot become a consumer group: {why}")
 
 
-def _changes(group: ClassicGroup, image: ClusterImage) -> list[Change]:
+def _changes(group: ClassicGroup, consumer_group: ConsumerGroup) -> list[Change]:
     """Returns the changes that create the consumer group; last assignments become current and target assignments."""
-    group_id, epoch = group.group_id, group.generation
-    held = _owned_partitions(group, image)
+    records, epoch = consumer_group.records, group.generation
+    held = _owned_partitions(group, consumer_group.image)
     members = [_convert_member(group, member, held[member.member_id]) for member in group.roster]
     return [
-        *(consumer_records.member_metadata(group_id, member) for member in members),
+        *(records.member_metadata(member) for member in members),
         # Hash 0 forces a new target, even if the joining member only replaces a static one: the last assignment of a
         # classic group that was rebalancing may be incomplete.
-        consumer_records.group_epoch(group_id, epoch, 0),
-        *(consumer_records.target(group_id, member.member_id, member.assigned) for member in members),
-        consumer_records.target_epoch(group_id, epoch, 0),
-        *(consumer_records.current_assignment(group_id, member) for member in members),
+        records.group_epoch(epoch, 0),
+        *(records.target(member.member_id, member.assigned) for member in members),
+        records.target_epoch(epoch, 0),
+        *(records.current_assignment(member) for member in members),
     ]
 
 

@@ -8,31 +8,24 @@ from typing import Final
 
 from penstock.cluster.image import Topic
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Decision, ProducerKey, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, ProducerKey, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.groups.classic.group import ClassicGroup
-from penstock.groups.consumer.errors import StaleMemberEpoch
-from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.errors import GroupIdNotFound, IllegalGeneration, InvalidGroupId, UnsupportedVersion
+from penstock.groups.errors import (
+    GroupIdNotFound,
+    IllegalGeneration,
+    InvalidGroupId,
+    StaleMemberEpoch,
+    UnsupportedVersion,
+)
 from penstock.groups.group import CoordinatorView
+from penstock.groups.modern.reconciling_group import ReconcilingGroup
+from penstock.groups.offsets.commit_responses import commit_response, txn_commit_response
 from penstock.groups.offsets.committed import NO_EXPIRY, Committed
 from penstock.groups.outbox import Outbox
 from penstock.groups.share.group import ShareGroup
-from penstock.groups.streams.group import StreamsGroup
-from penstock.wire.messages.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestTopic,
-    OffsetCommitResponse,
-    OffsetCommitResponsePartition,
-    OffsetCommitResponseTopic,
-)
-from penstock.wire.messages.txn_offset_commit import (
-    TxnOffsetCommitRequest,
-    TxnOffsetCommitRequestTopic,
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
+from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestTopic
+from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
 EPOCHS_FROM_VERSION: Final = 9
 """First version of OffsetCommit in which the generation may be a member epoch (KIP-848)."""
@@ -49,34 +42,29 @@ ResolvedTopic = tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, To
 """A topic entry of the request, with the topic that it names, or the error code if the topic does not exist."""
 
 
-def commit(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def commit(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles OffsetCommit; the response has an error code for every partition."""
-    request: OffsetCommitRequest = ask.body
+    request: OffsetCommitRequest = command.body
     out = Outbox()
     keep_ms = request.retention_time_ms
     codes = _persist_offsets(
         coordinator,
         out,
         request.group_id,
-        [(topic, find_topic(coordinator, topic, ask.version >= IDS_FROM_VERSION)) for topic in request.topics],
-        lambda tps: check_commit(coordinator, request, tps, ask.version, now_ms),
+        [(topic, find_topic(coordinator, topic, command.version >= IDS_FROM_VERSION)) for topic in request.topics],
+        lambda tps: check_commit(coordinator, request, tps, command.version, now_ms),
         now_ms,
         NO_EXPIRY if keep_ms < 0 else now_ms + keep_ms,
     )
-    topics = []
-    for topic, answers in zip(request.topics, codes, strict=True):
-        partitions = [
-            OffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
-            for wanted, code in zip(topic.partitions, answers, strict=True)
-        ]
-        topics.append(OffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    out.reply(ticket, OffsetCommitResponse(topics=topics))
+    out.reply(ticket, commit_response(request, codes))
     return out.decision()
 
 
-def commit_in_transaction(coordinator: CoordinatorView, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
+def commit_in_transaction(
+    coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int
+) -> Decision:
     """Handles TxnOffsetCommit: the offsets become visible when the producer's transaction commits."""
-    request: TxnOffsetCommitRequest = ask.body
+    request: TxnOffsetCommitRequest = command.body
     if not request.group_id:
         raise InvalidGroupId("the group id is empty")
     out = Outbox()
@@ -84,18 +72,14 @@ def commit_in_transaction(coordinator: CoordinatorView, ticket: Ticket, ask: Ask
         coordinator,
         out,
         request.group_id,
-        [(topic, find_topic(coordinator, topic, ask.version >= TXN_IDS_FROM_VERSION)) for topic in request.topics],
+        [
+            (topic, find_topic(coordinator, topic, command.version >= TXN_IDS_FROM_VERSION))
+            for topic in request.topics
+        ],
         lambda tps: _check_transactional(coordinator, request, tps),
         now_ms,
     )
-    topics = []
-    for topic, answers in zip(request.topics, codes, strict=True):
-        partitions = [
-            TxnOffsetCommitResponsePartition(partition_index=wanted.partition_index, error_code=code)
-            for wanted, code in zip(topic.partitions, answers, strict=True)
-        ]
-        topics.append(TxnOffsetCommitResponseTopic(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
-    out.reply(ticket, TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics))
+    out.reply(ticket, txn_commit_response(request, codes))
     return out.decision(ProducerKey(request.producer_id, request.producer_epoch))
 
 
@@ -126,7 +110,7 @@ def _persist_offsets(
         if partition.partition_index in topic.partitions
     ]
     # The member is checked only if there is something to commit, as in Kafka.
-    refusal = _error_code(check, tps) if tps else ErrorCode.NONE
+    member_error = _error_code(check, tps) if tps else ErrorCode.NONE
     codes = []
     for entry, topic in wanted:
         answers: list[int] = []
@@ -136,8 +120,8 @@ def _persist_offsets(
                 answers.append(topic)
             elif partition.partition_index not in topic.partitions:
                 answers.append(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            elif refusal:
-                answers.append(refusal)
+            elif member_error:
+                answers.append(member_error)
             elif len(metadata) > coordinator.settings.metadata_bytes_max:
                 answers.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
             else:
@@ -170,26 +154,23 @@ def check_commit(
     coordinator: CoordinatorView, request: OffsetCommitRequest, tps: TopicPartitions, version: int, now_ms: int
 ) -> None:
     """Raises an error unless the member may commit; if it may, restarts its session timeout (classic groups only)."""
-    identity = (request.member_id, request.generation_id_or_member_epoch, request.group_instance_id)
+    member_id, epoch = request.member_id, request.generation_id_or_member_epoch
     group = coordinator.groups.get(request.group_id)
     if group is None:
-        if request.generation_id_or_member_epoch < 0:
+        if epoch < 0:
             return  # a standalone consumer: its offsets create a group
         if version >= EPOCHS_FROM_VERSION:
             raise GroupIdNotFound(f"there is no group {request.group_id!r}")
         raise IllegalGeneration(f"there is no group {request.group_id!r}")
-    if isinstance(group, ConsumerGroup):
-        modern_member = group.state.members.get(request.member_id)
-        if version < EPOCHS_FROM_VERSION and modern_member is not None and modern_member.classic is None:
-            raise UnsupportedVersion(f"members of consumer groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
-        group.check_commit(*identity, tps)
-    elif isinstance(group, StreamsGroup):
-        if version < EPOCHS_FROM_VERSION and request.member_id in group.state.members:
-            raise UnsupportedVersion(f"members of streams groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer")
-        group.check_commit(*identity, tps)
+    if isinstance(group, ReconcilingGroup):
+        if version < EPOCHS_FROM_VERSION and group.is_modern_member(member_id):
+            raise UnsupportedVersion(
+                f"members of {group.kind} groups need OffsetCommit v{EPOCHS_FROM_VERSION} or newer"
+            )
+        group.check_commit(member_id, epoch, tps)
     elif isinstance(group, ClassicGroup):
-        group.check_commit(*identity)
-        member = group.roster.get(request.member_id)
+        group.check_commit(member_id, epoch, request.group_instance_id)
+        member = group.roster.get(member_id)
         if member is not None:
             group.restart_session_timer(member, now_ms)
     else:
@@ -205,9 +186,9 @@ def _check_transactional(coordinator: CoordinatorView, request: TxnOffsetCommitR
             raise IllegalGeneration(f"there is no group {request.group_id!r}")
     elif isinstance(group, ClassicGroup):
         group.check_commit(*identity, transactional=True)
-    elif isinstance(group, ConsumerGroup | StreamsGroup) and identity != NO_IDENTITY:
+    elif isinstance(group, ReconcilingGroup) and identity != NO_IDENTITY:
         try:
-            group.check_commit(*identity, tps)
+            group.check_commit(request.member_id, request.generation_id, tps)
         except StaleMemberEpoch as error:
             raise IllegalGeneration(error.message) from error  # producers only handle this error
     elif isinstance(group, ShareGroup):

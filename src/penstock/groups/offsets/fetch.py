@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from penstock.foundation.codes import ErrorCode
-from penstock.foundation.decision import Ask, Decision, Ticket
+from penstock.foundation.decision import ClientRequest, Decision, Ticket
 from penstock.foundation.errors import PenstockError
 from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup
@@ -38,12 +38,12 @@ GROUPS_FROM_VERSION: Final = 8
 NO_OFFSET: Final = -1
 
 
-def fetch(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
+def fetch(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles OffsetFetch for one or several groups of this coordinator."""
-    request: OffsetFetchRequest = ask.body
+    request: OffsetFetchRequest = command.body
     out = Outbox()
-    if ask.version >= GROUPS_FROM_VERSION:
-        groups = [_fetch(coordinator, wanted, request.require_stable, ask.version) for wanted in request.groups]
+    if command.version >= GROUPS_FROM_VERSION:
+        groups = [_fetch(coordinator, wanted, request.require_stable, command.version) for wanted in request.groups]
         out.reply(ticket, OffsetFetchResponse(groups=groups))
     else:
         topics = request.topics
@@ -56,7 +56,7 @@ def fetch(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
                 else [OffsetFetchRequestTopics(name=t.name, partition_indexes=t.partition_indexes) for t in topics],
             ),
             request.require_stable,
-            ask.version,
+            command.version,
         )
         out.reply(ticket, OffsetFetchResponse(topics=_topics_before_v8(found), error_code=found.error_code))
     # A replaced coordinator would return old offsets, from which a consumer would read again.
@@ -159,9 +159,9 @@ def _no_offset(number: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResp
 # -- OffsetDelete
 
 
-def delete(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
+def delete(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
     """Handles OffsetDelete: deletes committed offsets of partitions whose topic the group does not read."""
-    request: OffsetDeleteRequest = ask.body
+    request: OffsetDeleteRequest = command.body
     if not request.group_id:
         raise InvalidGroupId("the group id is empty")
     group = coordinator.groups.get(request.group_id)

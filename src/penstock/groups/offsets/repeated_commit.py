@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from penstock.cluster.image import Topic
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.offsets.commit import IDS_FROM_VERSION, check_commit, find_topic
@@ -39,11 +39,11 @@ class _TopicCommit(NamedTuple):
 class RepeatedCommit:
     """A cached offset commit that is repeated with other offsets; see RepeatedDecision in foundation/decision.py."""
 
-    def __init__(self, coordinator: GroupCoordinator, ask: Ask, parts: Sequence[_TopicCommit]) -> None:
+    def __init__(self, coordinator: GroupCoordinator, command: ClientRequest, parts: Sequence[_TopicCommit]) -> None:
         self._coordinator = coordinator
-        self._request: OffsetCommitRequest = ask.body
+        self._request: OffsetCommitRequest = command.body
         self.group_id: Final = self._request.group_id
-        self._version = ask.version
+        self._version = command.version
         self._settings = coordinator.settings
         self._parts = parts
         self._tps = [(part.topic.topic_id, number) for part in parts for number in part.numbers]
@@ -53,13 +53,13 @@ class RepeatedCommit:
         self._fields = list(template.fields)
 
     @classmethod
-    def of(cls, coordinator: GroupCoordinator, ask: Ask, now_ms: int) -> "RepeatedCommit | None":
+    def of(cls, coordinator: GroupCoordinator, command: ClientRequest, now_ms: int) -> "RepeatedCommit | None":
         """Returns the cached form of a commit; None if the commit is not allowed now, or cannot be cached."""
-        request: OffsetCommitRequest = ask.body
+        request: OffsetCommitRequest = command.body
         parts = []
         start = 0
         for entry in request.topics:
-            topic = find_topic(coordinator, entry, ask.version >= IDS_FROM_VERSION)
+            topic = find_topic(coordinator, entry, command.version >= IDS_FROM_VERSION)
             numbers = [partition.partition_index for partition in entry.partitions]
             metadata = [partition.committed_metadata or "" for partition in entry.partitions]
             if not isinstance(topic, Topic) or not topic.partitions.keys() >= set(numbers):
@@ -70,7 +70,7 @@ class RepeatedCommit:
             start += len(numbers)
         if request.retention_time_ms >= 0 or not 0 < start <= PARTITIONS_MAX:
             return None
-        made = cls(coordinator, ask, parts)
+        made = cls(coordinator, command, parts)
         return made if made.is_allowed(now_ms) else None
 
     def _records(self, number: int) -> bytes:

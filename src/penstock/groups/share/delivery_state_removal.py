@@ -11,8 +11,7 @@ from penstock.foundation.decision import Decision, Reply, StateRecord, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable, PenstockError
 from penstock.groups.commands import DeleteStateAtLeaders
 from penstock.groups.errors import NonEmptyGroup
-from penstock.groups.share import records as share_records
-from penstock.groups.share.records import DeliveryTopics
+from penstock.groups.share.records import DeliveryTopics, ShareRecords
 from penstock.groups.share.state import ShareState
 
 DELIVERY_REMOVAL: Final = "removal"
@@ -29,9 +28,10 @@ class _WaitingRequest(NamedTuple):
 class DeliveryStateRemoval:
     """Deletion of one share group's delivery state, and the requests that wait for the deletion."""
 
-    def __init__(self, group_id: str, state: ShareState) -> None:
+    def __init__(self, group_id: str, state: ShareState, records: ShareRecords) -> None:
         self._group_id = group_id
         self._state = state
+        self._share_records = records
         self._waiting: list[_WaitingRequest] = []
 
     @property
@@ -58,9 +58,9 @@ class DeliveryStateRemoval:
         deleting = frozenset(self._state.delivery_topics.deleting)
         lost = [one for one in self._waiting if not one.topic_ids & deleting]
         self._waiting = [one for one in self._waiting if one.topic_ids & deleting]
-        refusal = CoordinatorNotAvailable("the request could not be persisted; try again")
+        error = CoordinatorNotAvailable("the request could not be persisted; try again")
         return Decision(
-            replies=tuple(Reply(one.ticket, refusal) for one in lost),
+            replies=tuple(Reply(one.ticket, error) for one in lost),
             effects=(self._delete_effect(self._state.delivery_topics),) if deleting else (),
         )
 
@@ -85,7 +85,7 @@ class DeliveryStateRemoval:
         return one.reply
 
     def _records(self, delivery_topics: DeliveryTopics) -> tuple[StateRecord, ...]:
-        return (share_records.to_record(share_records.delivery_topics(self._group_id, delivery_topics)),)
+        return (self._share_records.to_record(self._share_records.delivery_topics(delivery_topics)),)
 
     def _delete_effect(self, delivery_topics: DeliveryTopics) -> DeleteStateAtLeaders:
         return DeleteStateAtLeaders(group_id=self._group_id, topic_ids=frozenset(delivery_topics.deleting))

@@ -1,16 +1,17 @@
 """Members of a share group (KIP-932): subscription, epoch and assigned partitions."""
 
-from functools import partial
 from typing import Final, NamedTuple
 
 from penstock.foundation.ids import TopicIdPartition
-from penstock.groups.consumer.members import JOINING
+from penstock.groups.modern.members import JOINING, LEAVING, MemberState
+from penstock.groups.modern.records import read_partitions, write_partitions
+from penstock.groups.records import ShareGroupCurrentMemberAssignmentValue, ShareGroupMemberMetadataValue
 
 NOTHING_ASSIGNED: Final[frozenset[TopicIdPartition]] = frozenset()
 
 
 class ShareMember(NamedTuple):
-    """One member. Metadata fields come first, then the current assignment: each is persisted in its own record."""
+    """One member; see ModernMember in modern/members.py."""
 
     member_id: str
     rack_id: str | None = None
@@ -22,14 +23,41 @@ class ShareMember(NamedTuple):
     """The last epoch, which the member may still use if the response with the current epoch was lost."""
     assigned: frozenset[TopicIdPartition] = NOTHING_ASSIGNED
 
-    def with_metadata_of(self, other: "ShareMember") -> "ShareMember":
-        """Returns this member's current assignment combined with the metadata of `other`."""
-        return _new_member((*other[:_ASSIGNMENT_FROM], *self[_ASSIGNMENT_FROM:]))
+    def is_reconciled_to(self, epoch: int) -> bool:
+        return self.epoch == epoch
 
-    def with_assignment_of(self, other: "ShareMember") -> "ShareMember":
-        """Returns this member's metadata combined with the current assignment and epoch of `other`."""
-        return _new_member((*self[:_ASSIGNMENT_FROM], *other[_ASSIGNMENT_FROM:]))
+    def without_assignment(self) -> "ShareMember":
+        return self._replace(epoch=LEAVING, assigned=NOTHING_ASSIGNED)
 
+    # -- records
 
-_ASSIGNMENT_FROM: Final = ShareMember._fields.index("epoch")
-_new_member: Final = partial(tuple.__new__, ShareMember)
+    def metadata_record(self) -> ShareGroupMemberMetadataValue:
+        return ShareGroupMemberMetadataValue(
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            subscribed_topic_names=sorted(self.topic_names),
+        )
+
+    def with_metadata_record(self, value: ShareGroupMemberMetadataValue) -> "ShareMember":
+        return self._replace(
+            rack_id=value.rack_id,
+            client_id=value.client_id,
+            client_host=value.client_host,
+            topic_names=frozenset(value.subscribed_topic_names),
+        )
+
+    def assignment_record(self) -> ShareGroupCurrentMemberAssignmentValue:
+        return ShareGroupCurrentMemberAssignmentValue(
+            member_epoch=self.epoch,
+            previous_member_epoch=self.previous_epoch,
+            state=MemberState.STABLE,  # nothing has to be revoked first
+            assigned_partitions=write_partitions(self.assigned),
+        )
+
+    def with_assignment_record(self, value: ShareGroupCurrentMemberAssignmentValue) -> "ShareMember":
+        return self._replace(
+            epoch=value.member_epoch,
+            previous_epoch=value.previous_member_epoch,
+            assigned=read_partitions(value.assigned_partitions),
+        )

@@ -1,10 +1,11 @@
 """Validates and decodes ShareGroupHeartbeat requests (KIP-932)."""
 
 from penstock.cluster.image import ClusterImage, Topic
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest
-from penstock.groups.consumer.errors import FencedMemberEpoch
-from penstock.groups.consumer.members import JOINING, LEAVING, by_topic
+from penstock.groups.errors import FencedMemberEpoch
+from penstock.groups.modern.members import JOINING, LEAVING, by_topic
+from penstock.groups.modern.requests import check_not_blank
 from penstock.groups.share.members import ShareMember
 from penstock.wire.messages.share_group_heartbeat import (
     Assignment,
@@ -15,10 +16,7 @@ from penstock.wire.messages.share_group_heartbeat import (
 
 def check_heartbeat(request: ShareGroupHeartbeatRequest, image: ClusterImage) -> None:
     """Raises InvalidRequest if fields are inconsistent, or if the group id is the name of a FIFO queue."""
-    fields = {"member id": request.member_id, "group id": request.group_id, "rack id": request.rack_id}
-    for what, value in fields.items():
-        if value is not None and not value.strip():
-            raise InvalidRequest(f"the {what} is empty")
+    check_not_blank({"member id": request.member_id, "group id": request.group_id, "rack id": request.rack_id})
     if request.member_epoch == JOINING and not request.subscribed_topic_names:
         raise InvalidRequest("a member that joins must set its subscribed topics")
     if request.member_epoch < LEAVING:
@@ -43,14 +41,14 @@ def check_epoch(member: ShareMember, epoch: int) -> None:
         )
 
 
-def updated(member: ShareMember, ask: Ask) -> ShareMember:
+def updated(member: ShareMember, command: ClientRequest) -> ShareMember:
     """Returns the member updated with the fields that the request contains."""
-    request: ShareGroupHeartbeatRequest = ask.body
+    request: ShareGroupHeartbeatRequest = command.body
     names = request.subscribed_topic_names
     changed = member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
+        client_id=command.client_id,
+        client_host=command.client_host,
         topic_names=member.topic_names if names is None else frozenset(names),
     )
     return member if changed == member else changed

@@ -1,48 +1,16 @@
-"""Builds the StreamsGroupDescribe response of a streams group."""
+"""Describes topology and members of a streams group in the StreamsGroupDescribe response."""
 
 from collections.abc import Collection, Iterable
 
-from penstock.foundation.errors import PenstockError
 from penstock.groups.streams import records
-from penstock.groups.streams.assignor import STICKY
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.requests import task_ids
-from penstock.groups.streams.state import StreamsState
-from penstock.groups.streams.tasks import NO_TASKS, Role, Task, Tasks
-from penstock.wire.messages.streams_group_describe import Assignment, DescribedGroup, Member, Subtopology, Topology
+from penstock.groups.streams.tasks import Role, Task, Tasks
+from penstock.wire.messages.streams_group_describe import Assignment, Member, Subtopology, Topology
 from penstock.wire.messages.streams_group_heartbeat import Endpoint, KeyValue, TopicInfo
 
 
-def describe_streams_group(group_id: str, state: StreamsState) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=0,
-        group_id=group_id,
-        group_state=state.name,
-        group_epoch=state.epoch,
-        assignment_epoch=state.target_epoch,
-        topology=_topology(state.topology) if state.topology is not None else None,
-        members=[
-            _member(state.members[member_id], state.targets.get(member_id, NO_TASKS))
-            for member_id in sorted(state.members)
-        ],
-        assignor_name=STICKY,
-    )
-
-
-def refused_streams_group(group_id: str, error: PenstockError) -> DescribedGroup:
-    return DescribedGroup(
-        error_code=error.code,
-        error_message=error.message,
-        group_id=group_id,
-        group_state="",
-        group_epoch=0,
-        assignment_epoch=0,
-        topology=None,
-        members=(),
-    )
-
-
-def _topology(topology: records.StreamsGroupTopologyValue) -> Topology:
+def describe_topology(topology: records.StreamsGroupTopologyValue) -> Topology:
     return Topology(
         epoch=topology.epoch,
         subtopologies=[
@@ -70,7 +38,7 @@ def _topics(topics: Iterable[records.TopicInfo]) -> list[TopicInfo]:
     ]
 
 
-def _member(member: StreamsMember, target: Tasks) -> Member:
+def describe_member(member: StreamsMember, target: Tasks) -> Member:
     endpoint = member.user_endpoint
     return Member(
         member_id=member.member_id,

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable
 from typing import Final
 
-from penstock.foundation.decision import Ask
+from penstock.foundation.decision import ClientRequest
 from penstock.foundation.errors import InvalidRequest, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS, check_topic_name
-from penstock.groups.consumer.errors import FencedMemberEpoch
-from penstock.groups.consumer.members import AWAY, JOINING
+from penstock.groups.errors import FencedMemberEpoch, StreamsInvalidTopology
+from penstock.groups.modern.members import AWAY, JOINING
+from penstock.groups.modern.requests import check_not_blank
 from penstock.groups.streams import records
-from penstock.groups.streams.errors import StreamsInvalidTopology
 from penstock.groups.streams.members import Endpoint, StreamsMember
 from penstock.groups.streams.tasks import Role, Task, Tasks, by_subtopology, tasks_of
 from penstock.wire.messages.streams_group_heartbeat import (
@@ -28,14 +28,8 @@ TOPICS_MAX: Final = 2000
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
     """Raises InvalidRequest if fields are inconsistent or (as in Kafka) unsupported, and StreamsInvalidTopology."""
-    for what, value in (
-        ("member id", request.member_id),
-        ("group id", request.group_id),
-        ("rack id", request.rack_id),
-        ("process id", request.process_id),
-    ):
-        if value is not None and not value.strip():
-            raise InvalidRequest(f"the {what} is empty")
+    check_not_blank({"member id": request.member_id, "group id": request.group_id})
+    check_not_blank({"rack id": request.rack_id, "process id": request.process_id})
     for what, given in (
         ("static membership (group.instance.id)", request.instance_id is not None),
         ("task offsets", request.task_offsets is not None or request.task_end_offsets is not None),
@@ -142,15 +136,15 @@ def owned_in(request: StreamsGroupHeartbeatRequest) -> Tasks | None:
     return tasks_of(Role.ACTIVE, request.active_tasks) | tasks_of(Role.STANDBY, request.standby_tasks)
 
 
-def updated(member: StreamsMember, ask: Ask) -> StreamsMember:
+def updated(member: StreamsMember, command: ClientRequest) -> StreamsMember:
     """Returns the member updated with the fields that the request contains."""
-    request: StreamsGroupHeartbeatRequest = ask.body
+    request: StreamsGroupHeartbeatRequest = command.body
     endpoint, tags = request.user_endpoint, request.client_tags
     timeout_ms = request.rebalance_timeout_ms
     return member._replace(
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=ask.client_id,
-        client_host=ask.client_host,
+        client_id=command.client_id,
+        client_host=command.client_host,
         rebalance_timeout_ms=member.rebalance_timeout_ms if timeout_ms == -1 else timeout_ms,
         topology_epoch=member.topology_epoch if request.topology is None else request.topology.epoch,
         process_id=member.process_id if request.process_id is None else request.process_id,

@@ -2,59 +2,39 @@
 
 from typing import Any
 
-from penstock.groups.consumer.members import LEAVING
-from penstock.groups.streams import records
-from penstock.groups.streams.members import NOTHING_HELD, StreamsMember
-from penstock.groups.streams.records import StreamsGroupTopologyValue, read_current, read_metadata, read_target
-from penstock.groups.streams.tasks import Role, Task, Tasks
+from penstock.groups.modern.state import ModernState
+from penstock.groups.streams.members import StreamsMember
+from penstock.groups.streams.records import StreamsGroupTopologyValue, StreamsRecords
+from penstock.groups.streams.tasks import Role, Task
+from penstock.groups.streams.topology import source_topics
 
 
-class StreamsState:
+class StreamsState(ModernState[StreamsMember, Task]):
     """The persisted state of one streams group."""
 
+    records = StreamsRecords
+
     def __init__(self) -> None:
-        self.epoch = 0
-        """The group epoch, incremented when members, topology, topics or assignment settings change."""
-        self.metadata_hash = 0
+        super().__init__()
         self.validated_topology_epoch = -1
         """Epoch of the topology if all its topics exist with the right partitions, else -1."""
         self.assignment_configs: tuple[tuple[str, str], ...] = ()
         """Names and values of the settings that the target assignment depends on."""
-        self.target_epoch = 0
-        """The group epoch for which the target assignment was computed."""
         self.topology: StreamsGroupTopologyValue | None = None
-        self.members: dict[str, StreamsMember] = {}
-        self.targets: dict[str, Tasks] = {}
+        self.readers: dict[str, list[str]] = {}
+        """Ids of the subtopologies that read each topic, by topic name."""
         self.holders: dict[Task, frozenset[str]] = {}
         """Ids of the members that hold each task or are revoking it. An active task has at most one."""
-        self.is_dead = False
-
-    def copy(self) -> "StreamsState":
-        """Returns a copy that can be changed; it shares members and targets, which are immutable."""
-        copied = StreamsState()
-        copied.epoch, copied.metadata_hash = self.epoch, self.metadata_hash
-        copied.validated_topology_epoch = self.validated_topology_epoch
-        copied.assignment_configs, copied.target_epoch = self.assignment_configs, self.target_epoch
-        copied.topology, copied.is_dead = self.topology, self.is_dead
-        copied.members, copied.targets, copied.holders = dict(self.members), dict(self.targets), dict(self.holders)
-        return copied
 
     # -- queries
 
     @property
     def name(self) -> str:
-        """The name of the group state, as Kafka's tools show it."""
-        if self.is_dead:
-            return "Dead"
-        if not self.members:
-            return "Empty"
-        if self.topology is None or self.topology.epoch != self.validated_topology_epoch:
-            return "NotReady"
-        if self.epoch > self.target_epoch:
-            return "Assigning"
-        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
-            return "Stable"
-        return "Reconciling"
+        is_ready = self.topology is not None and self.topology.epoch == self.validated_topology_epoch
+        return super().name if self.is_dead or not self.members or is_ready else "NotReady"
+
+    def subscribed(self) -> frozenset[str]:
+        return frozenset(self.readers if self.members else ())
 
     def is_free(self, task: Task, member: StreamsMember) -> bool:
         """Whether a member may get a task: no other member runs it, and no member of its process has its state.
@@ -76,43 +56,21 @@ class StreamsState:
     # -- changes
 
     def apply(self, kind: int, key: Any, value: Any | None) -> None:
-        """Applies a record. Records may arrive in any order, and compaction may have removed some of them."""
-        match kind:
-            case records.STREAMS_GROUP_METADATA:
-                self.is_dead = value is None
-                self.epoch = value.epoch if value else 0
-                self.metadata_hash = value.metadata_hash if value else 0
-                self.validated_topology_epoch = value.validated_topology_epoch if value else -1
-                configs = (value.last_assignment_configs or ()) if value else ()
-                self.assignment_configs = tuple((entry.key, entry.value) for entry in configs)
-            case records.STREAMS_GROUP_TOPOLOGY:
-                self.topology = value
-            case records.STREAMS_GROUP_TARGET_ASSIGNMENT_METADATA:
-                self.target_epoch = value.assignment_epoch if value else 0
-            case records.STREAMS_GROUP_TARGET_ASSIGNMENT_MEMBER:
-                if value is None:
-                    self.targets.pop(key.member_id, None)
-                else:
-                    self.targets[key.member_id] = read_target(value)
-            case records.STREAMS_GROUP_MEMBER_METADATA:
-                if value is None:
-                    self._put(self.members.get(key.member_id), None)
-                else:
-                    member = self._member(key.member_id)
-                    self._put(member, read_metadata(member, value))
-            case records.STREAMS_GROUP_CURRENT_MEMBER_ASSIGNMENT:
-                if value is not None:
-                    member = self._member(key.member_id)
-                    self._put(member, read_current(member, value))
-                elif key.member_id in self.members:
-                    member = self.members[key.member_id]
-                    self._put(member, member._replace(epoch=LEAVING, assigned=NOTHING_HELD, revoking=NOTHING_HELD))
+        super().apply(kind, key, value)
+        if kind == StreamsRecords.group_kind:
+            self.validated_topology_epoch = value.validated_topology_epoch if value else -1
+            configs = (value.last_assignment_configs or ()) if value else ()
+            self.assignment_configs = tuple((entry.key, entry.value) for entry in configs)
+        elif kind == StreamsRecords.topology_kind:
+            self.topology, self.readers = value, {}
+            for one in value.subtopologies if value else ():
+                for name in source_topics(one):
+                    self.readers.setdefault(name, []).append(one.subtopology_id)
 
-    def _member(self, member_id: str) -> StreamsMember:
-        return self.members.get(member_id) or StreamsMember(member_id=member_id)
+    def new_member(self, member_id: str) -> StreamsMember:
+        return StreamsMember(member_id=member_id)
 
     def _put(self, old: StreamsMember | None, new: StreamsMember | None) -> None:
-        """Replaces member `old` with `new` (None: no member) and updates all indexes."""
         if old is not None:
             if new is None or old.assigned is not new.assigned or old.revoking is not new.revoking:
                 for task in (*old.assigned, *old.revoking):

@@ -1,14 +1,11 @@
 """Computes the target assignment of a streams group: the tasks of each member (KIP-1071). Pure.
 
-The targets of large groups are computed in time slices: see groups/target_assignment.py.
+The targets of large groups are computed in time slices: see modern/target_assignment.py.
 """
 
-from collections.abc import Iterator
 from typing import Final
 
-from penstock.foundation.steps import Steps, run_steps
-from penstock.groups.changes import Change
-from penstock.groups.streams import records
+from penstock.foundation.steps import Steps
 from penstock.groups.streams.assignor import STEP, Assignments, Worker, assign_sticky
 from penstock.groups.streams.state import StreamsState
 from penstock.groups.streams.tasks import NO_TASKS
@@ -23,16 +20,6 @@ def is_large(state: StreamsState, configured: ConfiguredTopology, standbys: int)
     tasks = sum(configured.task_counts.values()) * (1 + standbys)
     held = sum(map(len, state.targets.values()))
     return tasks + held + len(state.members) > COST_AT_ONCE
-
-
-def new_target(
-    group_id: str, state: StreamsState, configured: ConfiguredTopology, standbys: int, now_ms: int
-) -> Iterator[Change]:
-    """Yields a change for each member whose target assignment differs from its last one, then the target epoch."""
-    for member_id, assignment in run_steps(compute_assignments(state, configured, standbys)).items():
-        if state.targets.get(member_id) != assignment:
-            yield records.target(group_id, member_id, assignment)
-    yield records.target_epoch(group_id, state.epoch, now_ms)
 
 
 def compute_assignments(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> Steps[Assignments]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from penstock.cluster.image import ClusterImage
 from penstock.groups.consumer.subscriptions import metadata_hash
-from penstock.groups.streams.errors import StreamsInvalidTopology
+from penstock.groups.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
 
 TASKS_MAX: Final = 10_000

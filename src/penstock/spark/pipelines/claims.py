@@ -194,7 +194,7 @@ def open_ranges(survey: Survey) -> OpenRanges:
         lasts=[delivery_range.last for delivery_range in delivery_ranges],
         counts=[delivery_range.count for delivery_range in delivery_ranges],
         are_available=[delivery_range.state is State.AVAILABLE for delivery_range in delivery_ranges],
-        undelivered_from=survey.looked_to,
+        undelivered_from=survey.undelivered_from,
     )
 
 

@@ -86,7 +86,7 @@ class QueueClaimResponse:
     next_offset: Int64 = field(default=-1)
     """For SURVEY: the `offset` of the next request; -1 if the survey is complete."""
     start_offset: Int64 = field(default=-1)
-    looked_to: Int64 = field(default=-1)
+    undelivered_from: Int64 = field(default=-1)
     """For SURVEY: the offset from which on no message was ever delivered, so that all are available."""
     end_offset: Int64 = field(default=-1)
     """For SURVEY: the end offset of the committed messages."""

@@ -1,13 +1,12 @@
 """Kafka API 79, ShareAcknowledge."""
 
 from penstock.wire.keys import ApiKey
+from penstock.wire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 from penstock.wire.schema import (
     Array,
     Bool,
-    Int8,
     Int16,
     Int32,
-    Int64,
     String,
     Uuid,
     field,
@@ -15,13 +14,6 @@ from penstock.wire.schema import (
     response,
     struct,
 )
-
-
-@struct
-class AcknowledgementBatch:
-    first_offset: Int64
-    last_offset: Int64
-    acknowledge_types: Array[Int8]
 
 
 @struct
@@ -46,12 +38,6 @@ class ShareAcknowledgeRequest:
 
 
 @struct
-class LeaderIdAndEpoch:
-    leader_id: Int32
-    leader_epoch: Int32
-
-
-@struct
 class PartitionData:
     partition_index: Int32
     error_code: Int16
@@ -63,14 +49,6 @@ class PartitionData:
 class ShareAcknowledgeTopicResponse:
     topic_id: Uuid
     partitions: Array[PartitionData]
-
-
-@struct
-class NodeEndpoint:
-    node_id: Int32
-    host: String
-    port: Int32
-    rack: String | None = field(default=None)
 
 
 @response(ApiKey.SHARE_ACKNOWLEDGE, versions="1-2", flexible="0+")

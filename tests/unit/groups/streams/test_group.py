@@ -4,9 +4,13 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest, PenstockError
-from penstock.groups.consumer.errors import FencedMemberEpoch, StaleMemberEpoch
-from penstock.groups.errors import GroupMaxSizeReached, UnknownMemberId
-from penstock.groups.streams.errors import StreamsInvalidTopology
+from penstock.groups.errors import (
+    FencedMemberEpoch,
+    GroupMaxSizeReached,
+    StaleMemberEpoch,
+    StreamsInvalidTopology,
+    UnknownMemberId,
+)
 from penstock.groups.streams.records import STREAMS_GROUP_TOPOLOGY
 from penstock.groups.streams.requests import check_heartbeat
 from penstock.groups.streams.topology import Status
@@ -317,21 +321,21 @@ def test_a_member_may_commit_in_its_epoch_and_in_an_older_one_what_it_has_kept()
     machine = machine_of(READY)
     first = joined(machine, "a")
     words, others = topic_of("words", 4).topic_id, topic_of("app-r", 4).topic_id
-    machine.group.check_commit("a", 1, None, [(words, 0)])
+    machine.group.check_commit("a", 1, [(words, 0)])
     joined(machine, "b")
     told = answered(machine.ask(owning("a", 1, first), NOW_MS))
     machine.ask(owning("a", 1, told), NOW_MS)
     kept, _ = tasks_in(told)
     gone = next(number for number in range(4) if number not in kept.get("0", ()))
-    machine.group.check_commit("a", 1, None, [(words, number) for number in kept.get("0", ())])
+    machine.group.check_commit("a", 1, [(words, number) for number in kept.get("0", ())])
     with pytest.raises(StaleMemberEpoch):
-        machine.group.check_commit("a", 1, None, [(words, gone)])
+        machine.group.check_commit("a", 1, [(words, gone)])
     with pytest.raises(StaleMemberEpoch):
-        machine.group.check_commit("a", 9, None, [(others, 0)])
+        machine.group.check_commit("a", 9, [(others, 0)])
     with pytest.raises(UnknownMemberId):
-        machine.group.check_commit("nobody", 1, None, [(words, 0)])
+        machine.group.check_commit("nobody", 1, [(words, 0)])
     with pytest.raises(UnknownMemberId):
-        machine.group.check_commit("", -1, None, [(words, 0)])
+        machine.group.check_commit("", -1, [(words, 0)])
 
 
 def test_a_tool_may_commit_and_fetch_for_a_group_without_members() -> None:
@@ -342,7 +346,7 @@ def test_a_tool_may_commit_and_fetch_for_a_group_without_members() -> None:
     with pytest.raises(StaleMemberEpoch):
         machine.group.check_fetch("a", 2)
     machine.ask(beat("a", -1), NOW_MS)
-    machine.group.check_commit("", -1, None, [(topic_of("words", 4).topic_id, 0)])
+    machine.group.check_commit("", -1, [(topic_of("words", 4).topic_id, 0)])
 
 
 def test_offsets_of_topics_that_are_read_stay() -> None:

@@ -1,7 +1,7 @@
 """Which tasks a member of a streams group may get."""
 
-from penstock.groups.consumer.members import MemberState
-from penstock.groups.reconciliation import ReconciliationContext, reconcile
+from penstock.groups.modern.members import MemberState
+from penstock.groups.modern.reconciliation import ReconciliationContext, reconcile
 from penstock.groups.streams.members import StreamsMember
 from penstock.groups.streams.state import StreamsState
 from penstock.groups.streams.tasks import Role, Task

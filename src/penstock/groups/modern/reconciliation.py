@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic
 
-from penstock.groups.consumer.errors import FencedMemberEpoch
-from penstock.groups.consumer.members import CurrentAssignment, MemberState, P
+from penstock.groups.errors import FencedMemberEpoch
+from penstock.groups.modern.members import CurrentAssignment, MemberState, P
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

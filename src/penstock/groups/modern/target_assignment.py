@@ -4,11 +4,13 @@ The computation may take seconds. Until it ends, members keep the last target as
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple
 
 from penstock.foundation.steps import Steps
-from penstock.groups.changes import Change
-from penstock.groups.consumer.members import P
+from penstock.groups.group import RETRY_MS
+from penstock.groups.modern.members import P
+from penstock.groups.modern.records import Change, GroupRecords
+from penstock.groups.modern.state import ModernState
 
 STEPS_AT_ONCE: Final = 3
 PARTITIONS_AT_ONCE: Final = 2000
@@ -16,32 +18,13 @@ PARTITIONS_AT_ONCE: Final = 2000
 SHORT_INTERVAL_MS: Final = 200
 """Heartbeat interval of members, in milliseconds, while the group's target is being computed."""
 PAUSE_MS: Final = 1
-RETRY_MS: Final = 1000
-"""PAUSE_MS, RETRY_MS: milliseconds before the next time slice, normally and if records could not be persisted."""
+"""Milliseconds before the next time slice; RETRY_MS if records could not be persisted."""
 ROUNDS_AT_ONCE: Final = 3
 """Number of rounds before RETRY_MS applies. Two are enough if writes succeed: one persists, the next verifies."""
 
 
 Assignments = dict[str, frozenset[P]]
 """The target assignment of each member, by member id."""
-Q = TypeVar("Q", bound=NamedTuple, contravariant=True)
-
-
-class Targeted(Protocol[P]):
-    """Protocol class for the part of a group's state that the target computation reads."""
-
-    epoch: int
-    target_epoch: int
-    members: dict[str, Any]
-    targets: dict[str, frozenset[P]]
-
-
-class Records(Protocol[Q]):
-    """Protocol class for modules that build records: consumer/records.py, share/records.py, streams/records.py."""
-
-    def target(self, group_id: str, member_id: str, tps: frozenset[Q], /) -> Change: ...
-
-    def target_epoch(self, group_id: str, epoch: int, at_ms: int, /) -> Change: ...
 
 
 class SliceResult(NamedTuple):
@@ -63,11 +46,8 @@ class TargetComputation(Generic[P]):
     to write, since a write may fail.
     """
 
-    def __init__(
-        self, group_id: str, records: Records[P], start_assignor: Callable[[], Steps[Assignments[P]]]
-    ) -> None:
+    def __init__(self, records: GroupRecords[Any, P], start_assignor: Callable[[], Steps[Assignments[P]]]) -> None:
         """`start_assignor` starts an assignor, which computes the assignment of each current member."""
-        self._group_id = group_id
         self._records = records
         self._start_assignor = start_assignor
         self._epoch = 0
@@ -85,8 +65,8 @@ class TargetComputation(Generic[P]):
         """Whether the current round has found only members whose targets were persisted already."""
         self._rounds = 0
 
-    def run_slice(self, state: Targeted[P], by_instance: Mapping[str, str], now_ms: int) -> SliceResult | None:
-        """Runs the next time slice; returns None if there is no work. `by_instance`: member ids of static members."""
+    def run_slice(self, state: ModernState[Any, P], now_ms: int) -> SliceResult | None:
+        """Runs the next time slice; returns None if there is no work."""
         if self._epoch <= state.target_epoch:  # superseded: all members left, or the group is small now
             self._steps = self._assignments = None
         if self._assignments is not None:
@@ -94,7 +74,7 @@ class TargetComputation(Generic[P]):
         if self._steps is None:
             if not state.members or state.epoch <= state.target_epoch:
                 return None
-            self._epoch, self._by_instance, self._steps = state.epoch, dict(by_instance), self._start_assignor()
+            self._epoch, self._by_instance, self._steps = state.epoch, dict(state.by_instance), self._start_assignor()
         try:
             for _ in range(STEPS_AT_ONCE):
                 next(self._steps)
@@ -104,12 +84,12 @@ class TargetComputation(Generic[P]):
             self._begin_round(state)
         return SliceResult((), now_ms + PAUSE_MS)
 
-    def _begin_round(self, state: Targeted[P]) -> None:
+    def _begin_round(self, state: ModernState[Any, P]) -> None:
         self._round = tuple(state.members)
         self._left, self._is_clean = iter(self._round), True
         self._rounds += 1
 
-    def _persist(self, assignments: Assignments[P], state: Targeted[P], now_ms: int) -> SliceResult:
+    def _persist(self, assignments: Assignments[P], state: ModernState[Any, P], now_ms: int) -> SliceResult:
         """Returns the changes that persist the targets of some members, or the target epoch if all are persisted."""
         changes: list[Change] = []
         count = 0
@@ -117,7 +97,7 @@ class TargetComputation(Generic[P]):
             target = self._next_target(assignments, state, member_id)
             if target is not None:
                 self._is_clean = False
-                changes.append(self._records.target(self._group_id, member_id, target))
+                changes.append(self._records.target(member_id, target))
                 count += len(target)
             count += 1
             if count >= PARTITIONS_AT_ONCE:
@@ -132,10 +112,12 @@ class TargetComputation(Generic[P]):
             self._begin_round(state)
         else:
             self._assignments = None
-            changes.append(self._records.target_epoch(self._group_id, self._epoch, now_ms))
+            changes.append(self._records.target_epoch(self._epoch, now_ms))
         return SliceResult(tuple(changes), now_ms + PAUSE_MS)
 
-    def _next_target(self, assignments: Assignments[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
+    def _next_target(
+        self, assignments: Assignments[P], state: ModernState[Any, P], member_id: str
+    ) -> frozenset[P] | None:
         """Returns the target to persist for a member in this round; None if the member needs no change."""
         assignment, known = self._assignment_of(assignments, state, member_id), state.targets.get(member_id)
         if assignment is None or known is assignment:
@@ -144,7 +126,9 @@ class TargetComputation(Generic[P]):
             return assignment if known != assignment else None
         return known & assignment if known is not None and not known <= assignment else None
 
-    def _assignment_of(self, assignments: Assignments[P], state: Targeted[P], member_id: str) -> frozenset[P] | None:
+    def _assignment_of(
+        self, assignments: Assignments[P], state: ModernState[Any, P], member_id: str
+    ) -> frozenset[P] | None:
         """Returns the computed assignment of a member; None if it has left, or joined after the computation began."""
         if member_id not in state.members:
             return None

@@ -1,58 +1,20 @@
-"""Share group requests and commands at the coordinator: heartbeat, describe, delete, delivery state (KIP-932)."""
+"""Requests about share groups at the coordinator: deletes groups; finds, adds and deletes delivery state."""
 
-from typing import Any, Protocol
+from typing import Any
 
-from penstock.foundation.decision import NOTHING, Ask, Decision, Reply, Ticket
+from penstock.foundation.decision import NOTHING, Decision, Reply, Ticket
 from penstock.foundation.errors import CoordinatorNotAvailable
-from penstock.groups.changes import Draft
 from penstock.groups.commands import AddDeliveryState, DeleteDeliveryState, DeliveryStateDeleted, FindDeliveryState
-from penstock.groups.consumer.members import JOINING
-from penstock.groups.errors import GroupIdNotFound, InvalidGroupId, NonEmptyGroup
+from penstock.groups.errors import InvalidGroupId, NonEmptyGroup
 from penstock.groups.group import CoordinatorView
-from penstock.groups.share import records as share_records
-from penstock.groups.share.description import refused_share_group
 from penstock.groups.share.group import ShareGroup
 from penstock.groups.share.records import DeliveryTopics
-from penstock.groups.share.requests import check_heartbeat
 from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGroupsResponse
-from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest, ShareGroupDescribeResponse
-from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest
-
-
-class GroupCreator(CoordinatorView, Protocol):
-    """Protocol class: a group coordinator that can create share groups."""
-
-    def new_share(self, group_id: str) -> ShareGroup: ...
-
-    def add_uncommitted(self, group: ShareGroup) -> None: ...
-
-
-def heartbeat(coordinator: GroupCreator, ticket: Ticket, ask: Ask, now_ms: int) -> Decision:
-    """Handles ShareGroupHeartbeat; creates the share group if it does not exist."""
-    request: ShareGroupHeartbeatRequest = ask.body
-    check_heartbeat(request, coordinator.image)
-    if request.member_epoch != JOINING or request.group_id in coordinator.groups:
-        return _find_group(coordinator, request.group_id).heartbeat(ticket, ask, now_ms)
-    group = coordinator.new_share(request.group_id)
-    coordinator.add_uncommitted(group)
-    return group.heartbeat(ticket, ask, now_ms)
-
-
-def describe(coordinator: CoordinatorView, ticket: Ticket, ask: Ask) -> Decision:
-    """Handles ShareGroupDescribe; a group of another kind is reported as not found."""
-    request: ShareGroupDescribeRequest = ask.body
-    groups = []
-    for group_id in request.group_ids:
-        try:
-            groups.append(_find_group(coordinator, group_id).describe())
-        except GroupIdNotFound as error:
-            groups.append(refused_share_group(group_id, error))
-    return _reply(ticket, ShareGroupDescribeResponse(throttle_time_ms=0, groups=groups))
 
 
 def delete(coordinator: CoordinatorView, ticket: Ticket, group_id: str, now_ms: int) -> Decision:
     """Handles DeleteGroups for one share group: deletes its delivery state first, then the group."""
-    group = _find_group(coordinator, group_id)
+    group = ShareGroup.find(coordinator, group_id)
     result = DeletableGroupResult(group_id=group_id, error_code=0)
     response = DeleteGroupsResponse(throttle_time_ms=0, results=(result,))
     topic_ids = group.removal.topic_ids
@@ -64,16 +26,16 @@ def delete(coordinator: CoordinatorView, ticket: Ticket, group_id: str, now_ms: 
     return Decision(persist=group.tombstones(), replies=(Reply(ticket, response),))
 
 
-def decide(coordinator: GroupCreator, ticket: Ticket, command: Any, now_ms: int) -> Decision:
+def decide(coordinator: CoordinatorView, ticket: Ticket, command: Any, now_ms: int) -> Decision:
     """Handles commands that find, add or delete the delivery state of a share group."""
     match command:
         case FindDeliveryState():
-            known = _find_group(coordinator, command.group_id).state.delivery_topics.topics
+            known = ShareGroup.find(coordinator, command.group_id).state.delivery_topics.topics
             return _reply(ticket, {topic_id: name for topic_id, (name, _) in known.items()})
         case AddDeliveryState():
             return _add_delivery_state(coordinator, ticket, command)
         case DeleteDeliveryState():
-            group = _find_group(coordinator, command.group_id)
+            group = ShareGroup.find(coordinator, command.group_id)
             going = command.topic_ids & group.removal.topic_ids
             if not going:
                 return _reply(ticket, None)
@@ -84,14 +46,13 @@ def decide(coordinator: GroupCreator, ticket: Ticket, command: Any, now_ms: int)
     raise TypeError(f"{command!r} is not a command of the group coordinator")
 
 
-def _add_delivery_state(coordinator: GroupCreator, ticket: Ticket, command: AddDeliveryState) -> Decision:
+def _add_delivery_state(coordinator: CoordinatorView, ticket: Ticket, command: AddDeliveryState) -> Decision:
     if not command.group_id:
         raise InvalidGroupId("the group id is empty")
     if command.group_id in coordinator.groups:
-        group = _find_group(coordinator, command.group_id)
+        group = ShareGroup.find(coordinator, command.group_id)
     else:
-        group = coordinator.new_share(command.group_id)
-        coordinator.add_uncommitted(group)
+        group = coordinator.new_group(ShareGroup, command.group_id)
     if not group.is_empty:
         raise NonEmptyGroup(f"share group {command.group_id!r} has members; stop them first")
     known, topics = group.state.delivery_topics, coordinator.image.topics
@@ -102,12 +63,12 @@ def _add_delivery_state(coordinator: GroupCreator, ticket: Ticket, command: AddD
         for topic_id, name in command.topics.items()
         if topic_id in topics
     }
-    draft = Draft(group.state, share_records.to_record)
+    draft = group.draft()
     if not draft.state.epoch:
-        draft.put(share_records.group_epoch(command.group_id, 1, 0))
+        draft.put(group.records.group_epoch(1, 0))
     if any(known.topics.get(topic_id) != entry for topic_id, entry in added.items()):
         wider = DeliveryTopics({**known.topics, **added}, known.deleting)
-        draft.put(share_records.delivery_topics(command.group_id, wider))
+        draft.put(group.records.delivery_topics(wider))
     return Decision(persist=draft.records, replies=(Reply(ticket, None),))
 
 
@@ -117,15 +78,6 @@ def _complete_deletion(coordinator: CoordinatorView, command: DeliveryStateDelet
         return NOTHING
     persist, replies, ends = group.removal.complete(command.topic_ids)
     return Decision(persist=group.tombstones() if ends else persist, replies=tuple(replies))
-
-
-def _find_group(coordinator: CoordinatorView, group_id: str) -> ShareGroup:
-    """Returns the share group. Raises GroupIdNotFound if there is none, or the group is of another kind."""
-    group = coordinator.groups.get(group_id)
-    if not isinstance(group, ShareGroup):
-        why = "does not exist" if group is None else "is not a share group"
-        raise GroupIdNotFound(f"group {group_id!r} {why}")
-    return group
 
 
 def _reply(ticket: Ticket, value: Any) -> Decision:

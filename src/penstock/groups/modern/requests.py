@@ -1,0 +1,12 @@
+"""Validation that the heartbeats of consumer, share and streams groups have in common."""
+
+from collections.abc import Mapping
+
+from penstock.foundation.errors import InvalidRequest
+
+
+def check_not_blank(fields: Mapping[str, str | None]) -> None:
+    """Raises InvalidRequest if a field that is set has no text. `fields`: values by their names in the message."""
+    for name, value in fields.items():
+        if value is not None and not value.strip():
+            raise InvalidRequest(f"the {name} is empty")
