@@ -40,7 +40,6 @@ class Segment:
 
     __slots__ = (
         "_disk",
-        "_first_ms",
         "_folder",
         "_indexed_to",
         "_latest_ms",
@@ -54,6 +53,7 @@ class Segment:
         "base_offset",
         "created_ms",
         "file",
+        "first_ms",
         "hints",
         "index",
     )
@@ -69,7 +69,8 @@ class Segment:
         self.index = Index(disk, f"{self._stem}.index{suffix}", is_new=not has_index)
         self.aborted = AbortedList(disk, f"{self._stem}.aborted{suffix}")
         self.created_ms = NO_TIMESTAMP
-        self._first_ms = NO_TIMESTAMP
+        self.first_ms = NO_TIMESTAMP
+        """The timestamp of the first batch; -1 if it is not known yet, see `first_timestamp_ms`."""
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
         self._indexed_to = 0
         self.hints: dict[int, int] = {}
@@ -95,7 +96,7 @@ class Segment:
         position = file.size
         file.append(batch)
         latest_ms = self._latest_ms
-        if latest_ms is None or self._first_ms < 0:
+        if latest_ms is None or self.first_ms < 0:
             self.index_batch(position, len(batch), base, last, timestamp_ms, index_interval_bytes)
             return
         # `index_batch`, inlined for the hot path.
@@ -121,17 +122,17 @@ class Segment:
             self._indexed_to = position
         if timestamp_ms > latest_ms:
             self._latest_ms = timestamp_ms
-        if self._first_ms < 0:
-            self._first_ms = timestamp_ms
+        if self.first_ms < 0:
+            self.first_ms = timestamp_ms
         self._newest_at, self._newest_size = position, size
         self._newest_base, self._newest_last = base, last
 
     @property
     def first_timestamp_ms(self) -> int:
         """The timestamp of the first batch; read from the file at first use."""
-        if self._first_ms < 0 and self.file.size >= HEADER_BYTES:
-            self._first_ms = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
-        return self._first_ms
+        if self.first_ms < 0 and self.file.size >= HEADER_BYTES:
+            self.first_ms = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
+        return self.first_ms
 
     @property
     def latest_ms(self) -> int:
@@ -260,7 +261,7 @@ class Segment:
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0
         if not position:
-            self._first_ms = NO_TIMESTAMP
+            self.first_ms = NO_TIMESTAMP
 
     def resume_index(self) -> int:
         """Resumes indexing after the index's last entry; returns the position from which batches must be indexed."""

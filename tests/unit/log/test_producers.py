@@ -24,7 +24,7 @@ from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
 
-from .making import NOW_MS, batch, marker_of, sent
+from .making import NOW_MS, batch, sent
 
 LAST = 2**31 - 1
 FULL = StorageError("the disk is full")
@@ -214,10 +214,9 @@ def begun(state: Producers, sequence: int, offset: int, *, producer_id: int = 7,
 def ended(
     state: Producers, offset: int, *, producer_id: int = 7, epoch: int = 0, commit: bool = True, coordinator: int = 0
 ) -> AbortedTransaction | None:
-    batch = read_header(marker_of(producer_id, commit=commit, epoch=epoch))
     marker = Marker(commit, coordinator)
     aborted = state.aborted_by(producer_id, marker, offset)
-    state.end(batch, marker, offset, NOW_MS)
+    state.end(ProducerKey(producer_id, epoch), marker, offset, NOW_MS)
     return aborted
 
 
@@ -396,7 +395,7 @@ def test_a_marker_of_a_producer_that_nobody_knows_tells_its_epoch() -> None:
 def test_an_emptied_control_batch_tells_an_epoch_and_nothing_else() -> None:
     state = Producers()
     begun(state, 0, 10)
-    state.end(read_header(marker_of(7, epoch=2)), None, 11, NOW_MS)
+    state.end(ProducerKey(7, 2), None, 11, NOW_MS)
     assert state.by_id[7].epoch == 2
     assert state.by_id[7].first_offset == 10
 

@@ -150,7 +150,7 @@ def test_a_marker_with_a_bumped_epoch_gives_the_producer_that_epoch() -> None:
     write(one, bumped, 0, b"b")
     with pytest.raises(InvalidProducerEpoch):
         one.write_marker(bumped, True, 0, NOW_MS, transaction_version=2)  # the first one, come late
-    assert one.log.is_in_transaction(7, 1)
+    assert one.log.producers.is_in_transaction(7, 1)
     one.write_marker(ProducerKey(7, 2), False, 0, NOW_MS, transaction_version=2)
     one.write_marker(ProducerKey(7, 2), False, 0, NOW_MS, transaction_version=2)  # again: nothing is open
     assert committed_values(one.log) == [b"a"]

@@ -93,7 +93,7 @@ def find_first_batches(
                 continue
             header = read_header(records)
             producer = ProducerKey(header.producer_id, header.producer_epoch)
-            if header.is_transactional and not partition.log.is_in_transaction(*producer):
+            if header.is_transactional and not partition.log.producers.is_in_transaction(*producer):
                 guard = partition.guard(producer.producer_id)
                 found.append(FirstBatch(key, partition, producer, header.base_sequence, guard))
     return found
