@@ -182,6 +182,11 @@ class Producers:
         producer = self.by_id.get(producer_id)
         return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
 
+    def marker_offset(self, producer_id: int) -> int:
+        """Returns the offset of a producer's last transaction marker; it changes when a transaction ends."""
+        producer = self.by_id.get(producer_id)
+        return NO_OFFSET if producer is None else producer.marker_offset
+
     # -- updates
 
     def apply(self, header: tuple[int, ...], base_offset: int, timestamp_ms: int, now_ms: int) -> None:
