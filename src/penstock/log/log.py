@@ -128,11 +128,12 @@ class Log(TruncatableLogFiles):
         InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
         """
         header = read_header(batch)
-        if not header.is_control and not any_size:
+        is_control = header.attributes & CONTROL
+        if not is_control and not any_size:
             self._check_size(len(batch))
         if header.producer_id < 0:
             marker = None
-        elif not header.is_control:
+        elif not is_control:
             self.producers.check_own(header)
             marker = None
         else:
@@ -184,22 +185,24 @@ class Log(TruncatableLogFiles):
         if latest_ms < 0:
             latest_ms = now_ms
         segment = self._active
-        size = segment.file.size
-        if size and (
-            size + len(batch) > settings.segment_bytes
+        position, size = segment.file.size, len(batch)
+        if position and (
+            position + size > settings.segment_bytes
             or last - segment.base_offset > INT_MAX
             or latest_ms - segment.first_ms > settings.segment_ms - self._jitter_ms
         ):
-            segment = self._roll_if_due(segment, len(batch), last, latest_ms, now_ms)
+            segment = self._roll_if_due(segment, size, last, latest_ms, now_ms)
+            position = segment.file.size
         aborted = None if marker is None else self.producers.aborted_by(producer_id, marker, base)
         if aborted is not None:  # added before the marker is written, so that no reader misses it
             segment.aborted.add(aborted)
         try:
-            segment.append(batch, base, last, latest_ms, settings.index_interval_bytes)
+            segment.file.append(batch)
         except StorageError:
             if aborted is not None:
                 segment.aborted.remove_newest()
             raise
+        segment.index_batch(position, size, base, last, latest_ms, settings.index_interval_bytes)
         self.end_offset = last + 1
         if aborted is not None:
             self.newest_abort = base
