@@ -103,7 +103,7 @@ class Segment:
             self._indexed_to = position
         if timestamp_ms > latest_ms:
             self._latest_ms = timestamp_ms
-        if self.first_ms < 0:
+        if not position:
             self.first_ms = timestamp_ms
         self._newest = (position, size, base, last)
 
