@@ -303,10 +303,6 @@ class Producers:
         """Returns an immutable copy of the state, which can be encoded later on a thread."""
         return ProducerSnapshot(self.by_id.copy(), self.open.ended)
 
-    def snapshot(self) -> bytes:
-        """Returns the encoded state, with a checksum."""
-        return self.take_snapshot().encode()
-
     @classmethod
     def restore(cls, data: bytes, limit: int = PRODUCER_IDS_MAX) -> "Producers | None":
         """Decodes a snapshot; returns None if it is damaged."""
