@@ -93,18 +93,10 @@ class Leadership:
         self.state = state
         self.follow(state, now_ms)
 
-    def add_companion(self, log: LedLog) -> None:
-        """Adds the companion log. Call `follow` afterwards, which gives the ISR time to fetch the new log."""
-        self.logs.append(log)
-
-    def drop_companion(self) -> None:
-        """Removes the companion log."""
-        self.logs.pop()
-
     # -- the state in the store
 
     def follow(self, state: PartitionState, now_ms: int) -> None:
-        """Adopts a new partition state of the same leader epoch."""
+        """Adopts a new partition state of the same leader epoch, and logs that were added to `logs`."""
         if state.version != self.state.version:
             self._proposed.clear()
         self.state = state
@@ -116,7 +108,8 @@ class Leadership:
             for node in [known for known in log.followers if known not in state.replicas]:
                 del log.followers[node]
         self._epochs = {node: epoch for node, epoch in self._epochs.items() if node in state.replicas}
-        self._advance_all()
+        for log in self.logs:
+            self._advance(log)
 
     # -- appends and fetches
 
@@ -146,10 +139,6 @@ class Leadership:
     def _forget(self, node: int) -> None:
         for log in self.logs:
             log.followers[node] = Progress(log.followers[node].caught_up_ms)
-
-    def _advance_all(self) -> None:
-        for log in self.logs:
-            self._advance(log)
 
     def _advance(self, log: LedLog) -> bool:
         """Advances the high watermark to the smallest log end offset in the maximal ISR; returns whether it moved."""

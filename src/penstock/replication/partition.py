@@ -88,7 +88,7 @@ class Partition(ReplicaLog):
         if companion is not None:
             self.with_companion, companion.with_companion = (self,), (companion,)
             if self.leadership is not None:
-                self.leadership.drop_companion()
+                self.leadership.logs.pop()
 
     # -- its role
 
@@ -105,8 +105,7 @@ class Partition(ReplicaLog):
             lead = Leadership(node_id=node_id, state=state, logs=logs, lag_max_ms=lag_max_ms, now_ms=now_ms)
         else:
             lead.lag_max_ms = lag_max_ms
-            for one in self.with_companion[len(lead.logs) :]:
-                lead.add_companion(one._as_led())
+            lead.logs.extend(one._as_led() for one in self.with_companion[len(lead.logs) :])
             lead.follow(state, now_ms)
         for one in self.with_companion:  # before any waiter is woken: it may append to any of these logs
             one.leadership = lead
