@@ -280,7 +280,7 @@ class SimBroker:
                 runtime.close(CoordinatorNotAvailable("it is led elsewhere now"))
         for place, companion in led.items():
             if place not in self.ledgers:
-                self._count_when_woken(companion.tracks[0])
+                self._count_when_woken(companion.with_companion[0])
                 runtime = self.ledgers[place] = StateRuntime(
                     partition=companion,
                     machine=Ledger(),
@@ -491,9 +491,9 @@ class SimBroker:
         assert self.partitions is not None
         if self.partitions.is_incomplete:
             self.partitions.retry()
-        for track in self.partitions.tracks():
-            if track.is_online and track.log.has_unsynced_segments:
-                self._flusher.flush_soon(track)
+        for one in self.partitions.with_companions():
+            if one.is_online and one.log.has_unsynced_segments:
+                self._flusher.flush_soon(one)
 
     def _propose_isr(self) -> None:
         """Ask for another ISR where that is due."""

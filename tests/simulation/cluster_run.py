@@ -332,9 +332,9 @@ class ClusterRun:
             with broker.disk.looked_at():
                 for table in broker.partitions.replicas.values():
                     for partition in table.values():
-                        for track in partition.tracks:
-                            if track.is_online and track.leader_epoch >= 0:
-                                self.checks.look(broker.node_id, broker.life, track)
+                        for one in partition.with_companion:
+                            if one.is_online and one.leader_epoch >= 0:
+                                self.checks.look(broker.node_id, broker.life, one)
 
     def _on_cut(self, offsets: int) -> None:
         self.counts["truncations"] += offsets > 0
@@ -647,7 +647,7 @@ class ClusterRun:
                 numbers = broker.partitions.replicas.get(place.topic_id, {}) if broker.partitions else {}
                 partition = numbers.get(place.partition)
                 if partition is not None:
-                    found.extend(track.log.end_offset for track in partition.tracks if track.is_online)
+                    found.extend(one.log.end_offset for one in partition.with_companion if one.is_online)
         return found
 
     def _go_on_calmly(self) -> None:
@@ -674,16 +674,16 @@ class ClusterRun:
             for node in state.replicas:
                 partitions = self.brokers[node].partitions
                 partition = partitions.replicas.get(place.topic_id, {}).get(place.partition) if partitions else None
-                if partition is None or not all(track.is_online for track in partition.tracks):
+                if partition is None or not all(one.is_online for one in partition.with_companion):
                     return False
                 if node != state.leader and partition.following is None:
                     return False
-                for track in partition.tracks:
-                    ends.add((track.topic_id, track.log.end_offset))
-                    ends.add((track.topic_id, track.high_watermark))
+                for one in partition.with_companion:
+                    ends.add((one.topic_id, one.log.end_offset))
+                    ends.add((one.topic_id, one.high_watermark))
                 if partition.last_stable_offset < partition.high_watermark:
                     return False
-            if len(ends) != len(partition.tracks):
+            if len(ends) != len(partition.with_companion):
                 return False
         return True
 

@@ -101,9 +101,9 @@ class DelayNode:
             high_watermark=companion.start_offset,
             companion_of=self.partition,
         )
-        for track in (self.partition, self.companion):
-            track.on_append = self._flusher.flush_soon
-            track.on_returned = self._hear_again
+        for one in (self.partition, self.companion):
+            one.on_append = self._flusher.flush_soon
+            one.on_returned = self._hear_again
         self.partition.is_leader = self.companion.is_leader = False
         self.partition.take_companion(self.companion)
         self.visibility = self.partition.visibility = VisibilityFilter(
@@ -147,7 +147,7 @@ class DelayNode:
     @property
     def is_online(self) -> bool:
         """Not while a thread truncates one of its logs."""
-        return self.is_up and all(track.is_online for track in self.partition.tracks)
+        return self.is_up and all(one.is_online for one in self.partition.with_companion)
 
     def stop(self) -> None:
         self.is_up = False
@@ -188,7 +188,7 @@ class DelayNode:
     def hear(self, state: PartitionState) -> None:
         """Of who leads, from the store."""
         if not self.is_online:
-            assert any(track.is_lent for track in self.partition.tracks), f"PartitionOnline: {self._reasons()}"
+            assert any(one.is_lent for one in self.partition.with_companion), f"PartitionOnline: {self._reasons()}"
             self._heard = state
             return
         if state.leader_epoch < self.partition.leader_epoch:
@@ -212,14 +212,14 @@ class DelayNode:
             self._give_up()
 
     def _follow(self, is_following: bool) -> None:
-        for track in self.partition.tracks:
+        for one in self.partition.with_companion:
             if is_following:
-                self.link.put(track)
+                self.link.put(one)
             else:
-                self.link.drop(track)
+                self.link.drop(one)
 
     def _reasons(self) -> str:
-        return " ".join(track.offline_reason for track in self.partition.tracks)
+        return " ".join(one.offline_reason for one in self.partition.with_companion)
 
     def _hear_again(self) -> None:
         """A log is back that was being truncated."""
@@ -276,19 +276,19 @@ class DelayNode:
         assert request.replica_state is not None
         topics = []
         for topic in request.topics:
-            track = self.partition if topic.topic_id == TOPIC_ID else self.companion
+            one = self.partition if topic.topic_id == TOPIC_ID else self.companion
             answers = []
             for wanted in topic.partitions:
                 code, start = ErrorCode.NOT_LEADER_OR_FOLLOWER, -1
                 try:
-                    if track.is_leader:
+                    if one.is_leader:
                         now_ms, limit = self._world.clock.steady_ms(), self._rng.choice((300, 1 << 20))
-                        args = (track, wanted, request.replica_state, limit, now_ms)
+                        args = (one, wanted, request.replica_state, limit, now_ms)
                         answers.append(serve_follower(*args, force=True, blocking=True))
                         continue
                 except PenstockError as error:
                     code = error.code
-                    start = track.log.start_offset if isinstance(error, OffsetOutOfRange) else -1
+                    start = one.log.start_offset if isinstance(error, OffsetOutOfRange) else -1
                 answers.append(
                     PartitionData(
                         partition_index=wanted.partition,
@@ -307,12 +307,12 @@ class DelayNode:
     def _maintain(self) -> None:
         """Saves checkpoints and has closed segments synced, as the upkeep of a broker does."""
         self._world.later(self, UPKEEP_MS, self._maintain)
-        for track in self.partition.tracks:
-            if track.is_online:
-                if track.log.checkpoint_is_stale:
-                    track.log.save_checkpoint()
-                if track.log.has_unsynced_segments:
-                    self._flusher.flush_soon(track)
+        for one in self.partition.with_companion:
+            if one.is_online:
+                if one.log.checkpoint_is_stale:
+                    one.log.save_checkpoint()
+                if one.log.has_unsynced_segments:
+                    self._flusher.flush_soon(one)
 
     def compact(self, then: Callable[[int], None]) -> None:
         """Compacts the companion log; `then` gets how many records went."""

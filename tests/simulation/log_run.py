@@ -339,7 +339,7 @@ class LogRun:
         self._refused(
             InvalidTxnState, self._build(producer_id, known, known.next_sequence, self._records(), not is_open)
         )
-        assert self.log.is_in_transaction(producer_id, known.epoch) == is_open
+        assert self.log.producers.is_in_transaction(producer_id, known.epoch) == is_open
 
     def _expire(self) -> None:
         """Producers that were silent for long are forgotten, unless they have an open transaction."""

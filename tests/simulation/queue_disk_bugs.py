@@ -102,13 +102,13 @@ def _drop_at_once(
         log.io = queue
 
 
-def _commit_unsynced(node: QueueDiskNode, track: Partition) -> None:
+def _commit_unsynced(node: QueueDiskNode, one: Partition) -> None:
     def hasty(partition: Partition) -> None:
         if partition.is_leader:
             partition.mark_durable(partition.log.end_offset)
         node.flusher.flush_soon(partition)
 
-    track.on_append = hasty
+    one.on_append = hasty
 
 
 def _drop_looked_at(partition: Partition, end: int) -> None:

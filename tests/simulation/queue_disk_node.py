@@ -78,9 +78,9 @@ class QueueDiskNode:
             companion_of=self.partition,
         )
         self.partition.take_companion(self.companion)
-        for track in self.partition.tracks:
-            track.is_leader = False
-            track.on_append = self.flusher.flush_soon
+        for one in self.partition.with_companion:
+            one.is_leader = False
+            one.on_append = self.flusher.flush_soon
         partitions: Any = SimpleNamespace(by_id={TOPIC_ID: {0: self.partition}}, replicas={})
         self.queue_partitions = QueuePartitions(
             partitions=partitions, clock=world.clock, timer=self.timer, threads=Executor()
@@ -166,16 +166,16 @@ class QueueDiskNode:
 
     def maintain(self) -> None:
         """Saves checkpoints and syncs closed segments, as the upkeep of a broker does every second."""
-        for track in self.partition.tracks:
-            if track.is_online:
-                if track.log.checkpoint_is_stale:
-                    track.log.save_checkpoint()
-                if track.log.has_unsynced_segments:
-                    self.flusher.flush_soon(track)
+        for one in self.partition.with_companion:
+            if one.is_online:
+                if one.log.checkpoint_is_stale:
+                    one.log.save_checkpoint()
+                if one.log.has_unsynced_segments:
+                    self.flusher.flush_soon(one)
 
     def sync(self) -> None:
-        for track in self.partition.tracks:
-            self.flusher.flush_soon(track)
+        for one in self.partition.with_companion:
+            self.flusher.flush_soon(one)
 
     def compact(self, then: Callable[[int], None]) -> None:
         """Compacts the companion log; `then` gets how many records went."""

@@ -150,8 +150,8 @@ class QueueDiskRun:
         except Killed:
             self.counts["torn_writes"] += 1
             self._kill()
-        for track in self.node.partition.tracks:
-            assert track.is_online, f"PartitionOnline: {track.offline_reason}"
+        for one in self.node.partition.with_companion:
+            assert one.is_online, f"PartitionOnline: {one.offline_reason}"
 
     def later(self, ms: float, action: Callable[[], None]) -> Callable[[], None]:
         life, is_set = self._life, True

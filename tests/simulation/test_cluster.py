@@ -11,7 +11,7 @@ from penstock.log.disk import Disk
 from penstock.log.last_run import LastRun
 from penstock.replication import follower_fetch
 from penstock.replication.follower import Following
-from penstock.replication.leadership import Leadership, Track
+from penstock.replication.leadership import Leadership, LedLog
 from penstock.replication.partition import Partition
 from penstock.wire.messages.fetch import EpochEndOffset
 from tests.simulation.cluster_run import ClusterRun
@@ -93,9 +93,9 @@ def test_what_was_acknowledged_is_never_lost_over_many_seeds() -> None:
 def _acknowledge_early(patch: pytest.MonkeyPatch) -> None:
     """Before the ISR has it."""
 
-    def advance(self: Leadership, track: Track) -> bool:
-        before, track.high_watermark = track.high_watermark, track.end
-        return track.end > before
+    def advance(self: Leadership, log: LedLog) -> bool:
+        before, log.high_watermark = log.high_watermark, log.end
+        return log.end > before
 
     patch.setattr(Leadership, "_advance", advance)
 
@@ -119,15 +119,15 @@ def _ignore_epochs(patch: pytest.MonkeyPatch) -> None:
 
 def _write_once_deposed(patch: pytest.MonkeyPatch) -> None:
     """In the epoch of whoever leads now."""
-    patch.setattr(Partition, "_refuse", lambda self: None)
+    patch.setattr(Partition, "_refuse_append", lambda self: None)
 
 
 def _take_back(patch: pytest.MonkeyPatch) -> None:
     """A sync that ends after an append makes the log end before it."""
 
-    def appended(self: Leadership, track: int, end: int) -> bool:
-        self.tracks[track].end = end
-        return self._advance(self.tracks[track])
+    def appended(self: Leadership, index: int, end: int) -> bool:
+        self.logs[index].end = end
+        return self._advance(self.logs[index])
 
     patch.setattr(Leadership, "appended", appended)
 

@@ -73,18 +73,9 @@ class AbortedList:
 
     def remove_newest(self) -> None:
         """Removes the newest entry because its abort marker could not be written."""
-        self._keep(self.count - 1)
-
-    def _keep(self, count: int) -> None:
-        if count == self.count:
-            return
-        self.count = count
+        self.count -= 1
         self._unsynced = True
-        self.open().truncate(count * ENTRY_BYTES)
-
-    def cut(self, offset: int) -> None:
-        """Removes every entry whose abort marker is at or after `offset`."""
-        self._keep(self._number(offset))
+        self.open().truncate(self.count * ENTRY_BYTES)
 
     def _number(self, offset: int) -> int:
         """Returns how many entries have their abort markers before `offset` (binary search)."""

@@ -209,13 +209,10 @@ class Job:
                     else:
                         kept = self._filter(header, batch, table, result)
                     if kept is not None:
-                        fresh.append(
-                            kept,
-                            header.base_offset,
-                            header.last_offset,
-                            header.max_timestamp,
-                            self.settings.index_interval_bytes,
-                        )
+                        position, interval = fresh.size, self.settings.index_interval_bytes
+                        base, last, latest_ms = header.base_offset, header.last_offset, header.max_timestamp
+                        fresh.file.append(kept)
+                        fresh.index_batch(position, len(kept), base, last, latest_ms, interval)
                 result.bytes_before += segment.size
             result.bytes_after += fresh.size
             fresh.file.sync()

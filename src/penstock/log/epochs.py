@@ -11,19 +11,15 @@ NO_OFFSET = -1
 class LeaderEpochCache:
     """The start offset of each leader epoch, as (epoch, start offset) pairs, both increasing."""
 
-    __slots__ = ("_entries", "latest")
+    __slots__ = ("entries", "latest")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
-        self._entries: list[tuple[int, int]] = list(entries)
-        self.latest = self._entries[-1][0] if self._entries else NO_EPOCH
+        self.entries: list[tuple[int, int]] = list(entries)
+        self.latest = self.entries[-1][0] if self.entries else NO_EPOCH
 
     @property
     def latest_start(self) -> int:
-        return self._entries[-1][1] if self._entries else NO_OFFSET
-
-    @property
-    def entries(self) -> list[tuple[int, int]]:
-        return list(self._entries)
+        return self.entries[-1][1] if self.entries else NO_OFFSET
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Records a batch of `epoch` at `start_offset`, the log end offset; returns whether the cache changed."""
@@ -33,7 +29,7 @@ class LeaderEpochCache:
         # That may be an older one: another replica had the batch, and leads in a later epoch.
         is_changed = self.truncate_from_end(start_offset)
         if epoch > self.latest:
-            self._entries.append((epoch, start_offset))
+            self.entries.append((epoch, start_offset))
             self.latest = epoch
             is_changed = True
         return is_changed
@@ -46,38 +42,38 @@ class LeaderEpochCache:
         """
         if epoch == NO_EPOCH or epoch > self.latest:
             return NO_EPOCH, NO_OFFSET
-        after = bisect_right(self._entries, epoch, key=lambda entry: entry[0])
-        end = self._entries[after][1] if after < len(self._entries) else log_end
+        after = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        end = self.entries[after][1] if after < len(self.entries) else log_end
         if after == 0:
             return epoch, end
-        return self._entries[after - 1][0], end
+        return self.entries[after - 1][0], end
 
     def at(self, offset: int) -> int:
         """Returns the leader epoch of the batch at `offset`; -1 if the cache does not cover it."""
-        after = bisect_right(self._entries, offset, key=lambda entry: entry[1])
-        return self._entries[after - 1][0] if after else NO_EPOCH
+        after = bisect_right(self.entries, offset, key=lambda entry: entry[1])
+        return self.entries[after - 1][0] if after else NO_EPOCH
 
     def truncate_from_end(self, end_offset: int) -> bool:
         """Removes epochs that start at or after the log's new end offset; returns whether any was removed."""
-        kept = [entry for entry in self._entries if entry[1] < end_offset]
-        changed = len(kept) != len(self._entries)
-        self._entries = kept
+        kept = [entry for entry in self.entries if entry[1] < end_offset]
+        changed = len(kept) != len(self.entries)
+        self.entries = kept
         self.latest = kept[-1][0] if kept else NO_EPOCH
         return changed
 
     def truncate_from_start(self, start_offset: int) -> bool:
         """Removes epochs that end at or before the new log start offset, and makes the first remaining epoch start
         there. Returns whether the cache changed."""
-        after = bisect_right(self._entries, start_offset, key=lambda entry: entry[1])
+        after = bisect_right(self.entries, start_offset, key=lambda entry: entry[1])
         if after == 0:
             return False
-        first = (self._entries[after - 1][0], start_offset)
-        changed = after > 1 or self._entries[0] != first
-        self._entries[:after] = [first]
+        first = (self.entries[after - 1][0], start_offset)
+        changed = after > 1 or self.entries[0] != first
+        self.entries[:after] = [first]
         return changed
 
     def dump(self) -> bytes:
-        return json.dumps(self._entries).encode()
+        return json.dumps(self.entries).encode()
 
     @classmethod
     def load(cls, data: bytes) -> "LeaderEpochCache":

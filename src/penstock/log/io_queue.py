@@ -81,10 +81,6 @@ class IoQueue:
         self._jobs.append((begin, end))
         self._pump()
 
-    def add_work(self, work: Work, end: End = ignore_outcome) -> None:
-        """Adds a job without a `begin` callback: `work` is what runs on a thread."""
-        self.add(lambda: work, end)
-
     def _pump(self) -> None:
         if self._is_pumping:
             return

@@ -46,15 +46,6 @@ class Appended(NamedTuple):
 _new = tuple.__new__  # half the time of NamedTuple's own constructors
 
 
-def _reused_sequence_error(header: BatchHeader, sent: SentBatch) -> OutOfOrderSequence:
-    """Returns the error for a batch that reuses the sequence numbers of an aborted, unacknowledged batch
-    (librdkafka does this after an abort). Acknowledging it as a duplicate would lose its records."""
-    return OutOfOrderSequence(
-        f"producer {header.producer_id} reused sequence {header.base_sequence} for other records than those at "
-        f"offset {sent.base_offset}; call InitProducerId to get a new epoch"
-    )
-
-
 class Log(TruncatableLogFiles):
     """The log of one partition, with appends and reads. Created by recovery.open_log."""
 
@@ -88,7 +79,7 @@ class Log(TruncatableLogFiles):
         if count:
             self.trim(self._bases[count])
 
-    # -- appending
+    # -- appending: validation depends on who built the batch; `_append` then writes it
 
     def append(
         self, batch: bytearray | memoryview, leader_epoch: int, now_ms: int, may_begin: bool = False
@@ -100,55 +91,21 @@ class Log(TruncatableLogFiles):
         InvalidProducerEpoch, InvalidTxnState, StorageError. After an error nothing was written.
         """
         settings = self.settings
-        size = len(batch)
-        if size > settings.max_message_bytes:
-            self._check_size(size)
+        if len(batch) > settings.max_message_bytes:
+            self._check_size(len(batch))
         fields = client_fields(batch)
-        _, length, _, _, _, attributes, last_offset_delta, base_ms, latest_ms, producer_id, _, _, _ = fields
+        _, _, _, _, _, _, _, base_ms, latest_ms, producer_id, _, _, _ = fields
         if producer_id >= 0:
             header = _new(BatchHeader, fields)
             sent = self.producers.check(header, may_begin)
             if sent is not None:
-                if (
-                    attributes & TRANSACTIONAL
-                    and not settings.log_append_time
-                    and 0 <= latest_ms != sent.timestamp_ms >= 0
-                ):
-                    raise _reused_sequence_error(header, sent)
-                was_ms = sent.timestamp_ms if settings.log_append_time else -1
-                return Appended(sent.base_offset, sent.last_offset, was_ms, True)
-        append_time_ms = -1
-        if settings.log_append_time:
-            patch_log_append_time(batch, 0, now_ms)
-            append_time_ms = latest_ms = now_ms
-        elif (
+                return self._repeat_result(header, sent)
+        if not settings.log_append_time and (
             latest_ms - now_ms > settings.timestamp_after_max_ms
             or now_ms - base_ms > settings.timestamp_before_max_ms
-            or latest_ms < 0
         ):
-            latest_ms = self._check_times(base_ms, latest_ms, now_ms)
-        base = self.end_offset
-        last = base + last_offset_delta
-        if last >= self.offset_limit:
-            raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
-        patch_offsets(batch, 0, base, length, leader_epoch)
-        segment = self._active
-        position = segment.file.size
-        if position and (
-            position + size > settings.segment_bytes
-            or last - segment.base_offset > INT_MAX
-            or latest_ms - segment.first_timestamp_ms > settings.segment_ms - self._jitter_ms
-        ):
-            segment = self._roll_if_due(segment, size, last, latest_ms, now_ms)
-        segment.append(batch, base, last, latest_ms, settings.index_interval_bytes)
-        self.end_offset = last + 1
-        if producer_id >= 0:
-            self.producers.apply(header, base, latest_ms, now_ms)
-            if attributes & TRANSACTIONAL:
-                self.has_transactions = True
-        if leader_epoch > self.epochs.latest:
-            self.note_epoch(leader_epoch, base)
-        return _new(Appended, (base, last, append_time_ms, False))
+            self._check_times(base_ms, latest_ms, now_ms)
+        return self._append(batch, fields, now_ms, leader_epoch)
 
     def refuse(self, batch: Buffer, error: PenstockError) -> None:
         """Records that a producer's batch was rejected and will be retried, so that later batches wait for it."""
@@ -171,34 +128,20 @@ class Log(TruncatableLogFiles):
         InvalidProducerEpoch, InvalidTxnState, TransactionCoordinatorFenced, StorageError.
         """
         header = read_header(batch)
-        _, length, _, _, _, attributes, last_offset_delta, _, latest_ms, producer_id, _, _, _ = header
-        if not attributes & CONTROL and not any_size:
+        is_control = header.attributes & CONTROL
+        if not is_control and not any_size:
             self._check_size(len(batch))
-        if producer_id >= 0:
-            marker = self._check_broker_batch(header, batch, marker)
-        if latest_ms < 0:
-            latest_ms = now_ms
-        append_time_ms = -1
-        if self.settings.log_append_time:
-            patch_log_append_time(batch, 0, now_ms)
-            append_time_ms = latest_ms = now_ms
-        base = self.end_offset
-        last = base + last_offset_delta
-        if last >= self.offset_limit:
-            raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
-        patch_offsets(batch, 0, base, length, leader_epoch)
-        if producer_id >= 0:
-            placed = header._replace(base_offset=base, leader_epoch=leader_epoch)
-            self._append_batch(batch, placed, marker, latest_ms, now_ms)
-        else:  # same as `_append_batch`, without producer state
-            segment = self._active
-            if segment.file.size:
-                segment = self._roll_if_due(segment, len(batch), last, latest_ms, now_ms)
-            segment.append(batch, base, last, latest_ms, self.settings.index_interval_bytes)
-            self.end_offset = last + 1
-            if leader_epoch > self.epochs.latest:
-                self.note_epoch(leader_epoch, base)
-        return _new(Appended, (base, last, append_time_ms, False))
+        if header.producer_id < 0:
+            marker = None
+        elif not is_control:
+            self.producers.check_own(header)
+            marker = None
+        else:
+            marker = marker or read_marker(batch)
+            if marker is not None:
+                key = ProducerKey(header.producer_id, header.producer_epoch)
+                self.producers.check_marker(key, marker.coordinator_epoch)
+        return self._append(batch, header, now_ms, leader_epoch, marker)
 
     def append_replica(self, data: Buffer, now_ms: int) -> None:
         """Appends batches fetched from the leader, with the leader's offsets and epochs (a follower's append).
@@ -212,8 +155,102 @@ class Log(TruncatableLogFiles):
                 self._check_gap(header, now_ms)
             batch = view[at : at + header.size_bytes]
             marker = read_marker(batch) if header.is_control and header.producer_id >= 0 else None
-            latest_ms = header.max_timestamp if header.max_timestamp >= 0 else now_ms
-            self._append_batch(batch, header, marker, latest_ms, now_ms)
+            self._append(batch, header, now_ms, None, marker)
+
+    def _append(
+        self,
+        batch: bytearray | memoryview,
+        header: tuple[int, ...],
+        now_ms: int,
+        leader_epoch: int | None,
+        marker: Marker | None = None,
+    ) -> Appended:
+        """Appends a validated batch; all appends end here. After a StorageError nothing was written.
+
+        `header`: the fields of its BatchHeader. A leader passes its `leader_epoch` and assigns offsets, epoch and log
+        append time; a follower passes None: the leader has assigned them. `marker`: if it is a transaction marker.
+        """
+        base, length, epoch, _, _, attributes, delta, _, latest_ms, producer_id, producer_epoch, _, _ = header
+        settings = self.settings
+        append_time_ms = -1
+        if leader_epoch is not None:
+            base, epoch = self.end_offset, leader_epoch
+            if settings.log_append_time:
+                patch_log_append_time(batch, 0, now_ms)
+                append_time_ms = latest_ms = now_ms
+            if base + delta >= self.offset_limit:
+                raise StorageError(f"{self.folder}: offsets from {self.offset_limit} on are not reserved yet; retry")
+            patch_offsets(batch, 0, base, length, epoch)
+        last = base + delta
+        if latest_ms < 0:
+            latest_ms = now_ms
+        segment = self._active
+        position, size = segment.file.size, len(batch)
+        if position and (
+            position + size > settings.segment_bytes
+            or last - segment.base_offset > INT_MAX
+            or latest_ms - segment.first_ms > settings.segment_ms - self._jitter_ms
+        ):
+            segment = self._roll_if_due(segment, size, last, latest_ms, now_ms)
+            position = segment.file.size
+        aborted = None if marker is None else self.producers.aborted_by(producer_id, marker, base)
+        if aborted is not None:  # added before the marker is written, so that no reader misses it
+            segment.aborted.add(aborted)
+        try:
+            segment.file.append(batch)
+        except StorageError:
+            if aborted is not None:
+                segment.aborted.remove_newest()
+            raise
+        segment.index_batch(position, size, base, last, latest_ms, settings.index_interval_bytes)
+        self.end_offset = last + 1
+        if aborted is not None:
+            self.newest_abort = base
+        if producer_id >= 0:
+            if attributes & TRANSACTIONAL:
+                self.has_transactions = True
+            if attributes & CONTROL:
+                self.producers.end(ProducerKey(producer_id, producer_epoch), marker, base, now_ms)
+            else:
+                self.producers.apply(header, base, latest_ms, now_ms)
+        if epoch != self.epochs.latest:
+            self.note_epoch(epoch, base)
+        return _new(Appended, (base, last, append_time_ms, False))
+
+    def _repeat_result(self, header: BatchHeader, sent: SentBatch) -> Appended:
+        """Returns the result of the first append of a duplicate batch.
+
+        Raises OutOfOrderSequence if the batch reuses the sequence numbers of an aborted, unacknowledged batch
+        (librdkafka does this after an abort): acknowledging it as a duplicate would lose its records.
+        """
+        if self.settings.log_append_time:
+            return Appended(sent.base_offset, sent.last_offset, sent.timestamp_ms, True)
+        if header.is_transactional and 0 <= header.max_timestamp != sent.timestamp_ms >= 0:
+            raise OutOfOrderSequence(
+                f"producer {header.producer_id} reused sequence {header.base_sequence} for other records than those "
+                f"at offset {sent.base_offset}; call InitProducerId to get a new epoch"
+            )
+        return Appended(sent.base_offset, sent.last_offset, -1, True)
+
+    def _check_size(self, size: int) -> None:
+        if size > self.settings.max_message_bytes:
+            raise MessageTooLarge(
+                f"the batch has {size} bytes, max.message.bytes is {self.settings.max_message_bytes}"
+            )
+
+    def _check_times(self, base_ms: int, latest_ms: int, now_ms: int) -> None:
+        """Raises InvalidTimestamp if the producer's clock is too far off."""
+        settings = self.settings
+        if latest_ms - now_ms > settings.timestamp_after_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {latest_ms} is more than message.timestamp.after.max.ms="
+                f"{settings.timestamp_after_max_ms} ahead of the broker's {now_ms}"
+            )
+        if base_ms != NO_TIMESTAMP and now_ms - base_ms > settings.timestamp_before_max_ms:
+            raise InvalidTimestamp(
+                f"timestamp {base_ms} is more than message.timestamp.before.max.ms="
+                f"{settings.timestamp_before_max_ms} behind the broker's {now_ms}"
+            )
 
     def _check_gap(self, header: BatchHeader, now_ms: int) -> None:
         """Accepts an offset gap, left by compaction on the leader; raises StorageError if offsets overlap."""
@@ -226,73 +263,6 @@ class Log(TruncatableLogFiles):
         if header.base_offset - self.end_offset > INT_MAX // 2:
             self.end_offset = header.base_offset  # an index cannot express such a gap within a segment
             self.roll(now_ms)
-
-    def _append_batch(
-        self, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int, now_ms: int
-    ) -> None:
-        """Appends a batch whose offsets are set; updates producer state and the leader epoch cache."""
-        segment = self._active
-        if segment.file.size:
-            segment = self._roll_if_due(segment, len(batch), header.last_offset, latest_ms, now_ms)
-        self._write(segment, batch, header, marker, latest_ms)
-        self.end_offset = header.next_offset
-        if header.producer_id >= 0:
-            self.has_transactions = self.has_transactions or header.is_transactional
-            if header.is_control:
-                self.producers.end(header, marker, header.base_offset, now_ms)
-            else:
-                self.producers.apply(header, header.base_offset, latest_ms, now_ms)
-        if header.leader_epoch != self.epochs.latest:
-            self.note_epoch(header.leader_epoch, header.base_offset)
-
-    def _check_size(self, size: int) -> None:
-        if size > self.settings.max_message_bytes:
-            raise MessageTooLarge(
-                f"the batch has {size} bytes, max.message.bytes is {self.settings.max_message_bytes}"
-            )
-
-    def _check_broker_batch(self, header: BatchHeader, batch: bytearray, marker: Marker | None) -> Marker | None:
-        if not header.is_control:
-            self.producers.check_own(header)
-            return None
-        if marker is None:
-            marker = read_marker(batch)
-        if marker is not None:
-            key = ProducerKey(header.producer_id, header.producer_epoch)
-            self.producers.check_marker(key, marker.coordinator_epoch)
-        return marker
-
-    def _write(
-        self, segment: Segment, batch: Buffer, header: BatchHeader, marker: Marker | None, latest_ms: int
-    ) -> None:
-        """Writes the batch; an abort is first added to the segment's aborted list, so that no reader misses it."""
-        base = header.base_offset
-        aborted = self.producers.aborted_by(header.producer_id, marker, base) if marker is not None else None
-        if aborted is not None:
-            segment.aborted.add(aborted)
-        try:
-            segment.append(batch, base, header.last_offset, latest_ms, self.settings.index_interval_bytes)
-        except StorageError:
-            if aborted is not None:
-                segment.aborted.remove_newest()
-            raise
-        if aborted is not None:
-            self.newest_abort = base
-
-    def _check_times(self, base_ms: int, latest_ms: int, now_ms: int) -> int:
-        """Returns the timestamp for the index. Raises InvalidTimestamp if the producer's clock is too far off."""
-        settings = self.settings
-        if latest_ms - now_ms > settings.timestamp_after_max_ms:
-            raise InvalidTimestamp(
-                f"timestamp {latest_ms} is more than message.timestamp.after.max.ms="
-                f"{settings.timestamp_after_max_ms} ahead of the broker's {now_ms}"
-            )
-        if base_ms != NO_TIMESTAMP and now_ms - base_ms > settings.timestamp_before_max_ms:
-            raise InvalidTimestamp(
-                f"timestamp {base_ms} is more than message.timestamp.before.max.ms="
-                f"{settings.timestamp_before_max_ms} behind the broker's {now_ms}"
-            )
-        return latest_ms if latest_ms >= 0 else now_ms
 
     def _roll_if_due(self, segment: Segment, size: int, last: int, latest_ms: int, now_ms: int) -> Segment:
         """Returns the segment to append to: a new one if the active segment is full or too old."""
@@ -345,15 +315,6 @@ class Log(TruncatableLogFiles):
         return found.position if found else segment.size
 
     # -- transactions
-
-    def is_in_transaction(self, producer_id: int, epoch: int) -> bool:
-        """Returns whether the producer has an open transaction here with that producer epoch."""
-        return self.producers.is_in_transaction(producer_id, epoch)
-
-    @property
-    def first_open_offset(self) -> int | None:
-        """The first offset of the oldest open transaction, or None if no transaction is open."""
-        return self.producers.open.first_offset
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Returns the last stable offset: every transaction below it has its marker below the high watermark.

@@ -182,26 +182,28 @@ class Producers:
         producer = self.by_id.get(producer_id)
         return producer is not None and producer.first_offset >= 0 and producer.epoch == epoch
 
+    def marker_offset(self, producer_id: int) -> int:
+        """Returns the offset of a producer's last transaction marker; it changes when a transaction ends."""
+        producer = self.by_id.get(producer_id)
+        return NO_OFFSET if producer is None else producer.marker_offset
+
     # -- updates
 
-    def apply(self, header: BatchHeader, base_offset: int, timestamp_ms: int, now_ms: int) -> None:
-        """Updates the state with a batch that was appended, or that recovery replays."""
-        producer_id, epoch = header.producer_id, header.producer_epoch
+    def apply(self, header: tuple[int, ...], base_offset: int, timestamp_ms: int, now_ms: int) -> None:
+        """Updates the state with a batch that was appended, or is replayed. `header`: fields of a BatchHeader."""
+        _, _, _, _, _, attributes, last_offset_delta, _, _, producer_id, epoch, first, count = header
         producer = self.by_id.get(producer_id)
         if producer is None or producer[0] != epoch:
             producer = self._enter_epoch(producer, epoch)
         _, _, window, _, first_offset, coordinator_epoch, marker_offset = producer
         self.changes += 1
-        first = last = header.base_sequence
-        if first >= 0:
-            last = (first + header.last_offset_delta) % SEQUENCE_SPAN
-        end = base_offset + header.last_offset_delta
-        if header.count <= header.last_offset_delta and not header.attributes & LOG_APPEND_TIME:
+        last = (first + last_offset_delta) % SEQUENCE_SPAN if first >= 0 else first
+        if count <= last_offset_delta and not attributes & LOG_APPEND_TIME:
             timestamp_ms = UNKNOWN_MS
         if len(window) >= WINDOW_BYTES:
             window = window[BATCH.size :]
-        window += _pack(first, last, base_offset, end, timestamp_ms)
-        if header.attributes & TRANSACTIONAL and first_offset < 0:
+        window += _pack(first, last, base_offset, base_offset + last_offset_delta, timestamp_ms)
+        if attributes & TRANSACTIONAL and first_offset < 0:
             first_offset = base_offset
             self.open.begin(base_offset)
         following = (last + 1) % SEQUENCE_SPAN
@@ -227,15 +229,15 @@ class Producers:
             producer_id, producer.first_offset, offset, offset + 1 if stable is None else stable
         )
 
-    def end(self, header: BatchHeader, marker: Marker | None, offset: int, now_ms: int) -> None:
+    def end(self, key: ProducerKey, marker: Marker | None, offset: int, now_ms: int) -> None:
         """Ends a producer's transaction, for a control batch that was appended or that recovery replays.
 
         The producer's next batch has the control batch's epoch, and starts at sequence 0 if that epoch is new. If
         `marker` is None, only the epoch is set.
         """
-        producer = self.by_id.get(header.producer_id)
-        if producer is None or producer.epoch != header.producer_epoch:
-            producer = self._enter_epoch(producer, header.producer_epoch)
+        producer = self.by_id.get(key.producer_id)
+        if producer is None or producer.epoch != key.epoch:
+            producer = self._enter_epoch(producer, key.epoch)
         self.changes += 1
         producer = producer._replace(last_seen_ms=now_ms)
         if marker is not None:
@@ -244,7 +246,7 @@ class Producers:
             producer = producer._replace(
                 coordinator_epoch=marker.coordinator_epoch, marker_offset=offset, first_offset=NO_OFFSET
             )
-        self.by_id[header.producer_id] = producer
+        self.by_id[key.producer_id] = producer
 
     # -- expiry
 
@@ -300,10 +302,6 @@ class Producers:
     def take_snapshot(self) -> ProducerSnapshot:
         """Returns an immutable copy of the state, which can be encoded later on a thread."""
         return ProducerSnapshot(self.by_id.copy(), self.open.ended)
-
-    def snapshot(self) -> bytes:
-        """Returns the encoded state, with a checksum."""
-        return self.take_snapshot().encode()
 
     @classmethod
     def restore(cls, data: bytes, limit: int = PRODUCER_IDS_MAX) -> "Producers | None":

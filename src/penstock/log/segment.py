@@ -19,6 +19,7 @@ _SCAN_BYTES: Final = 4096 + 64
 _SCAN_BYTES_LARGE: Final = 1 << 20
 _HINTS_MAX: Final = 64
 _HINT_BATCHES_MAX: Final = 16
+_UNKNOWN: Final = (0, 0, LONG_MAX, LONG_MAX)
 NO_TIMESTAMP: Final = -1
 
 
@@ -40,20 +41,17 @@ class Segment:
 
     __slots__ = (
         "_disk",
-        "_first_ms",
         "_folder",
         "_indexed_to",
         "_latest_ms",
-        "_newest_at",
-        "_newest_base",
-        "_newest_last",
-        "_newest_size",
+        "_newest",
         "_stem",
         "_suffix",
         "aborted",
         "base_offset",
         "created_ms",
         "file",
+        "first_ms",
         "hints",
         "index",
     )
@@ -69,13 +67,14 @@ class Segment:
         self.index = Index(disk, f"{self._stem}.index{suffix}", is_new=not has_index)
         self.aborted = AbortedList(disk, f"{self._stem}.aborted{suffix}")
         self.created_ms = NO_TIMESTAMP
-        self._first_ms = NO_TIMESTAMP
+        self.first_ms = NO_TIMESTAMP
+        """The timestamp of the first batch; -1 if it is not known yet, see `first_timestamp_ms`."""
         self._latest_ms: int | None = NO_TIMESTAMP if not self.file.size else None
         self._indexed_to = 0
         self.hints: dict[int, int] = {}
         """File positions by base offset of the batches that readers are expected to read next."""
-        self._newest_at = self._newest_size = 0
-        self._newest_base = self._newest_last = LONG_MAX  # of the last batch, if known
+        self._newest = _UNKNOWN
+        """The last batch, as the fields of a BatchPosition: a plain tuple is faster to create."""
 
     @property
     def size(self) -> int:
@@ -89,30 +88,13 @@ class Segment:
             duplicate.aborted.make()  # now, while it certainly exists
         return duplicate
 
-    def append(self, batch: Buffer, base: int, last: int, timestamp_ms: int, index_interval_bytes: int) -> None:
-        """Appends one batch, which has the offsets `base` to `last` and the latest timestamp `timestamp_ms`."""
-        file = self.file
-        position = file.size
-        file.append(batch)
-        latest_ms = self._latest_ms
-        if latest_ms is None or self._first_ms < 0:
-            self.index_batch(position, len(batch), base, last, timestamp_ms, index_interval_bytes)
-            return
-        # `index_batch`, inlined for the hot path.
-        if position - self._indexed_to > index_interval_bytes:
-            self.index.add((base - self.base_offset, position, latest_ms))
-            self._indexed_to = position
-        if timestamp_ms > latest_ms:
-            self._latest_ms = timestamp_ms
-        self._newest_at = position
-        self._newest_size = len(batch)
-        self._newest_base = base
-        self._newest_last = last
-
     def index_batch(
         self, position: int, size: int, base: int, last: int, timestamp_ms: int, index_interval_bytes: int
     ) -> None:
-        """Updates the index and the segment's timestamps for a batch; used by appends and by recovery."""
+        """Updates the index and the segment's timestamps for a batch that was appended to `file`, or is recovered.
+
+        The batch has the offsets `base` to `last`; `timestamp_ms` is its latest timestamp.
+        """
         latest_ms = self._latest_ms
         if latest_ms is None:
             latest_ms = self.latest_ms
@@ -121,17 +103,16 @@ class Segment:
             self._indexed_to = position
         if timestamp_ms > latest_ms:
             self._latest_ms = timestamp_ms
-        if self._first_ms < 0:
-            self._first_ms = timestamp_ms
-        self._newest_at, self._newest_size = position, size
-        self._newest_base, self._newest_last = base, last
+        if not position:
+            self.first_ms = timestamp_ms
+        self._newest = (position, size, base, last)
 
     @property
     def first_timestamp_ms(self) -> int:
         """The timestamp of the first batch; read from the file at first use."""
-        if self._first_ms < 0 and self.file.size >= HEADER_BYTES:
-            self._first_ms = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
-        return self._first_ms
+        if self.first_ms < 0 and self.file.size >= HEADER_BYTES:
+            self.first_ms = read_header(self.file.read(0, HEADER_BYTES)).max_timestamp
+        return self.first_ms
 
     @property
     def latest_ms(self) -> int:
@@ -155,10 +136,9 @@ class Segment:
 
     def locate(self, offset: int, blocking: bool = True) -> BatchPosition | None:
         """Returns the batch that contains `offset`, or the first batch after it; None if there is neither."""
-        if offset >= self._newest_base:
-            if offset > self._newest_last:
-                return None
-            return BatchPosition(self._newest_at, self._newest_size, self._newest_base, self._newest_last)
+        _, _, newest_base, newest_last = self._newest
+        if offset >= newest_base:
+            return BatchPosition._make(self._newest) if offset <= newest_last else None
         entry = self.index.floor(offset - self.base_offset)
         for found in self._scan_positions(entry.position if entry else 0, blocking):
             if found.last_offset >= offset:
@@ -254,13 +234,13 @@ class Segment:
             self.file.truncate(position)
             with failed_sync_noted(self._disk, self._folder):
                 self.file.sync()  # durable: recovery does not look behind the next segment's base
-        self._newest_base = LONG_MAX
+        self._newest = _UNKNOWN
         self.hints.clear()
         self._latest_ms = None if position else NO_TIMESTAMP
         entry = self.index.last()
         self._indexed_to = entry.position if entry else 0
         if not position:
-            self._first_ms = NO_TIMESTAMP
+            self.first_ms = NO_TIMESTAMP
 
     def resume_index(self) -> int:
         """Resumes indexing after the index's last entry; returns the position from which batches must be indexed."""

@@ -4,6 +4,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from penstock.foundation.decision import ProducerKey
 from penstock.foundation.errors import StorageError
 from penstock.foundation.settings import LONG_MAX
 from penstock.log.disk import Disk
@@ -142,5 +143,5 @@ def _replay(segments: Sequence[Segment], producers: Producers, start: int, now_m
             entry = producers.aborted_by(header.producer_id, marker, header.base_offset) if marker else None
             if entry is not None:
                 aborted.append(entry)
-            producers.end(header, marker, header.base_offset, now_ms)
+            producers.end(ProducerKey(header.producer_id, header.producer_epoch), marker, header.base_offset, now_ms)
     return aborted

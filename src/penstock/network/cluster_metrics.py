@@ -10,7 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from penstock.cluster.image import ClusterImage, PartitionState
 from penstock.network.exposition import ITEMS_PER_SLICE
 from penstock.replication.isr_maintenance import IsrMaintenance
-from penstock.replication.partition import OWN, Partition
+from penstock.replication.partition import Partition
 from penstock.replication.partitions import Partitions
 from penstock.replication.throttle import Throttle
 
@@ -143,9 +143,9 @@ def _lags_of(partition: Partition) -> Iterator[Lag]:
     lead = partition.leadership
     if lead is None or not partition.is_online:
         return
-    track, start = lead.tracks[OWN], partition.log.start_offset
-    for node, progress in track.followers.items():
-        behind = track.end - max(progress.end, start)
+    log, start = lead.logs[0], partition.log.start_offset
+    for node, progress in log.followers.items():
+        behind = log.end - max(progress.end, start)
         if behind > 0:
             yield Lag(behind, partition, node)
 

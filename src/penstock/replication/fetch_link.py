@@ -278,8 +278,8 @@ class FetchLink:
             following.take(data.records or b"", data.high_watermark, data.log_start_offset, now_ms)
             self._backoffs.pop(key, None)
             if data.records:
-                partition.took()
-        partition.settle()
+                partition.flush_soon()
+        partition.adopt_leader_high_watermark()
         return truncated
 
     def _back_off(self, key: Key, now_ms: int) -> None:
@@ -322,8 +322,8 @@ class FetchLink:
             if outcome.error is not None:
                 self._back_off(key, now_ms)
                 logger.warning("replica_fetch_failed partition=%s reason=%r", partition.name, str(outcome.error))
-            partition.settle()
-            partition.took()
+            partition.adopt_leader_high_watermark()
+            partition.flush_soon()
             partition.on_durable(partition)
 
         partition.change_log(change, then)

@@ -14,7 +14,8 @@ class _Followed(NamedTuple):
     """A partition that this broker follows, with its leader."""
 
     leader: int
-    tracks: tuple[Partition, ...]
+    partitions: tuple[Partition, ...]
+    """The partition and its companion log, if any."""
 
 
 class FetchLinks:
@@ -61,7 +62,7 @@ class FetchLinks:
         if partition is None or partition.following is None or state is None:
             return None
         is_current = state.leader_epoch == partition.leader_epoch
-        return _Followed(state.leader, partition.tracks) if is_current and state.leader != NO_LEADER else None
+        return _Followed(state.leader, partition.with_companion) if is_current and state.leader != NO_LEADER else None
 
     def _put(self, tp: TopicIdPartition, followed: _Followed, image: ClusterImage) -> None:
         link = self.by_leader.get(followed.leader)
@@ -71,10 +72,10 @@ class FetchLinks:
         state = image.state(tp)
         is_lagging = state is not None and self._node_id not in state.isr
         self._followed[tp] = followed
-        for track in followed.tracks:
-            link.put(track, is_lagging)
+        for one in followed.partitions:
+            link.put(one, is_lagging)
 
     def _drop(self, tp: TopicIdPartition, followed: _Followed) -> None:
         del self._followed[tp]
-        for track in followed.tracks:
-            self.by_leader[followed.leader].drop(track)
+        for one in followed.partitions:
+            self.by_leader[followed.leader].drop(one)

@@ -49,7 +49,7 @@ class Progress:
         self.leader_end = leader_end
 
 
-class Track:
+class LedLog:
     """Replication state of one log of the partition: end offset, high watermark, and progress of the followers."""
 
     __slots__ = ("end", "epoch_start", "followers", "high_watermark")
@@ -75,13 +75,14 @@ class Leadership:
         *,
         node_id: int,
         state: PartitionState,
-        tracks: Iterable[Track],
+        logs: Iterable[LedLog],
         lag_max_ms: int,
         now_ms: int,
     ) -> None:
         self._node_id = node_id
         self.lag_max_ms = lag_max_ms
-        self.tracks: Final = list(tracks)
+        self.logs: Final = list(logs)
+        """The partition's own log, and its companion log if there is one."""
         self._epochs: dict[int, int] = {}
         """Broker epochs of the followers, as of their last fetch."""
         self._proposed: set[int] = set()
@@ -92,76 +93,63 @@ class Leadership:
         self.state = state
         self.follow(state, now_ms)
 
-    # -- its logs
-
-    def add_track(self, track: Track) -> None:
-        """Adds the companion log. Call `follow` afterwards, which gives the ISR time to fetch the new log."""
-        self.tracks.append(track)
-
-    def drop_track(self) -> None:
-        """Removes the companion log."""
-        self.tracks.pop()
-
     # -- the state in the store
 
     def follow(self, state: PartitionState, now_ms: int) -> None:
-        """Adopts a new partition state of the same leader epoch."""
+        """Adopts a new partition state of the same leader epoch, and logs that were added to `logs`."""
         if state.version != self.state.version:
             self._proposed.clear()
         self.state = state
-        for track in self.tracks:
+        for log in self.logs:
             for node in state.replicas:
-                if node != self._node_id and node not in track.followers:
+                if node != self._node_id and node not in log.followers:
                     # A member of the ISR gets the whole lag time, as if it had been in sync just now.
-                    track.followers[node] = Progress(now_ms if node in state.isr else now_ms - self.lag_max_ms - 1)
-            for node in [known for known in track.followers if known not in state.replicas]:
-                del track.followers[node]
+                    log.followers[node] = Progress(now_ms if node in state.isr else now_ms - self.lag_max_ms - 1)
+            for node in [known for known in log.followers if known not in state.replicas]:
+                del log.followers[node]
         self._epochs = {node: epoch for node, epoch in self._epochs.items() if node in state.replicas}
-        self._advance_all()
+        for log in self.logs:
+            self._advance(log)
 
     # -- appends and fetches
 
-    def appended(self, track: int, end: int) -> bool:
-        """Advances the leader's log end offset. Returns whether the high watermark has advanced.
+    def appended(self, index: int, end: int) -> bool:
+        """Advances the leader's end offset of the log at `index`. Returns whether the high watermark has advanced.
 
         A lower end offset is ignored: a sync may complete after a later append.
         """
-        one = self.tracks[track]
-        one.end = max(one.end, end)
-        return self._advance(one)
+        log = self.logs[index]
+        log.end = max(log.end, end)
+        return self._advance(log)
 
     def fetched(
-        self, node: int, broker_epoch: int, track: int, offset: int, now_ms: int, start_offset: int = 0
+        self, node: int, broker_epoch: int, index: int, offset: int, now_ms: int, start_offset: int = 0
     ) -> bool:
-        """Records a fetch of a follower. Returns whether the high watermark has advanced."""
-        if node not in self.tracks[track].followers or broker_epoch < self._epochs.get(node, UNKNOWN):
+        """Records a follower's fetch from the log at `index`. Returns whether the high watermark has advanced."""
+        log = self.logs[index]
+        if node not in log.followers or broker_epoch < self._epochs.get(node, UNKNOWN):
             return False
         if self._epochs.get(node, broker_epoch) != broker_epoch:
             self._forget(node)  # it was restarted, and may have lost records
         self._epochs[node] = broker_epoch
-        one = self.tracks[track]
-        one.followers[node].note(offset, one.end, now_ms)
-        one.followers[node].start = start_offset
-        return self._advance(one)
+        log.followers[node].note(offset, log.end, now_ms)
+        log.followers[node].start = start_offset
+        return self._advance(log)
 
     def _forget(self, node: int) -> None:
-        for track in self.tracks:
-            track.followers[node] = Progress(track.followers[node].caught_up_ms)
+        for log in self.logs:
+            log.followers[node] = Progress(log.followers[node].caught_up_ms)
 
-    def _advance_all(self) -> None:
-        for track in self.tracks:
-            self._advance(track)
-
-    def _advance(self, track: Track) -> bool:
+    def _advance(self, log: LedLog) -> bool:
         """Advances the high watermark to the smallest log end offset in the maximal ISR; returns whether it moved."""
-        mark = track.end
+        mark = log.end
         for node in self.maximal_isr:
             if node != self._node_id:
-                progress = track.followers.get(node)
+                progress = log.followers.get(node)
                 mark = min(mark, progress.end if progress is not None else UNKNOWN)
-        if mark <= track.high_watermark:
+        if mark <= log.high_watermark:
             return False
-        track.high_watermark = mark
+        log.high_watermark = mark
         return True
 
     @property
@@ -170,7 +158,7 @@ class Leadership:
 
     def nearest(self, offset: int, nodes: Container[int]) -> int | None:
         """Returns the in-sync replica among `nodes` that has the most records from `offset` on, or None (KIP-392)."""
-        followers = self.tracks[0].followers
+        followers = self.logs[0].followers
         able = [
             node
             for node in self.state.isr
@@ -206,9 +194,9 @@ class Leadership:
         if len(state.isr) != len(state.replicas) or not all(node in brokers for node in state.isr):
             return False
         longest_ms = self.lag_max_ms
-        for track in self.tracks:
-            end = track.end
-            for progress in track.followers.values():
+        for log in self.logs:
+            end = log.end
+            for progress in log.followers.values():
                 if progress.end < end and now_ms - progress.caught_up_ms > longest_ms:
                     return False
         return True
@@ -217,15 +205,15 @@ class Leadership:
         """Whether a replica can join the ISR: it has reached the high watermark and the start of the leader epoch."""
         if node not in self._epochs or brokers.get(node) != self._epochs[node]:
             return False
-        return all(track.followers[node].end >= max(track.high_watermark, track.epoch_start) for track in self.tracks)
+        return all(log.followers[node].end >= max(log.high_watermark, log.epoch_start) for log in self.logs)
 
     def _is_behind(self, node: int, now_ms: int, brokers: Mapping[int, int]) -> bool:
         """Whether a member must leave the ISR: it lags, or is offline (without writes it would never lag)."""
-        for track in self.tracks:
-            progress = track.followers.get(node)
+        for log in self.logs:
+            progress = log.followers.get(node)
             if progress is None:
                 continue
-            if progress.end < track.end and now_ms - progress.caught_up_ms > self.lag_max_ms:
+            if progress.end < log.end and now_ms - progress.caught_up_ms > self.lag_max_ms:
                 return True
             if node not in brokers and now_ms - progress.asked_ms > self.lag_max_ms:
                 return True

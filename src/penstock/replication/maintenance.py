@@ -110,7 +110,7 @@ class Maintenance:
 
     async def _online(self) -> AsyncIterator[Partition]:
         """Yields all partitions whose logs are online; lets other tasks run after each time slice."""
-        for number, partition in enumerate(self._partitions.tracks(), 1):
+        for number, partition in enumerate(self._partitions.with_companions(), 1):
             if partition.is_online:
                 yield partition
             if number % SLICE == 0:

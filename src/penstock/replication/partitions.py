@@ -100,10 +100,10 @@ class Partitions:
         for table in list(self.replicas.values()):
             yield from list(table.values())
 
-    def tracks(self) -> Iterator[Partition]:
+    def with_companions(self) -> Iterator[Partition]:
         """Yields all logs on this broker: those of the replicas and their companion logs."""
         for partition in self:
-            yield from partition.tracks
+            yield from partition.with_companion
 
     def find(self, topic: str, partition: int) -> Partition | None:
         """Returns a partition by topic name if this broker leads it, or None."""
@@ -336,18 +336,18 @@ class Partitions:
     # -- leading and following
 
     def _apply_state(self, topic: Topic, partition: Partition, state: PartitionState) -> None:
-        if any(track.is_lent for track in partition.tracks):
+        if any(one.is_lent for one in partition.with_companion):
             return  # queued again when the thread is done with its log
         settings = self._settings_of(topic)
         if self.on_follow is not None:
             self.on_follow(topic, partition)
-        for track in partition.tracks:
-            track.configure(settings if track is partition else self._for_companion(settings))
+        for one in partition.with_companion:
+            one.configure(settings if one is partition else self._for_companion(settings))
         leads = state.is_led_by(self.node_id, self.broker_epoch)
         if partition.is_online:
             if settings.storage is Storage.MEMORY:
-                for track in partition.tracks:
-                    track.log.offset_limit = state.reserved_to
+                for one in partition.with_companion:
+                    one.log.offset_limit = state.reserved_to
             if leads:
                 partition.lead(state, self.node_id, self._lag_max_ms(), self._clock.steady_ms())
             else:
@@ -381,9 +381,9 @@ class Partitions:
 
     def _remove(self, partition: Partition) -> None:
         """Removes the logs of a closed partition: its own and its companion log."""
-        for track in partition.tracks:
-            self._logs.remove(track.tp, LogFolder.path(track.name, track.topic_id), track.held)
-            track.tracks, track.held = (), None  # no cycles: frozen objects are not garbage collected
+        for one in partition.with_companion:
+            self._logs.remove(one.tp, LogFolder.path(one.name, one.topic_id), one.held)
+            one.with_companion, one.held = (), None  # no cycles: frozen objects are not garbage collected
 
     def _on_removed(self, tps: Sequence[TopicIdPartition]) -> None:
         for tp in tps:
@@ -408,9 +408,9 @@ class Partitions:
         self._pending.clear()
         logs = [found.log for _, opened in self._opened for found in opened if found.log is not None]
         self._opened.clear()
-        for track in self.tracks():
-            log = track.held
-            if log is not None and (track.is_online or track.is_lent):
+        for partition in self.with_companions():
+            log = partition.held
+            if log is not None and (partition.is_online or partition.is_lent):
                 logs.append(log)
             elif log is not None:
                 log.io.stop(log.abandon)

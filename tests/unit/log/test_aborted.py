@@ -51,7 +51,6 @@ def test_an_empty_list_has_no_file() -> None:
     found = AbortedList(disk, PATH)
     assert (found.count, list(found.ended_from(0))) == (0, [])
     assert found.measure(0) is None
-    found.cut(0)
     found.sync()
     assert not disk.files
     found.make()
@@ -85,15 +84,6 @@ def test_the_newest_is_taken_back() -> None:
     assert measured(disk)[0].count == 2
     found.add(entries(3)[2])
     assert list(found.ended_from(0)) == entries(3)
-
-
-@pytest.mark.parametrize(("offset", "kept"), [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3), (99, 5)])
-def test_a_cut_takes_every_marker_from_an_offset_on(offset: int, kept: int) -> None:
-    disk = MemoryDisk()
-    found = filled(5, disk)
-    found.cut(offset)
-    assert list(found.ended_from(0)) == entries(kept)
-    assert measured(disk)[0].count == kept
 
 
 def test_a_full_disk_adds_nothing() -> None:

@@ -106,7 +106,7 @@ def test_a_marker_of_a_transaction_stays() -> None:
     log = compacted_log()
     put(log, ("a", b"1"))
     marker = control_marker(commit=True, coordinator_epoch=1, producer_id=5, producer_epoch=0, timestamp_ms=NOW_MS)
-    log.segments[-1].append(_at(marker, 1), 1, 1, NOW_MS, 100)
+    log.segments[-1].file.append(_at(marker, 1))
     log.end_offset = 2
     put(log, ("a", b"2"))
     end_segment(log)

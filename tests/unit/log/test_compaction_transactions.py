@@ -278,7 +278,7 @@ def test_the_last_batch_of_a_producer_keeps_its_place_though_it_was_aborted() ->
         assert shape(log) == [(0, 7, False, 0), (2, 7, True, 1)]
     reread = log_without_snapshots(disk)
     assert reread.producers.by_id[7].batches[-1].last_sequence == 1
-    assert not reread.is_in_transaction(7, 0), "the marker ends the empty batch's transaction too"
+    assert not reread.producers.is_in_transaction(7, 0), "the marker ends the empty batch's transaction too"
     with pytest.raises(OutOfOrderSequence):
         add(reread, 7, 1, ("a", b"2"))
     add(reread, 7, 2, ("a", b"2"))
@@ -344,7 +344,7 @@ def test_a_transaction_that_was_open_at_a_snapshot_does_not_come_back_when_its_m
         if name.endswith(".producers") and name != f"{2:020d}.producers":
             disk.store(f"{FOLDER}/{name}", b"power loss")
     reread = log_with(disk, boot="boot-2")
-    assert reread.first_open_offset is None
+    assert reread.producers.open.first_offset is None
     assert reread.last_stable_offset(reread.end_offset) == reread.end_offset
 
 

@@ -57,7 +57,7 @@ def test_without_threads_a_job_is_done_at_once() -> None:
 
 def test_a_job_that_another_one_adds_waits_for_its_turn() -> None:
     queue, threads, told = threaded()
-    queue.add_work(lambda: told.append("works"), lambda outcome: job(queue, "last", told))
+    queue.add(lambda: lambda: told.append("works"), lambda outcome: job(queue, "last", told))
     job(queue, "next", told)
     threads.run_all()
     assert [line for line in told if "begins" in line] == ["next begins", "last begins"]
@@ -112,7 +112,7 @@ def test_a_queue_without_jobs_is_stopped_at_once() -> None:
 
 def sync_soon(log: Log) -> None:
     ticket = log.begin_sync()
-    log.io.add_work(ticket.run, lambda outcome: log.end_sync(ticket))
+    log.io.add(lambda: ticket.run, lambda outcome: log.end_sync(ticket))
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -138,7 +138,7 @@ def test_power_loss_before_trimmed_segments_are_removed_is_no_damage(seed: int) 
     disk, threads = FakeDisk(Random(seed)), FakeThreads(Random(seed))
     log = filled(disk)
     log.io = IoQueue(threads.run)
-    log.io.add_work(lambda: None)
+    log.io.add(lambda: lambda: None)
     log.trim(log.segments[3].base_offset + 1)
     start = log.start_offset
     log.sync()
@@ -184,7 +184,7 @@ def test_only_the_newest_of_the_snapshots_that_wait_is_written() -> None:
     disk, threads = FakeDisk(Random(1)), FakeThreads(Random(1))
     log = open_at(disk)
     log.io = IoQueue(threads.run)
-    log.io.add_work(lambda: None)
+    log.io.add(lambda: lambda: None)
     for sequence in range(10):
         log.append(sent(7, sequence, b"x"), 0, 0)
         log.snapshot_producers()

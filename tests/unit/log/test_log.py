@@ -202,6 +202,19 @@ def test_the_age_of_a_segment_counts_on_across_restarts() -> None:
     assert bases(log) == [0, 1]
 
 
+def test_the_age_of_an_indexed_segment_counts_from_its_first_batch_after_a_restart() -> None:
+    disk = MemoryDisk()
+    log = open_at(disk, segment_ms=1000, index_interval_bytes=0)
+    for later_ms in (0, 400, 800):
+        append(log, b"v" * 50, timestamp_ms=NOW_MS + later_ms)
+    log.close()
+    log = open_at(disk, segment_ms=1000, index_interval_bytes=0)
+    append(log, timestamp_ms=NOW_MS + 900)
+    assert len(log.segments) == 1
+    append(log, timestamp_ms=NOW_MS + 1001)
+    assert len(log.segments) == 2
+
+
 @pytest.mark.parametrize("jitter_ms", [400, 5_000_000])
 def test_jitter_ends_a_segment_earlier_and_never_at_every_batch(jitter_ms: int) -> None:
     log = open_at(segment_ms=1000, segment_jitter_ms=jitter_ms)

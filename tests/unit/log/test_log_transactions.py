@@ -105,8 +105,8 @@ def test_the_broker_begins_transactions_in_a_producers_name() -> None:
     own = batch(b"a", producer_id=7, producer_epoch=2, transactional=True)
     log.append_own(bytearray(own), 0, NOW_MS)
     log.append_own(bytearray(own), 0, NOW_MS)
-    assert log.is_in_transaction(7, 2)
-    assert log.first_open_offset == 0
+    assert log.producers.is_in_transaction(7, 2)
+    assert log.producers.open.first_offset == 0
     assert values_in(log) == [b"a", b"a"], "without sequences nothing is a repetition"
     with pytest.raises(InvalidProducerEpoch):
         log.append_own(batch(b"b", producer_id=7, producer_epoch=1, transactional=True), 0, NOW_MS)
@@ -131,7 +131,7 @@ def test_a_client_begins_a_transaction_only_where_it_may() -> None:
     end(log, 7, True)
     with pytest.raises(InvalidTxnState):
         log.append(sent(7, 2, b"c", transactional=True), 0, NOW_MS)
-    assert not log.is_in_transaction(7, 0)
+    assert not log.producers.is_in_transaction(7, 0)
 
 
 def test_a_sequence_that_comes_again_with_other_records_is_no_repetition() -> None:
@@ -163,7 +163,7 @@ def test_a_marker_with_a_new_epoch_fences_what_the_old_one_still_sends() -> None
     write(log, 7, 0, b"b", epoch=1)
     with pytest.raises(InvalidProducerEpoch):
         end(log, 7, False)
-    assert log.is_in_transaction(7, 1)
+    assert log.producers.is_in_transaction(7, 1)
 
 
 def test_an_older_coordinator_writes_no_marker() -> None:
@@ -181,15 +181,15 @@ def test_an_older_coordinator_writes_no_marker() -> None:
 def test_nothing_from_the_first_open_transaction_on_is_stable() -> None:
     log = open_at()
     append(log, b"a")
-    assert (log.first_open_offset, log.last_stable_offset(1)) == (None, 1)
+    assert (log.producers.open.first_offset, log.last_stable_offset(1)) == (None, 1)
     write(log, 7, 0, b"b")
     append(log, b"c")
     write(log, 8, 0, b"d")
-    assert (log.first_open_offset, log.last_stable_offset(4)) == (1, 1)
+    assert (log.producers.open.first_offset, log.last_stable_offset(4)) == (1, 1)
     end(log, 7, True)
-    assert (log.first_open_offset, log.last_stable_offset(5)) == (3, 3)
+    assert (log.producers.open.first_offset, log.last_stable_offset(5)) == (3, 3)
     end(log, 8, False)
-    assert (log.first_open_offset, log.last_stable_offset(6)) == (None, 6)
+    assert (log.producers.open.first_offset, log.last_stable_offset(6)) == (None, 6)
 
 
 def test_a_transaction_ends_when_its_marker_is_committed() -> None:
@@ -197,7 +197,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     write(log, 7, 0, b"a")
     append(log, b"b")
     assert end(log, 7, True) == 2
-    assert log.first_open_offset is None
+    assert log.producers.open.first_offset is None
     assert [log.last_stable_offset(watermark) for watermark in (0, 1, 2)] == [0, 0, 0]
     assert log.last_stable_offset(3) == 3
 
@@ -216,7 +216,7 @@ def test_what_retention_took_of_an_open_transaction_holds_back_no_one() -> None:
     for _ in range(4):
         append(log, b"y" * 600)
     log.trim(3)
-    assert log.first_open_offset == 0
+    assert log.producers.open.first_offset == 0
     assert log.last_stable_offset(log.end_offset) == 3
     write(log, 7, 1, b"z")
     marker = end(log, 7, False)
@@ -232,7 +232,7 @@ def test_retention_takes_segments_of_open_transactions_too() -> None:
         append(log, b"y" * 600)
     retention.enforce(log, NOW_MS, log.end_offset)
     assert log.start_offset == 3
-    assert log.is_in_transaction(7, 0)
+    assert log.producers.is_in_transaction(7, 0)
     assert log.last_stable_offset(4) == 3
 
 
@@ -242,7 +242,7 @@ def test_thousands_of_open_transactions_are_kept_in_order() -> None:
         write(log, producer_id, 0, b"v")
     for producer_id in range(0, 3000, 2):
         end(log, producer_id, True)
-    assert log.first_open_offset == 1
+    assert log.producers.open.first_offset == 1
     for producer_id in range(1, 3000, 2):
         end(log, producer_id, False)
     assert log.last_stable_offset(log.end_offset) == log.end_offset
@@ -377,7 +377,7 @@ def test_on_a_full_disk_a_transaction_is_not_aborted_by_halves() -> None:
         try:
             end(log, 7, False)
         except StorageError:
-            assert log.is_in_transaction(7, 0)
+            assert log.producers.is_in_transaction(7, 0)
             assert log.aborted_between(0, log.end_offset) == []
             assert (log.end_offset, log.last_stable_offset(1), log.segments[0].aborted.count) == (1, 0, 0)
             disk.free_bytes = 1000

@@ -24,7 +24,7 @@ from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
 
-from .making import NOW_MS, batch, marker_of, sent
+from .making import NOW_MS, batch, sent
 
 LAST = 2**31 - 1
 FULL = StorageError("the disk is full")
@@ -214,10 +214,9 @@ def begun(state: Producers, sequence: int, offset: int, *, producer_id: int = 7,
 def ended(
     state: Producers, offset: int, *, producer_id: int = 7, epoch: int = 0, commit: bool = True, coordinator: int = 0
 ) -> AbortedTransaction | None:
-    batch = read_header(marker_of(producer_id, commit=commit, epoch=epoch))
     marker = Marker(commit, coordinator)
     aborted = state.aborted_by(producer_id, marker, offset)
-    state.end(batch, marker, offset, NOW_MS)
+    state.end(ProducerKey(producer_id, epoch), marker, offset, NOW_MS)
     return aborted
 
 
@@ -396,7 +395,7 @@ def test_a_marker_of_a_producer_that_nobody_knows_tells_its_epoch() -> None:
 def test_an_emptied_control_batch_tells_an_epoch_and_nothing_else() -> None:
     state = Producers()
     begun(state, 0, 10)
-    state.end(read_header(marker_of(7, epoch=2)), None, 11, NOW_MS)
+    state.end(ProducerKey(7, 2), None, 11, NOW_MS)
     assert state.by_id[7].epoch == 2
     assert state.by_id[7].first_offset == 10
 
@@ -577,11 +576,11 @@ def plain(state: Producers | None) -> tuple[list[object], list[object]]:
 @examples(max_examples=60, deadline=None)
 def test_a_snapshot_holds_the_whole_state(steps: list[tuple[int, int, int, int]]) -> None:
     state = state_of(steps)
-    written = state.snapshot()
+    written = state.take_snapshot().encode()
     again = Producers.restore(written)
     assert again is not None
     assert again.changes == 0
-    assert again.snapshot() == written
+    assert again.take_snapshot().encode() == written
     assert plain(again) == plain(state)
 
 
@@ -589,17 +588,17 @@ def test_a_frozen_state_does_not_change_any_more() -> None:
     """It is encoded on a thread, while the log goes on."""
     state = with_sequences(0, 1)
     begun(state, 0, 10, producer_id=8)
-    written, frozen = state.snapshot(), state.take_snapshot()
+    written, frozen = state.take_snapshot().encode(), state.take_snapshot()
     take(state, header(2), 20)
     take(state, header(0, producer_id=9), 21)
     ended(state, 22, producer_id=8)
     state.expire(NOW_MS + 1)
     assert frozen.encode() == written
-    assert state.snapshot() != written
+    assert state.take_snapshot().encode() != written
 
 
 def test_a_snapshot_that_is_damaged_anywhere_is_not_believed() -> None:
-    data = state_of([(number % 3, 0, 2, number) for number in range(12)]).snapshot()
+    data = state_of([(number % 3, 0, 2, number) for number in range(12)]).take_snapshot().encode()
     for at in range(len(data)):
         for flip in (0x01, 0xFF):
             spoilt = bytearray(data)

@@ -120,7 +120,7 @@ def test_a_log_that_is_too_late_begins_anew_behind_its_end(tmp_path: Path) -> No
     append(follower, b"y" * 900)
     follower.restart(5_000_000_000, NOW_MS)
     assert (follower.start_offset, follower.end_offset) == (5_000_000_000, 5_000_000_000)
-    assert follower.first_open_offset is None
+    assert follower.producers.open.first_offset is None
     follower.abandon()
     again = open_at(OsDisk(tmp_path), **SMALL)
     assert (again.start_offset, again.end_offset) == (5_000_000_000, 5_000_000_000)

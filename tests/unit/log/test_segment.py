@@ -20,7 +20,8 @@ def put(
 ) -> BatchPosition:
     data = batch(*values, timestamp_ms=timestamp_ms, base_offset=base)
     position, last = segment.size, base + len(values) - 1
-    segment.append(data, base, last, timestamp_ms, interval)
+    segment.file.append(data)
+    segment.index_batch(position, len(data), base, last, timestamp_ms, interval)
     return BatchPosition(position, len(data), base, last)
 
 

@@ -24,12 +24,18 @@ def known(producers: Producers) -> list[int]:
     return [batch.first_sequence for batch in producers.by_id[7].batches] if 7 in producers.by_id else []
 
 
+def put(segment: Segment, data: bytearray, offset: int) -> None:
+    position = segment.size
+    segment.file.append(data)
+    segment.index_batch(position, len(data), offset, offset, NOW_MS, 100)
+
+
 def segment_with(disk: MemoryDisk | FullDisk, base: int, *sequences: int) -> Segment:
     """A segment whose batch at each offset has that sequence."""
     segment = Segment(disk, FOLDER, base)
     for sequence in sequences:
         data = sent(7, sequence, b"v", base_offset=sequence)
-        segment.append(data, sequence, sequence, NOW_MS, 100)
+        put(segment, data, sequence)
     return segment
 
 
@@ -129,7 +135,7 @@ def transactions_in(disk: MemoryDisk) -> list[Segment]:
         sent(3, 0, b"v", transactional=True, base_offset=8),
     ]
     for offset, data in enumerate(parts):
-        segments[offset >= 5].append(data, offset, offset, NOW_MS, 100)
+        put(segments[offset >= 5], data, offset)
     return segments
 
 

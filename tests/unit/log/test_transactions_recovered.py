@@ -46,7 +46,7 @@ def facts(log: Log) -> tuple[object, ...]:
         for known, found in log.producers.by_id.items()
     }
     return (
-        log.first_open_offset,
+        log.producers.open.first_offset,
         log.last_stable_offset(log.end_offset),
         log.aborted_between(0, log.end_offset),
         log.newest_abort,
@@ -72,7 +72,7 @@ def test_a_restart_changes_nothing(tmp_path: Path, orderly: bool) -> None:
     again = open_at(OsDisk(tmp_path), **SMALL)
     assert facts(again) == before
     assert seen(again) == EXPECTED
-    assert again.is_in_transaction(4, 0)
+    assert again.producers.is_in_transaction(4, 0)
     end(again, 4, True)
     assert seen(again) == [*EXPECTED, b"4 first", b"plain 4", b"4 second"]
 
@@ -124,7 +124,7 @@ def test_a_kill_anywhere_leaves_a_transaction_open_or_aborted() -> None:
                 append(log, b"z" * 600)
         disk.restart()
         again = open_at(disk, **SMALL)
-        gone = [known for known in (7, 8) if not again.is_in_transaction(known, 0)]
+        gone = [known for known in (7, 8) if not again.producers.is_in_transaction(known, 0)]
         assert set(ended) <= set(gone)
         assert [found.producer_id for found in again.aborted_between(0, again.end_offset)] == gone
         assert not [value for value in committed_values(again) if value and value[:1] in (b"x", b"y")]
@@ -258,7 +258,7 @@ def test_a_transaction_that_may_have_ended_in_what_is_gone_is_not_open_for_ever(
         disk.store(f"{FOLDER}/{name}", data)
     again = open_at(disk, boot=OTHER_BOOT, **SMALL)
     assert again.producers.by_id[7].epoch == 0
-    assert again.first_open_offset is None
+    assert again.producers.open.first_offset is None
     assert again.last_stable_offset(again.end_offset) == again.end_offset
 
 
@@ -270,7 +270,7 @@ def test_an_open_transaction_outlives_the_segment_it_began_in(tmp_path: Path) ->
     log.trim(3)
     log.abandon()
     again = open_at(OsDisk(tmp_path), **SMALL)
-    assert again.is_in_transaction(7, 0)
+    assert again.producers.is_in_transaction(7, 0)
     assert again.last_stable_offset(again.end_offset) == 3
 
 
@@ -284,7 +284,7 @@ def test_truncation_opens_again_what_was_ended_behind_it() -> None:
     end(log, 7, False)
     marker = end(log, 8, False)
     log.truncate(marker, NOW_MS)
-    assert log.first_open_offset == 1
+    assert log.producers.open.first_offset == 1
     assert [found.producer_id for found in log.aborted_between(0, log.end_offset)] == [7]
     end(log, 8, True)
     assert committed_values(log) == [b"b"]
@@ -295,7 +295,7 @@ def test_truncation_takes_back_beginnings() -> None:
     append(log, b"a")
     write(log, 7, 0, b"b")
     log.truncate(1, NOW_MS)
-    assert log.first_open_offset is None
+    assert log.producers.open.first_offset is None
     assert log.last_stable_offset(1) == 1
     write(log, 7, 0, b"c")
     end(log, 7, True)

@@ -72,7 +72,7 @@ async def test_nobody_finds_a_companion_but_brokers(tmp_path: Path) -> None:
         assert companion_id not in world.partitions.replicas
         assert world.partitions.companions[companion_id][0] is companion_of(world)
         assert [partition.name.partition for partition in world.partitions] == [0]
-        assert len(list(world.partitions.tracks())) == 2
+        assert len(list(world.partitions.with_companions())) == 2
 
 
 async def test_messages_and_state_have_offsets_of_their_own(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_a_companion_that_comes_later_waits_for_all_that_are_in_sync() -> None:
     main.drop_companion()
     main.lead(led_with(version=2), LEADER, 1000, 30)
     assert main.leadership is not None
-    assert len(main.leadership.tracks) == 1
+    assert len(main.leadership.logs) == 1
 
 
 def test_what_is_written_to_one_log_while_the_other_begins_to_be_led_is_committed() -> None:
@@ -207,8 +207,8 @@ def test_what_is_written_to_one_log_while_the_other_begins_to_be_led_is_committe
     main.watch(write)
     alone = replace(led_with(version=2), leader_epoch=led_with().leader_epoch + 1, isr=(LEADER,))
     main.lead(alone, LEADER, 1000, 20)
-    assert [track.log.end_offset for track in (main, companion)] == [2, 1]
-    assert [track.high_watermark for track in (main, companion)] == [2, 1]
+    assert [one.log.end_offset for one in (main, companion)] == [2, 1]
+    assert [one.high_watermark for one in (main, companion)] == [2, 1]
 
 
 def test_both_follow_when_another_leads_and_go_offline_together() -> None:
@@ -228,17 +228,17 @@ def test_whoever_leads_no_more_writes_nothing_not_even_to_those_it_wakes() -> No
     refused: list[PenstockError] = []
 
     def write() -> None:
-        for track in (main, companion):
-            if not track.is_leader:
-                for append in (track.append, track.append_own):
+        for one in (main, companion):
+            if not one.is_leader:
+                for append in (one.append, one.append_own):
                     with pytest.raises(NotLeaderOrFollower) as caught:
                         append(batch(b"late"), NOW_MS)
                     refused.append(caught.value)
 
-    for track in (main, companion):
-        track.watch(write)
-    ends = [track.log.end_offset for track in (main, companion)]
+    for one in (main, companion):
+        one.watch(write)
+    ends = [one.log.end_offset for one in (main, companion)]
     main.become_follower(replace(led_with(), leader=FOLLOWER, leader_epoch=led_with().leader_epoch + 1), LEADER)
     write()
     assert len(refused) == 2 + 4 + 4
-    assert [track.log.end_offset for track in (main, companion)] == ends
+    assert [one.log.end_offset for one in (main, companion)] == ends

@@ -233,7 +233,7 @@ async def test_who_waits_is_told_though_another_job_has_synced_the_log(tmp_path:
     async with gated(tmp_path) as (world, _):
         await world.create("orders", flush="group")
         one = world.partition("orders")
-        one.log.io.add_work(lambda: None, lambda outcome: one.log.sync())
+        one.log.io.add(lambda: lambda: None, lambda outcome: one.log.sync())
         one.append(batch(b"x"), NOW_MS)
         await committed(world, 1)
         assert one.high_watermark == 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.cluster.image import PartitionState
-from penstock.replication.leadership import Leadership, ProposedIsr, Track
+from penstock.replication.leadership import Leadership, LedLog, ProposedIsr
 
 LEADER, A, B = 1, 2, 3
 LAG_MS = 1000
@@ -17,22 +17,22 @@ def state(*isr: int, version: int = 7, replicas: tuple[int, ...] = (LEADER, A, B
     return PartitionState(replicas=replicas, leader=LEADER, leader_epoch=4, isr=isr or replicas, version=version)
 
 
-def leading(*isr: int, end: int = 10, mark: int = 0, tracks: int = 1) -> Leadership:
+def leading(*isr: int, end: int = 10, mark: int = 0, logs: int = 1) -> Leadership:
     return Leadership(
         node_id=LEADER,
         state=state(*isr),
-        tracks=[Track(end=end, epoch_start=end, high_watermark=mark) for _ in range(tracks)],
+        logs=[LedLog(end=end, epoch_start=end, high_watermark=mark) for _ in range(logs)],
         lag_max_ms=LAG_MS,
         now_ms=0,
     )
 
 
-def fetch(lead: Leadership, node: int, offset: int, now_ms: int = 0, track: int = 0) -> bool:
-    return lead.fetched(node, EPOCHS[node], track, offset, now_ms)
+def fetch(lead: Leadership, node: int, offset: int, now_ms: int = 0, log: int = 0) -> bool:
+    return lead.fetched(node, EPOCHS[node], log, offset, now_ms)
 
 
-def mark(lead: Leadership, track: int = 0) -> int:
-    return lead.tracks[track].high_watermark
+def mark(lead: Leadership, log: int = 0) -> int:
+    return lead.logs[log].high_watermark
 
 
 # -- what is committed
@@ -82,12 +82,12 @@ def test_it_never_goes_back() -> None:
 
 def test_a_new_leader_knows_how_much_is_committed_only_when_its_own_epoch_is() -> None:
     lead = leading(mark=6)
-    assert not lead.tracks[0].is_settled
+    assert not lead.logs[0].is_settled
     fetch(lead, A, 10)
     fetch(lead, B, 9)
-    assert not lead.tracks[0].is_settled
+    assert not lead.logs[0].is_settled
     fetch(lead, B, 10)
-    assert lead.tracks[0].is_settled
+    assert lead.logs[0].is_settled
 
 
 def test_a_follower_of_an_older_life_is_not_believed() -> None:
@@ -280,19 +280,19 @@ def test_replicas_that_are_added_and_taken_away_are_followed() -> None:
 
 
 def test_in_sync_means_in_all_logs() -> None:
-    lead = leading(LEADER, A, tracks=2)
+    lead = leading(LEADER, A, logs=2)
     fetch(lead, A, 10)
     assert mark(lead) == 10
     assert mark(lead, 1) == 0
-    fetch(lead, A, 10, track=1)
+    fetch(lead, A, 10, log=1)
     fetch(lead, B, 10)
     assert lead.propose_isr(1, EPOCHS) is None
-    fetch(lead, B, 10, track=1)
+    fetch(lead, B, 10, log=1)
     proposed = lead.propose_isr(1, EPOCHS)
     assert proposed is not None
     lead.follow(state(version=8), 1)
     lead.appended(1, 11)
-    fetch(lead, A, 11, LAG_MS * 5, track=1)
+    fetch(lead, A, 11, LAG_MS * 5, log=1)
     gone = lead.propose_isr(LAG_MS * 5, EPOCHS)
     assert gone is not None
     assert gone.isr == (LEADER, A)

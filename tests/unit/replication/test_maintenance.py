@@ -120,7 +120,7 @@ async def test_compacted_topics_are_compacted_once_they_are_synced(tmp_path: Pat
         await fill_compacted(world, "orders")
         log = world.partition("orders").log
         is_synced = threading.Event()
-        log.io.add_work(is_synced.wait)
+        log.io.add(lambda: is_synced.wait)
         await world.maintenance.tick()
         await world.maintenance.close()
         assert len(values_in(log)) == 20

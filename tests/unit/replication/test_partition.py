@@ -9,7 +9,8 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError, StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.log.log import Log
-from penstock.replication.partition import FencedLeaderEpoch, Partition, UnknownLeaderEpoch
+from penstock.replication.errors import FencedLeaderEpoch, UnknownLeaderEpoch
+from penstock.replication.partition import Partition
 
 from ..log.making import NOW_MS, batch, open_at, records_in, sent, settings
 
@@ -221,7 +222,7 @@ def test_a_client_that_names_this_epoch_or_none_is_served() -> None:
         ({"message_timestamp_type": "LogAppendTime"}, False),
     ],
 )
-def test_the_express_lane_is_for_batches_that_stay_closed_and_wait_for_nothing(
+def test_the_fast_path_is_for_batches_that_stay_closed_and_wait_for_nothing(
     values: dict[str, str], allows_fast_path: bool
 ) -> None:
     one = partition()

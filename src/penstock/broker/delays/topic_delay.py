@@ -89,7 +89,7 @@ class TopicDelay:
         if partition.is_online:
             before = self._visible
             if self.visible_to(partition.high_watermark) > before:
-                partition.tell_readers()
+                partition.wake_consumers()
 
     def close(self) -> None:
         self._partition.unwatch(self._ticket)

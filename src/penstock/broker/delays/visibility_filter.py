@@ -53,7 +53,7 @@ class VisibilityFilter:
         if self._topic_delay is not None and not delay_ms:
             self._topic_delay.close()
             self._topic_delay = None
-            self._partition.tell_readers()
+            self._partition.wake_consumers()
         elif self._topic_delay is not None:
             self._topic_delay.delay_ms = delay_ms
         elif delay_ms and self._partition.is_online:

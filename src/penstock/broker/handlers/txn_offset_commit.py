@@ -44,13 +44,13 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broke
     )
 
     def join(tries: int) -> None:
-        guard = partition.guard(producer.producer_id)
+        marker_offset = partition.log.producers.marker_offset(producer.producer_id)
 
         def on_joined(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
             error = value.code if isinstance(value, PenstockError) else value[tp]
             if not error and not partition.is_online:
                 error = ErrorCode.NOT_COORDINATOR
-            elif not error and partition.guard(producer.producer_id) != guard:
+            elif not error and partition.log.producers.marker_offset(producer.producer_id) != marker_offset:
                 if tries > 1:  # the marker may be the previous transaction's
                     join(tries - 1)
                     return

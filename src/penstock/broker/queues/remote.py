@@ -38,7 +38,7 @@ from penstock.queues.errors import (
     TooManyDeduplicationIds,
     TooManyGroups,
 )
-from penstock.replication.partition import NotEnoughReplicas
+from penstock.replication.errors import NotEnoughReplicas
 from penstock.wire.messages.queue_acknowledge import (
     QueueAcknowledgement,
     QueueAcknowledgeRequest,

@@ -52,15 +52,16 @@ class FirstBatch(NamedTuple):
     partition: Partition
     producer: ProducerKey
     sequence: int
-    guard: int
+    marker_offset: int
+    """Offset of the producer's last transaction marker on the partition when the coordinator was asked."""
+
+    def read_marker_offset(self) -> int:
+        return self.partition.log.producers.marker_offset(self.producer.producer_id)
 
     @property
-    def is_guard_changed(self) -> bool:
-        """Whether a transaction of this producer has ended on the partition since `guard` was read."""
-        return self.partition.guard(self.producer.producer_id) != self.guard
-
-    def with_current_guard(self) -> "FirstBatch":
-        return self._replace(guard=self.partition.guard(self.producer.producer_id))
+    def has_new_marker(self) -> bool:
+        """Whether a transaction of this producer has ended on the partition since `marker_offset` was read."""
+        return self.read_marker_offset() != self.marker_offset
 
 
 class CannotJoin(PenstockError):
@@ -93,9 +94,9 @@ def find_first_batches(
                 continue
             header = read_header(records)
             producer = ProducerKey(header.producer_id, header.producer_epoch)
-            if header.is_transactional and not partition.log.is_in_transaction(*producer):
-                guard = partition.guard(producer.producer_id)
-                found.append(FirstBatch(key, partition, producer, header.base_sequence, guard))
+            if header.is_transactional and not partition.log.producers.is_in_transaction(*producer):
+                marker_offset = partition.log.producers.marker_offset(producer.producer_id)
+                found.append(FirstBatch(key, partition, producer, header.base_sequence, marker_offset))
     return found
 
 
@@ -135,8 +136,8 @@ def join(
         for each in asked:
             code = value.code if isinstance(value, PenstockError) else value[each.partition.name]
             try:
-                if not code and tries > 1 and each.is_guard_changed:
-                    stale.append(each.with_current_guard())
+                if not code and tries > 1 and each.has_new_marker:
+                    stale.append(each._replace(marker_offset=each.read_marker_offset()))
                 else:
                     _check(each, code, version)
             except PenstockError as error:
@@ -157,9 +158,9 @@ def _check(batch: FirstBatch, code: ErrorCode, version: int) -> None:
     partition, producer_id = batch.partition, batch.producer.producer_id
     if code:
         raise CannotJoin(code, version)
-    if batch.is_guard_changed:
+    if batch.has_new_marker:
         raise InvalidTxnState(f"{partition.name}: the transaction ended before this batch was appended")
-    if version >= JOINS_FROM and batch.sequence != 0 and not partition.knows(producer_id):
+    if version >= JOINS_FROM and batch.sequence != 0 and producer_id not in partition.log.producers.by_id:
         # Every transaction has its own epoch: its first sequence number is 0, or a batch is missing.
         raise OutOfOrderSequence(
             f"producer {producer_id} began its transaction with sequence {batch.sequence}; expected 0"
