@@ -131,7 +131,7 @@ class Partition(ReplicaLog):
             lead.follow(state, now_ms)
         for track in self.tracks:  # before any waiter is woken: it may append to any of these logs
             track.leadership = lead
-            track._set_express()
+            track._update_fast_path()
         for track in self.tracks:
             track.advance(track.durable_end if lead is None else lead.tracks[track._track].high_watermark)
             track._flush_soon()
@@ -159,7 +159,7 @@ class Partition(ReplicaLog):
         if self.is_leader:
             self.is_leader = False
             self.leadership = None
-            self._set_express()
+            self._update_fast_path()
             self._wake_all()
         self._flush_soon()
 
@@ -227,11 +227,11 @@ class Partition(ReplicaLog):
         """Applies new settings of the topic."""
         if self._log is not None:
             self._log.configure(settings)
-            self._set_express()
+            self._update_fast_path()
 
-    def _set_express(self) -> None:
+    def _update_fast_path(self) -> None:
         settings = self.log.settings
-        # Not with log append time: it is written in place, and the express lane may offer a batch twice.
+        # Not with log append time: it is written in place, and the fast path may offer a batch twice.
         is_plain = settings.flush is Flush.OS and not may_decompress(settings) and not settings.log_append_time
         is_plain = is_plain and not settings.delivery_delay_ms
         self.allows_fast_path = is_plain and self.is_leader and self.leadership is None
@@ -329,7 +329,7 @@ class Partition(ReplicaLog):
             self.on_marker(producer.producer_id, committed)
         return appended
 
-    def guard(self, producer_id: int) -> int:
+    def marker_offset(self, producer_id: int) -> int:
         """Returns the offset of the last transaction marker of a producer, which changes when a transaction ends."""
         producer = self.log.producers.by_id.get(producer_id)
         return NO_OFFSET if producer is None else producer.marker_offset

@@ -66,7 +66,7 @@ def test_a_partition_that_is_offline_takes_no_markers() -> None:
     for asking in (
         lambda: one.append_own(batch(), NOW_MS),
         lambda: one.write_marker(SEVEN, True, 0, NOW_MS),
-        lambda: one.guard(7),
+        lambda: one.marker_offset(7),
         lambda: one.last_stable_offset,
     ):
         with pytest.raises(StorageError, match="orders-3 is offline: the disk is gone"):
@@ -173,15 +173,15 @@ def test_a_transaction_begins_where_the_coordinator_has_said_yes() -> None:
 
 def test_a_guard_changes_with_every_marker_of_its_producer_and_with_no_other() -> None:
     one = partition()
-    guards = [one.guard(7)]
+    guards = [one.marker_offset(7)]
     write(one, SEVEN, 0, b"a")
     write(one, EIGHT, 0, b"b")
-    assert one.guard(7) == guards[0]
+    assert one.marker_offset(7) == guards[0]
     for _ in range(3):
         one.write_marker(SEVEN, True, 0, NOW_MS)
-        guards.append(one.guard(7))
+        guards.append(one.marker_offset(7))
         one.write_marker(EIGHT, False, 0, NOW_MS)
-        assert one.guard(7) == guards[-1]
+        assert one.marker_offset(7) == guards[-1]
     assert len(set(guards)) == 4
 
 
