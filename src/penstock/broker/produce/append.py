@@ -23,10 +23,35 @@ def append(request: ProduceRequest, batches: list[ProducedBatch], call: Call, br
     needs_all = request.acks == ALL
     uncommitted = []
     for batch in batches:
-        if batch.result is None:
-            _append(batch, needs_all, now_ms, broker)
-            if batch.end_offset and not _is_acknowledged(batch, needs_all):
-                uncommitted.append(batch)
+        if batch.result is not None:
+            continue
+        partition, records = batch.partition, batch.records
+        if isinstance(records, bytes):
+            records = bytearray(records)  # offsets are set in place, in the receive buffer if possible
+        try:
+            if needs_all:
+                partition.check_in_sync()
+            try:
+                appended = partition.append(records, now_ms, batch.may_begin)
+            except InvalidTimestamp:
+                # Our clock may have been set: a fatal error makes librdkafka start a new epoch on all partitions,
+                # which duplicates batches in flight on other partitions.
+                appended = partition.append(records, broker.clock.steady_ms(), batch.may_begin)
+        except PenstockError as error:
+            batch.refuse(error)
+            if error.code in _RETRIED_BY_PRODUCER and partition.is_online:
+                partition.log.refuse(records, error)  # the producer's later batches must wait for the retry
+            continue
+        batch.end_offset = appended.last_offset + 1
+        batch.result = PartitionProduceResponse(
+            index=batch.index,
+            error_code=0,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.append_time_ms,
+            log_start_offset=partition.log.start_offset,
+        )
+        if (partition.high_watermark if needs_all else partition.durable_end) < batch.end_offset:
+            uncommitted.append(batch)
     if request.acks == 0:
         # The only way to report an error to such a producer (as in Kafka).
         call.answer(None, hang_up=not all(batch.end_offset for batch in batches))
@@ -34,40 +59,6 @@ def append(request: ProduceRequest, batches: list[ProducedBatch], call: Call, br
         _answer_when_acknowledged(request, batches, uncommitted, call, broker)
     else:
         call.answer(build_response(request, batches))
-
-
-def _append(batch: ProducedBatch, needs_all: bool, now_ms: int, broker: Broker) -> None:
-    """Appends one batch or refuses it, and sets its result."""
-    partition, records = batch.partition, batch.records
-    if isinstance(records, bytes):
-        records = bytearray(records)  # offsets are set in place, in the receive buffer if possible
-    try:
-        if needs_all:
-            partition.check_in_sync()
-        try:
-            appended = partition.append(records, now_ms, batch.may_begin)
-        except InvalidTimestamp:
-            # Our clock may have been set: a fatal error makes librdkafka start a new epoch on all partitions,
-            # which duplicates batches in flight on other partitions.
-            appended = partition.append(records, broker.clock.steady_ms(), batch.may_begin)
-    except PenstockError as error:
-        batch.refuse(error)
-        if error.code in _RETRIED_BY_PRODUCER and partition.is_online:
-            partition.log.refuse(records, error)  # the producer's later batches must wait for the retry
-        return
-    batch.end_offset = appended.last_offset + 1
-    batch.result = PartitionProduceResponse(
-        index=batch.index,
-        error_code=0,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.append_time_ms,
-        log_start_offset=partition.log.start_offset,
-    )
-
-
-def _is_acknowledged(batch: ProducedBatch, needs_all: bool) -> bool:
-    partition = batch.partition
-    return (partition.high_watermark if needs_all else partition.durable_end) >= batch.end_offset
 
 
 def _answer_when_acknowledged(
@@ -109,7 +100,7 @@ def _acknowledgement_error(batch: ProducedBatch, needs_all: bool) -> ErrorCode:
         return ErrorCode.KAFKA_STORAGE_ERROR
     if not partition.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
-    if not _is_acknowledged(batch, needs_all):
+    if (partition.high_watermark if needs_all else partition.durable_end) < batch.end_offset:
         return ErrorCode.REQUEST_TIMED_OUT
     if needs_all and not partition.is_safe:
         return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND

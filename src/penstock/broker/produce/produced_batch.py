@@ -1,6 +1,9 @@
 """The batches of a Produce request: each with its partition, its records and its result."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from itertools import islice
+from operator import attrgetter
+from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.foundation.codes import ErrorCode
@@ -18,6 +21,8 @@ from penstock.wire.messages.produce import (
     TopicProduceResponse,
 )
 from penstock.wire.schema import Buffer
+
+_RESULT: Final = attrgetter("result")
 
 
 class ProducedBatch:
@@ -61,9 +66,9 @@ def find_partitions(request: ProduceRequest, broker: Broker) -> list[ProducedBat
             batch = ProducedBatch(data)
             batches.append(batch)
             try:
-                batch.partition = broker.partition(topic.name, topic.topic_id, data.index)
-                if batch.partition.is_internal:
-                    raise InternalTopicWrite(batch.partition.name)
+                batch.partition = partition = broker.partition(topic.name, topic.topic_id, data.index)
+                if partition.is_internal:
+                    raise InternalTopicWrite(partition.name)
             except PenstockError as error:
                 batch.refuse(error)
                 if isinstance(error, NotLeaderOrFollower):
@@ -81,13 +86,11 @@ def copy_records(batches: Iterable[ProducedBatch]) -> None:
         batch.records = bytearray(batch.records)
 
 
-def build_response(request: ProduceRequest, batches: Sequence[ProducedBatch]) -> ProduceResponse:
-    """Returns the response to a request, in which each of its batches has a result."""
+def build_response(request: ProduceRequest, batches: Iterable[ProducedBatch]) -> ProduceResponse:
+    """Returns the response to a request, all of whose batches have a result."""
+    results = map(_RESULT, batches)
     topics = []
-    start = 0
     for topic in request.topic_data:
-        end = start + len(topic.partition_data)
-        results = [batch.result for batch in batches[start:end] if batch.result is not None]
-        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results))
-        start = end
+        parts = list(islice(results, len(topic.partition_data)))
+        topics.append(TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=parts))
     return ProduceResponse(responses=topics)
