@@ -12,11 +12,11 @@ from penstock.broker.configs import Configs
 from penstock.broker.delays.partitions import DelayPartitions
 from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.peers import AskPeer
+from penstock.broker.produce.request_order import ProduceOrder
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.service import QueueService
 from penstock.broker.share.delivery_terms import DeliveryTermsTable
 from penstock.broker.share.sessions import ShareSessions
-from penstock.broker.transactions.produce_order import ProduceOrder
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.broker.views.service import ViewService
 from penstock.cluster.image import NO_LEADER, ClusterImage, Topic

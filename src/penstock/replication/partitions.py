@@ -73,7 +73,7 @@ class Partitions:
         """Callback before a partition leads or follows, so that its delayed records are hidden in time."""
         self.on_progress: Callable[[], None] | None = None
         """Callback after time slices outside of `apply`: replicas or leaders may have changed."""
-        self.open_batches = False
+        self.decompresses_batches = False
         """Whether batches of any led topic must be decompressed before they are appended (see log/admission.py)."""
         self._image = ClusterImage()
         self._seen: dict[bytes, Topic] = {}
@@ -86,7 +86,7 @@ class Partitions:
         """Opened logs that do not belong to a partition yet."""
         self._postponed: set[TopicIdPartition] = set()
         """New partitions that could not be created because the disk is full."""
-        self._opens_batches: set[bytes] = set()
+        self._decompressed_topics: set[bytes] = set()
         self._companion_settings: tuple[LogSettings, LogSettings] | None = None
         self._steps = 0
         self._is_stepping = self._is_scheduled = self._is_closing = False
@@ -130,7 +130,7 @@ class Partitions:
             before = self._seen.get(topic_id)
             if before is not topic or is_reset:
                 self._note_changes(topic, None if is_reset else before)
-        self._opens_batches.intersection_update(image.topics)
+        self._decompressed_topics.intersection_update(image.topics)
         self._seen = dict(image.topics)
         self._step()
 
@@ -151,9 +151,9 @@ class Partitions:
         self._pending.mark(topic.topic_id, changed)
         self._pending.mark(topic.topic_id, [number for number in held if number not in states])
         if may_decompress(self._settings_of(topic)):
-            self._opens_batches.add(topic.topic_id)
+            self._decompressed_topics.add(topic.topic_id)
         else:
-            self._opens_batches.discard(topic.topic_id)
+            self._decompressed_topics.discard(topic.topic_id)
 
     def _step(self) -> None:
         """Runs one time slice and schedules the next; without a scheduler, runs all time slices."""
@@ -167,7 +167,7 @@ class Partitions:
                     break
         finally:
             self._is_stepping = False
-        self.open_batches = any(topic_id in self.by_id for topic_id in self._opens_batches)
+        self.decompresses_batches = any(topic_id in self.by_id for topic_id in self._decompressed_topics)
         self._pending.notify_settled()
 
     def _do_slice(self) -> bool:

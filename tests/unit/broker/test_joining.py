@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.transactions.add_partitions import TRIES_MAX, find_first_batches, join
+from penstock.broker.produce.produced_batch import find_partitions
+from penstock.broker.produce.transaction import find_first_batches, verify_first_batches
+from penstock.broker.transactions.add_partitions import TRIES_MAX
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
-from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 
@@ -64,18 +65,18 @@ def test_a_marker_that_comes_meanwhile_is_asked_about(
             )
             coordinator = Coordinator(world, markers, last)
             broker: Any = SimpleNamespace(
-                partitions=world.partitions, transactions=coordinator, node_id=1, leader_of=lambda *_: 1
+                partition=lambda *_: partition, transactions=coordinator, node_id=1, leader_of=lambda *_: 1
             )
             records = batch(transactional=True, producer_id=7, producer_epoch=1, base_sequence=0)
             data = [PartitionProduceData(index=0, records=records)]
             topics = [TopicProduceData(name="orders", partition_data=data)]
             request = ProduceRequest(transactional_id="id", acks=-1, timeout_ms=1000, topic_data=topics)
-            answers: list[dict[Any, PenstockError]] = []
-            (first_batches,) = find_first_batches(request, broker)
-            assert first_batches.producer == NOW
-            join(request, 12, [first_batches], broker, answers.append)
-            (refused,) = answers
-            codes = [error.code for error in refused.values()] or [ErrorCode.NONE]
-            assert (coordinator.asked, codes) == (asked, [told])
+            (sent,) = find_partitions(request, broker)
+            assert find_first_batches([sent]) == {NOW: [sent]}
+            done: list[bool] = []
+            verify_first_batches("id", 12, [sent], broker, lambda: done.append(sent.may_begin))
+            code = sent.result.error_code if sent.result is not None else ErrorCode.NONE
+            assert (coordinator.asked, code) == (asked, told)
+            assert done == [told is ErrorCode.NONE]
 
     asyncio.run(main())

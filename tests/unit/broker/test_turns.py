@@ -1,6 +1,6 @@
 """Turns: one at a time for each transactional id, in the order in which they came."""
 
-from penstock.broker.transactions.produce_order import ProduceOrder
+from penstock.broker.produce.request_order import ProduceOrder
 
 
 class Line:

@@ -126,14 +126,14 @@ async def test_a_topic_that_grows_keeps_its_partitions(tmp_path: Path) -> None:
 async def test_new_settings_reach_every_log_of_a_topic(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         await world.create("orders", partitions=2)
-        assert not world.partitions.open_batches
+        assert not world.partitions.decompresses_batches
         await world.configure("orders", cleanup_policy="compact", retention_ms=77)
         for number in (0, 1):
             settings = world.partition("orders", number).log.settings
             assert (settings.retention_ms, settings.compacted) == (77, True)
-        assert world.partitions.open_batches
+        assert world.partitions.decompresses_batches
         await world.configure("orders")
-        assert not world.partitions.open_batches
+        assert not world.partitions.decompresses_batches
 
 
 async def test_a_leader_that_starts_notes_its_epoch(tmp_path: Path) -> None:

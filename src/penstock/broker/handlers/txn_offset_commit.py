@@ -6,14 +6,13 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ask
 from penstock.broker.registry import handles
-from penstock.broker.transactions.add_partitions import TRIES_MAX, ask_to_join
+from penstock.broker.transactions.add_partitions import join_transaction
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.decision import ProducerKey
-from penstock.foundation.errors import PenstockError
+from penstock.foundation.errors import PenstockError, StorageError
 from penstock.foundation.ids import TopicPartition
 from penstock.groups.offsets.commit_responses import same_code, txn_commit_response
 from penstock.transactions.add_partitions import code_for_producer
-from penstock.transactions.commands import JoinTransaction
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -34,32 +33,15 @@ def txn_offset_commit(request: TxnOffsetCommitRequest, call: Call, broker: Broke
         code = ErrorCode.COORDINATOR_NOT_AVAILABLE if number is None else ErrorCode.NOT_COORDINATOR
         call.answer(error_response(code))
         return
+
+    def on_joined(refused: dict[TopicPartition, PenstockError]) -> None:
+        error = refused.get(partition.name)
+        if error is not None:
+            code = ErrorCode.NOT_COORDINATOR if isinstance(error, StorageError) else error.code
+            call.answer(error_response(code_for_producer(code, call.version >= ABORTABLE_FROM)))
+        else:
+            ask(broker.groups, request.group_id, request, call, lambda error: error_response(error.code))
+
     producer = ProducerKey(request.producer_id, request.producer_epoch)
-    tp = partition.name
-    command = JoinTransaction(
-        transactional_id=request.transactional_id,
-        producer=producer,
-        partitions=(tp,),
-        verify_only=call.version < JOINS_FROM,
-    )
-
-    def join(tries: int) -> None:
-        marker_offset = partition.log.producers.marker_offset(producer.producer_id)
-
-        def on_joined(value: dict[TopicPartition, ErrorCode] | PenstockError) -> None:
-            error = value.code if isinstance(value, PenstockError) else value[tp]
-            if not error and not partition.is_online:
-                error = ErrorCode.NOT_COORDINATOR
-            elif not error and partition.log.producers.marker_offset(producer.producer_id) != marker_offset:
-                if tries > 1:  # the marker may be the previous transaction's
-                    join(tries - 1)
-                    return
-                error = ErrorCode.INVALID_TXN_STATE  # the transaction ended before the offsets were committed
-            if error:
-                call.answer(error_response(code_for_producer(error, call.version >= ABORTABLE_FROM)))
-            else:
-                ask(broker.groups, request.group_id, request, call, lambda error: error_response(error.code))
-
-        ask_to_join(command, broker, on_joined)
-
-    join(TRIES_MAX)
+    verify_only = call.version < JOINS_FROM
+    join_transaction(request.transactional_id, producer, [partition], verify_only, broker, on_joined)

@@ -1,0 +1,1 @@
+"""Produce requests in stages: find partitions, join the transaction, validate, append, wait for acknowledgements."""
