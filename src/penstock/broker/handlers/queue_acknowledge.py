@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import decode_acks, error_name
+from penstock.broker.queues.peer_brokers import decode_acks, error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey

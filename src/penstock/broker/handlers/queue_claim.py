@@ -6,7 +6,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.queues.claims import Claimer, ClaimSettings, acknowledge, check_ranges, survey
 from penstock.broker.queues.partition import QueuePartition
-from penstock.broker.queues.remote import HELD_MS_MAX
+from penstock.broker.queues.peer_brokers import HELD_MS_MAX
 from penstock.broker.registry import handles
 from penstock.broker.share.coordinator import ask_coordinator
 from penstock.cluster.administration import add_companion

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import error_name
+from penstock.broker.queues.peer_brokers import error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, PenstockError
 from penstock.queues.commands import Counts

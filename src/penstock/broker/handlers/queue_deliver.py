@@ -2,7 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import decode_messages
+from penstock.broker.queues.peer_brokers import decode_messages
 from penstock.broker.registry import handles
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse

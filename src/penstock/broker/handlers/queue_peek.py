@@ -3,7 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.queues.peek import PeekRequest, PeekResult
-from penstock.broker.queues.remote import encode_messages, error_name
+from penstock.broker.queues.peer_brokers import encode_messages, error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey

@@ -3,7 +3,7 @@
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
 from penstock.broker.queues.messages import Sent
-from penstock.broker.queues.remote import decode_new_messages, error_name
+from penstock.broker.queues.peer_brokers import decode_new_messages, error_name
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey

@@ -18,9 +18,9 @@ from penstock.broker.queues.messages import (
     NoRedriveSource,
     NoSuchMoveTask,
 )
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.broker.queues.partitions import QueuePartitions
+from penstock.broker.queues.pending_reply import Outcome
 from penstock.client.partitioner import partition_of_key
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata

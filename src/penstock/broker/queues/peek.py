@@ -12,9 +12,9 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.broker.queues.message_reader import FreshMessages, MessageLookup, Window
 from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.partitions import QueuePartitions
+from penstock.broker.queues.pending_reply import Outcome
 from penstock.cluster.queues import Queue
 from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead

@@ -11,13 +11,13 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.broker.queues.append import MessageAppender, TakeSent
 from penstock.broker.queues.deduplication import DeduplicationIndex
+from penstock.broker.queues.message_appender import MessageAppender, TakeSent
 from penstock.broker.queues.messages import MessageAck, NewMessage, QueueUnavailable, Sent
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, TakeErrors
 from penstock.broker.queues.partitions import QueuePartitions
-from penstock.broker.queues.remote import RETRIABLE_ERRORS, PeerBrokers
+from penstock.broker.queues.peer_brokers import RETRIABLE_ERRORS, PeerBrokers
+from penstock.broker.queues.pending_reply import Outcome
 from penstock.client.partitioner import partition_of_key
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import SCOPE_GROUP, Queue

@@ -1,4 +1,4 @@
-"""The queue service of a broker: what the SQS front end and other brokers call.
+"""The queue service of a broker: what the SQS API and other brokers call.
 
 A method may return its result or an awaitable of it: for partitions led by this broker, no task is needed.
 """
@@ -16,18 +16,18 @@ from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
 from penstock.broker.queues.administration import QueueAdministration
-from penstock.broker.queues.append import MessageAppender
 from penstock.broker.queues.counts import QueueCounter, sum_counts
+from penstock.broker.queues.message_appender import MessageAppender
+from penstock.broker.queues.message_mover import MessageMover
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.move_tasks import MoveTasks
-from penstock.broker.queues.moves import MessageMover
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.peek import QueuePeeks
-from penstock.broker.queues.receive import Receivers
+from penstock.broker.queues.peer_brokers import PeerBrokers
+from penstock.broker.queues.pending_reply import Outcome
+from penstock.broker.queues.receivers import Receivers
 from penstock.broker.queues.reclamation import Reclaimer
-from penstock.broker.queues.remote import PeerBrokers
 from penstock.broker.queues.router import QueueRouter
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster import keys

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest, TakeMessages, Waiter
 from penstock.broker.queues.partitions import QueuePartitions
-from penstock.broker.queues.remote import PeerBrokers
+from penstock.broker.queues.peer_brokers import PeerBrokers
+from penstock.broker.queues.pending_reply import Outcome
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import NoSuchQueue, Queue
 from penstock.foundation.clock import Clock, Timer

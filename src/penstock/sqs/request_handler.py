@@ -1,4 +1,4 @@
-"""The SQS front end: verifies, decodes and runs an HTTP request of either protocol, and encodes the response.
+"""The SQS API: verifies, decodes and runs an HTTP request of either protocol, and encodes the response.
 
 For a large request, signature, decoding and action take some milliseconds each, and each gets its own time slice.
 """
@@ -55,7 +55,7 @@ class _DecodedRequest(NamedTuple):
     decoded: tuple[str, dict[str, Any]]
 
 
-class SqsFront:
+class SqsRequestHandler:
     """Answers all requests of the SQS API. It keeps no state between requests: any broker can answer the next one."""
 
     def __init__(
