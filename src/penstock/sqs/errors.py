@@ -121,7 +121,7 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """No queue with this full name is in the metadata image; the request handler looks in the store unless it is empty."""
+    """No queue with this full name is in the metadata image; unless it is empty, it is looked up in the store."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)

@@ -32,7 +32,7 @@ def open_request_handler(
     credentials: Path | None,
     configs: Configs,
 ) -> SqsRequestHandler:
-    """Creates the SQS request handler. Raises InvalidCredentials. Without credentials, any client may do everything."""
+    """Creates the SQS request handler. Raises InvalidCredentials. Without credentials, all is allowed."""
     keys = None if credentials is None else _read(credentials)
     if keys is None and not http.is_local:
         logger.warning(

@@ -10,5 +10,5 @@ from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliv
 
 @handles(ApiKey.QUEUE_DELIVER)
 def queue_deliver(request: QueueDeliverRequest, call: Call, broker: Broker) -> QueueDeliverResponse:
-    is_taken = broker.queues.receivers.delivered(request.ticket, decode_messages(request.messages))
+    is_taken = broker.queues.receivers.deliver(request.ticket, decode_messages(request.messages))
     return QueueDeliverResponse(is_taken=is_taken)

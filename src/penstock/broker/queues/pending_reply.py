@@ -1,8 +1,8 @@
-"""A result that is available at once or awaited, so that the hot path needs no coroutine."""
+"""A callback whose argument can be awaited: connects coroutines to partitions and peers, which call back."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Generic, TypeVar, cast
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar, cast
 
 from penstock.foundation.errors import PenstockError
 
@@ -10,47 +10,44 @@ T = TypeVar("T")
 _NOTHING = object()
 
 
-class Outcome(Generic[T]):
-    """A one-time callback that stores a value or a PenstockError for `result`."""
+class PendingReply(Generic[T]):
+    """A callback for one reply. `await` returns the reply, without suspending if it is there, or raises its error."""
 
-    __slots__ = ("_future", "_on_gone", "_value")
+    __slots__ = ("_future", "_reply", "_undo")
 
-    def __init__(self) -> None:
-        self._value: object = _NOTHING
-        self._future: asyncio.Future[T] | None = None
-        self._on_gone: Callable[[], None] | None = None
-
-    def __call__(self, value: T | PenstockError) -> None:
-        future = self._future
-        if future is None:
-            self._value = value
-        elif not future.done():
-            if isinstance(value, PenstockError):
-                future.set_exception(value)
-            else:
-                future.set_result(value)
+    def __init__(self, undo: Callable[[T], None] | None = None) -> None:
+        """`undo`: called with a reply that comes too late, because there was another or the task was cancelled."""
+        self._reply: object = _NOTHING
+        self._future: asyncio.Future[object] | None = None
+        self._undo = undo
 
     @property
-    def is_gone(self) -> bool:
-        """Whether the task that waits for the result was cancelled."""
-        return self._future is not None and self._future.cancelled()
+    def is_awaited(self) -> bool:
+        """Whether there is no reply yet, and the task that waits for it was not cancelled."""
+        return self._reply is _NOTHING and not (self._future is not None and self._future.done())
 
-    def result(self, on_gone: Callable[[], None] | None = None) -> "T | Awaitable[T]":
-        """Returns the value, or a future if it is not available yet. Raises the PenstockError if that is the result.
+    def __call__(self, reply: T | PenstockError) -> None:
+        future = self._future
+        if future is None and self._reply is _NOTHING:
+            self._reply = reply
+        elif future is not None and not future.done():
+            future.set_result(reply)
+        else:
+            self._drop(reply)
 
-        `on_gone`: called if the task that waits for the future is cancelled.
-        """
-        value = self._value
-        if value is not _NOTHING:
-            if isinstance(value, PenstockError):
-                raise value
-            return cast(T, value)
-        self._future = asyncio.get_running_loop().create_future()
-        if on_gone is not None:
-            self._on_gone = on_gone
-            self._future.add_done_callback(self._done)
-        return self._future
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._reply is _NOTHING:
+            self._future = future = asyncio.get_running_loop().create_future()
+            try:
+                self._reply = yield from future
+            except asyncio.CancelledError:
+                if not future.cancelled():
+                    self._drop(future.result())
+                raise
+        if isinstance(self._reply, PenstockError):
+            raise self._reply
+        return cast(T, self._reply)
 
-    def _done(self, future: "asyncio.Future[T]") -> None:
-        if future.cancelled() and self._on_gone is not None:
-            self._on_gone()
+    def _drop(self, reply: object) -> None:
+        if self._undo is not None and not isinstance(reply, PenstockError):
+            self._undo(cast(T, reply))

@@ -1,19 +1,20 @@
-"""ReceiveMessage: tries the partitions led by this broker, then other brokers; long polls wait at all leaders.
+"""ReceiveMessage: receives from the partitions led by this broker, else from other brokers, else by long polling.
 
-A long-polling receiver waits at every leader of the queue's partitions. The first leader with messages delivers them;
-deliveries that arrive later are undone.
+A long poll waits at every leader of the queue's partitions. The first leader with messages delivers them; deliveries
+that arrive later are undone.
 """
 
+import asyncio
 import itertools
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.partition import QueuePartition, ReceiveRequest, TakeMessages, Waiter
+from penstock.broker.queues.partition import QueuePartition, ReceiveRequest, Waiter
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.peer_brokers import PeerBrokers
-from penstock.broker.queues.pending_reply import Outcome
+from penstock.broker.queues.pending_reply import PendingReply
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import NoSuchQueue, Queue
 from penstock.foundation.clock import Clock, Timer
@@ -27,7 +28,7 @@ RETRY_S: Final = 0.5
 
 
 class Receivers:
-    """All receive requests of this broker's clients, and the long-polling receivers of other brokers' clients."""
+    """Receives messages for clients of this broker, and, from the partitions led here, for clients of others."""
 
     def __init__(
         self,
@@ -48,20 +49,84 @@ class Receivers:
         self.timer: Final = timer
         self._turns = itertools.count()
         self._tickets = itertools.count(secrets.randbits(TICKET_BITS))
-        self._waiting: dict[int, PendingReceive] = {}
-        self._remote_waiters: dict[tuple[int, int], _RemoteWaiter] = {}
+        self.long_polls: Final[dict[int, ClientLongPoll]] = {}
+        self.peer_long_polls: Final[dict[tuple[int, int], PeerLongPoll]] = {}
         self._topics_seen = image().topics
         queue_partitions.on_ready.append(self._on_ready)
 
-    def receive(
-        self, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: Outcome[list[Delivered]]
-    ) -> "PendingReceive":
-        """Receives messages for a client of this broker; the result is empty if none arrive within `wait_ms`."""
-        pending = PendingReceive(self, next(self._tickets), queue, receive_request, wait_ms, then)
-        pending.start()
-        return pending
+    # -- receiving
 
-    def rotate_partitions(self, queue: Queue) -> list[QueuePartition]:
+    async def receive(self, queue: Queue, receive_request: ReceiveRequest, wait_ms: int) -> list[Delivered]:
+        """Receives messages for a client of this broker; the result is empty if none arrive within `wait_ms`.
+
+        If the client disconnects, its task is cancelled: then all deliveries to it are undone.
+        """
+        messages = await self._receive_here(queue, receive_request)
+        if messages:
+            return messages
+        if wait_ms <= 0:
+            return await self._receive_from_peers(queue, receive_request)
+        ticket = next(self._tickets)
+        long_poll = self.long_polls[ticket] = ClientLongPoll(self, ticket, queue, receive_request, wait_ms)
+        long_poll.wait_at_leaders()
+        try:
+            return await long_poll.reply
+        finally:
+            long_poll.close()
+
+    async def _receive_here(self, queue: Queue, receive_request: ReceiveRequest) -> list[Delivered]:
+        """Receives from one partition led by this broker after another until there are enough messages."""
+        found: list[Delivered] = []
+        last_error: PenstockError | None = None
+        for partition in self._rotate_partitions(queue):
+            reply = self.pending_reply(queue)
+            left = receive_request.max_messages - len(found)
+            partition.receive(receive_request._replace(max_messages=left) if found else receive_request, reply)
+            try:
+                found += await reply
+            except PenstockError as error:
+                last_error = error
+            except asyncio.CancelledError:
+                self.undo(queue, found)
+                raise
+            if len(found) >= receive_request.max_messages:
+                return found
+        if last_error is not None and not found:
+            raise last_error
+        return found
+
+    async def _receive_from_peers(self, queue: Queue, receive_request: ReceiveRequest) -> list[Delivered]:
+        """Receives from the first of the other leaders that has messages, without long polling."""
+        last_error: PenstockError | None = None
+        for node in self.other_leaders(queue):
+            reply = self.pending_reply(queue)
+            self.peer_brokers.receive(node, queue, receive_request, 0, 0, reply)
+            try:
+                messages, last_error = await reply, None
+            except PenstockError as error:
+                messages, last_error = [], error
+            if messages:
+                return messages
+        if last_error is not None:
+            raise last_error
+        return []
+
+    async def receive_for_peer(
+        self, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int
+    ) -> list[Delivered]:
+        """Receives messages for another broker; if there are none, sends later ones there while its client waits."""
+        messages = await self._receive_here(queue, receive_request)
+        if not messages and wait_ms > 0:
+            self.stop_peer_long_poll(node, ticket)  # the other broker may have lost the answer, and asked again
+            long_poll = PeerLongPoll(self, node, ticket, queue, receive_request, wait_ms)
+            self.peer_long_polls[node, ticket] = long_poll
+            long_poll.wait_at_leaders()
+        return messages
+
+    def pending_reply(self, queue: Queue) -> PendingReply[list[Delivered]]:
+        return PendingReply(lambda messages: self.undo(queue, messages))
+
+    def _rotate_partitions(self, queue: Queue) -> list[QueuePartition]:
         """Returns the queue's partitions led by this broker, starting with a different partition each time."""
         found = self.queue_partitions.of_topic(queue.topic_id)
         if len(found) > 1:
@@ -69,7 +134,7 @@ class Receivers:
             found = found[first:] + found[:first]
         return found
 
-    def others(self, queue: Queue) -> list[int]:
+    def other_leaders(self, queue: Queue) -> list[int]:
         """Returns the ids of the other brokers that lead partitions of the queue."""
         image = self.image()
         topic = image.topics.get(queue.topic_id)
@@ -78,107 +143,50 @@ class Receivers:
         leaders = dict.fromkeys(state.leader for state in topic.partitions.values())
         return [node for node in leaders if node in image.brokers and node != self.peer_brokers.node_id]
 
-    # -- waiting receivers
+    # -- long polls
 
-    def add(self, pending: "PendingReceive") -> None:
-        self._waiting[pending.ticket] = pending
+    def deliver(self, ticket: int, messages: list[Delivered]) -> bool:
+        """Gives messages from another broker to a long poll; returns whether the long poll took them."""
+        long_poll = self.long_polls.get(ticket)
+        if long_poll is None or any(each.holder != long_poll.receive_request.holder for each in messages):
+            return False  # they are for another long poll, maybe of another queue
+        is_taken = long_poll.reply.is_awaited
+        if is_taken:
+            long_poll.finish(messages)
+        return is_taken
 
-    def remove(self, pending: "PendingReceive") -> None:
-        self._waiting.pop(pending.ticket, None)
+    def stop_peer_long_poll(self, node: int, ticket: int) -> None:
+        """Ends the long poll of another broker's client."""
+        long_poll = self.peer_long_polls.get((node, ticket))
+        if long_poll is not None:
+            long_poll.close()
 
     def refresh(self) -> None:
-        """Registers waiting receivers with the current leaders after a metadata change."""
+        """Makes long polls wait at the current leaders after a metadata change."""
         topics, self._topics_seen = self._topics_seen, self.image().topics
-        for pending in list(self._waiting.values()):
-            topic_id = pending.queue.topic_id
+        for long_poll in list(self.long_polls.values()):
+            topic_id = long_poll.queue.topic_id
             if topics.get(topic_id) is not self._topics_seen.get(topic_id):
-                pending.refresh()
-
-    def finish_all(self) -> None:
-        """Answers all waiting receivers with no messages, because this broker stops."""
-        for pending in list(self._waiting.values()):
-            pending.finish_empty()
+                long_poll.wait_at_leaders()
 
     def _on_ready(self, partition: QueuePartition) -> None:
-        for pending in list(self._waiting.values()):
-            if pending.queue.topic_id == partition.partition.topic_id:
-                pending.refresh()
-        for remote_waiter in list(self._remote_waiters.values()):
-            if remote_waiter.queue.topic_id == partition.partition.topic_id:
-                partition.park(remote_waiter.waiter)
+        for long_poll in (*self.long_polls.values(), *self.peer_long_polls.values()):
+            if long_poll.queue.topic_id == partition.partition.topic_id:
+                long_poll.wait_at_leaders()
 
-    def delivered(self, ticket: int, messages: Sequence[Delivered]) -> bool:
-        """Gives messages from another broker to a waiting receiver; returns whether the receiver took them."""
-        pending = self._waiting.get(ticket)
-        if pending is None or any(each.holder != pending.holder for each in messages):
-            return False  # they are for another receiver, maybe of another queue
-        return pending.take(list(messages))
-
-    # -- waiters of other brokers
-
-    def receive_for_peer(
-        self, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, then: TakeMessages
-    ) -> None:
-        """Calls `then` with messages for another broker; sends later messages there while its client waits."""
-
-        def on_tried(found: list[Delivered] | PenstockError) -> None:
-            if not found and wait_ms > 0:
-                self._remote_waiters[node, ticket] = _RemoteWaiter(
-                    self, node, ticket, queue, receive_request, wait_ms
-                )
-            then(found)
-
-        PartitionSweep(self.rotate_partitions(queue), receive_request, on_tried).try_next()
-
-    def remove_waiter(self, node: int, ticket: int) -> None:
-        """Removes the long-polling receiver of another broker's client."""
-        remote_waiter = self._remote_waiters.pop((node, ticket), None)
-        if remote_waiter is not None:
-            remote_waiter.close()
+    def finish_all(self) -> None:
+        """Answers all long polls with no messages, because this broker stops."""
+        for long_poll in list(self.long_polls.values()):
+            long_poll.finish([])
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self.long_polls)
 
 
-class PartitionSweep:
-    """Receives from one partition after another until there are enough messages."""
+class LongPoll(Waiter):
+    """A receive request that waits at the partitions led by this broker."""
 
-    def __init__(
-        self, partitions: Iterable[QueuePartition], receive_request: ReceiveRequest, then: TakeMessages
-    ) -> None:
-        self._partitions: Iterator[QueuePartition] = iter(partitions)
-        self._receive_request = receive_request
-        self._then = then
-        self._found: list[Delivered] = []
-        self._error: PenstockError | None = None
-
-    def try_next(self) -> None:
-        partition = next(self._partitions, None)
-        if partition is not None:
-            receive_request = self._receive_request
-            if self._found:
-                receive_request = receive_request._replace(
-                    max_messages=receive_request.max_messages - len(self._found)
-                )
-            partition.receive(receive_request, self._on_reply)
-        elif self._error is not None and not self._found:
-            self._then(self._error)
-        else:
-            self._then(self._found)
-
-    def _on_reply(self, reply: list[Delivered] | PenstockError) -> None:
-        if isinstance(reply, PenstockError):
-            self._error = reply
-        else:
-            self._found += reply
-            if len(self._found) >= self._receive_request.max_messages:
-                self._then(self._found)
-                return
-        self.try_next()
-
-
-class PendingReceive:
-    """One receive request of a client."""
+    __slots__ = ("_receivers", "_stop_timer", "queue", "ticket")
 
     def __init__(
         self,
@@ -187,150 +195,98 @@ class PendingReceive:
         queue: Queue,
         receive_request: ReceiveRequest,
         wait_ms: int,
-        then: Outcome[list[Delivered]],
+        take: Callable[[list[Delivered]], None],
     ) -> None:
+        super().__init__(receive_request, take)
         self._receivers = receivers
         self.ticket: Final = ticket
         self.queue: Final = queue
-        self._receive_request = receive_request
-        self._until_ms = receivers.clock.steady_ms() + wait_ms
-        self._wait_ms = wait_ms
-        self._then: Outcome[list[Delivered]] | None = then
-        self.waiter: Waiter | None = None
-        """The long-polling receiver; set while the request waits."""
-        self._waiting_at: dict[int, int] = {}
-        """Ids of the brokers at which the request waits, with their broker epochs when it was registered."""
-        self._nodes_left: list[int] = []
-        self._stop_timer: Callable[[], None] | None = None
+        self._stop_timer = receivers.timer(wait_ms / 1000, self.expire)
 
-    @property
-    def holder(self) -> str:
-        """The holder name under which this request acquires messages."""
-        return self._receive_request.holder
-
-    def start(self) -> None:
-        found = self._receivers.rotate_partitions(self.queue)
-        if len(found) == 1:
-            found[0].receive(self._receive_request, self._on_tried)
-        else:
-            PartitionSweep(found, self._receive_request, self._on_tried).try_next()
-
-    def _on_tried(self, reply: list[Delivered] | PenstockError) -> None:
-        if isinstance(reply, PenstockError):
-            self._finish(reply)
-        elif reply:
-            self._take(reply)
-        elif self._then is None:
-            return
-        elif self._wait_ms > 0:
-            self._wait()
-        else:
-            self._nodes_left = self._receivers.others(self.queue)
-            self._ask_next()
-
-    # -- without waiting
-
-    def _ask_next(self) -> None:
-        """Asks the other leaders for messages, one after another, without long polling."""
-        if self._then is None:
-            return
-        if not self._nodes_left:
-            self._finish([])
-            return
-        node = self._nodes_left.pop(0)
-        self._receivers.peer_brokers.receive(node, self.queue, self._receive_request, 0, self.ticket, self._on_asked)
-
-    def _on_asked(self, reply: list[Delivered] | PenstockError) -> None:
-        if reply and not isinstance(reply, PenstockError):
-            self._take(reply)
-        elif isinstance(reply, PenstockError) and not self._nodes_left and self._then is not None:
-            self._finish(reply)
-        else:
-            self._ask_next()
-
-    # -- long polling
-
-    def _wait(self) -> None:
-        self.waiter = Waiter(self._receive_request, self._take)
-        self._receivers.add(self)
-        self._stop_timer = self._receivers.timer(self._wait_ms / 1000, lambda: self._finish([]))
-        self.refresh()
-
-    def refresh(self) -> None:
-        """Long-polls at all brokers that lead partitions of the queue now."""
-        if self._then is None or self.waiter is None:
-            return
-        if self.queue.topic_id not in self._receivers.image().topics:
-            self._finish(NoSuchQueue(f"queue {self.queue.name!r} was deleted"))
-            return
+    def wait_at_leaders(self) -> None:
+        """Waits at the partitions that this broker leads now."""
         for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
-            partition.park(self.waiter)
-        wait_ms = self._until_ms - self._receivers.clock.steady_ms()
-        brokers = self._receivers.image().brokers
-        for node in self._receivers.others(self.queue) if wait_ms > 0 else ():
-            epoch = brokers[node].epoch
+            partition.park(self)
+
+    def expire(self) -> None:
+        """Ends the wait without messages."""
+        self.close()
+
+    def close(self) -> None:
+        self._stop_timer()
+        self.is_open = False
+        for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
+            partition.unpark(self)
+
+
+class ClientLongPoll(LongPoll):
+    """A long poll of a client of this broker; waits at all leaders of the queue's partitions."""
+
+    __slots__ = ("_until_ms", "_waiting_at", "reply")
+
+    def __init__(
+        self, receivers: Receivers, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int
+    ) -> None:
+        super().__init__(receivers, ticket, queue, receive_request, wait_ms, self.finish)
+        self.reply: Final = receivers.pending_reply(queue)
+        self._until_ms = receivers.clock.steady_ms() + wait_ms
+        self._waiting_at: dict[int, int] = {}
+        """Ids of the other brokers at which the request waits, with their broker epochs when it began to."""
+
+    def wait_at_leaders(self) -> None:
+        """Waits at all brokers that lead partitions of the queue now."""
+        receivers, image = self._receivers, self._receivers.image()
+        if not self.reply.is_awaited:
+            return
+        if self.queue.topic_id not in image.topics:
+            self.finish(NoSuchQueue(f"queue {self.queue.name!r} was deleted"))
+            return
+        super().wait_at_leaders()
+        wait_ms = self._until_ms - receivers.clock.steady_ms()
+        for node in receivers.other_leaders(self.queue) if wait_ms > 0 else ():
+            epoch = image.brokers[node].epoch
             if self._waiting_at.get(node) != epoch:
                 self._waiting_at[node] = epoch
                 self._wait_at(node, wait_ms)
 
     def _wait_at(self, node: int, wait_ms: int) -> None:
-        def on_answer(reply: list[Delivered] | PenstockError) -> None:
+        def on_reply(reply: list[Delivered] | PenstockError) -> None:
             if isinstance(reply, PenstockError):
                 self._waiting_at.pop(node, None)
-                if self._then is not None:
-                    self._receivers.timer(RETRY_S, self.refresh)
+                if self.reply.is_awaited:
+                    self._receivers.timer(RETRY_S, self.wait_at_leaders)
             elif reply:
-                self._take(reply)
+                self.finish(reply)
 
-        self._receivers.peer_brokers.receive(node, self.queue, self._receive_request, wait_ms, self.ticket, on_answer)
+        peer_brokers = self._receivers.peer_brokers
+        peer_brokers.receive(node, self.queue, self.receive_request, wait_ms, self.ticket, on_reply)
 
-    def _take(self, messages: list[Delivered]) -> None:
-        if not self.take(messages):
-            self._receivers.undo(self.queue, messages)
+    def finish(self, reply: list[Delivered] | PenstockError) -> None:
+        """Answers the client; undoes the delivery if the client was answered already or is gone."""
+        self.close()
+        self.reply(reply)
 
-    # -- finishing
+    def expire(self) -> None:
+        self.finish([])
 
-    def take(self, messages: list[Delivered]) -> bool:
-        """Answers the client with these messages; returns False if the client is gone or was already answered."""
-        if self._then is None or self._then.is_gone:
-            return False
-        self._finish(messages)
-        return True
-
-    def finish_empty(self) -> None:
-        """Answers the client with no messages."""
-        self._finish([])
-
-    def _finish(self, reply: list[Delivered] | PenstockError) -> None:
-        then = self._then
-        self.cancel()
-        if then is not None:
-            then(reply)
-
-    def cancel(self) -> None:
-        """Stops waiting: the client is gone or has been answered."""
-        if self._then is None:
+    def close(self) -> None:
+        if self._receivers.long_polls.pop(self.ticket, None) is None:
             return
-        self._then = None
-        if self._stop_timer is None or self.waiter is None:
-            return
-        self._stop_timer()
-        self._receivers.remove(self)
-        self.waiter.is_open = False
-        for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
-            partition.unpark(self.waiter)
+        super().close()
+        request = QueueControlRequest(
+            action=STOP_WAITING,
+            topic_id=self.queue.topic_id,
+            node_id=self._receivers.peer_brokers.node_id,
+            ticket=self.ticket,
+        )
         for node in self._waiting_at:
-            request = QueueControlRequest(
-                action=STOP_WAITING,
-                topic_id=self.queue.topic_id,
-                node_id=self._receivers.peer_brokers.node_id,
-                ticket=self.ticket,
-            )
             self._receivers.peer_brokers.control(node, request, _ignore)
 
 
-class _RemoteWaiter:
-    """A client of another broker that waits for messages of the partitions led by this broker."""
+class PeerLongPoll(LongPoll):
+    """A long poll of another broker's client, for messages of the partitions led by this broker."""
+
+    __slots__ = ("_node",)
 
     def __init__(
         self,
@@ -341,31 +297,25 @@ class _RemoteWaiter:
         receive_request: ReceiveRequest,
         wait_ms: int,
     ) -> None:
-        self._receivers = receivers
+        super().__init__(receivers, ticket, queue, receive_request, wait_ms, self._send)
         self._node = node
-        self._ticket = ticket
-        self.queue: Final = queue
-        self.waiter = Waiter(receive_request, self._send)
-        self._stop_timer = receivers.timer(wait_ms / 1000, lambda: receivers.remove_waiter(node, ticket))
-        for partition in receivers.queue_partitions.of_topic(queue.topic_id):
-            partition.park(self.waiter)
 
     def _send(self, messages: list[Delivered]) -> None:
-        self._receivers.remove_waiter(self._node, self._ticket)
-        self._receivers.peer_brokers.deliver(
-            self._node, self._ticket, messages, lambda is_taken: self._on_sent(messages, is_taken)
-        )
+        """Sends messages to the client's broker; undoes a delivery that the broker refuses.
 
-    def _on_sent(self, messages: Sequence[Delivered], is_taken: bool | PenstockError) -> None:
-        """Undoes a refused delivery. If the outcome is unknown, the visibility timeout releases the messages."""
-        if is_taken is False:
-            self._receivers.undo(self.queue, messages)
+        If it is unknown whether they arrived, the visibility timeout releases them.
+        """
+
+        def on_sent(is_taken: bool | PenstockError) -> None:
+            if is_taken is False:
+                self._receivers.undo(self.queue, messages)
+
+        self.close()
+        self._receivers.peer_brokers.deliver(self._node, self.ticket, messages, on_sent)
 
     def close(self) -> None:
-        self._stop_timer()
-        self.waiter.is_open = False
-        for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
-            partition.unpark(self.waiter)
+        self._receivers.peer_long_polls.pop((self._node, self.ticket), None)
+        super().close()
 
 
 def _ignore(reply: object) -> None:
