@@ -19,7 +19,7 @@ class Action(NamedTuple):
     """The permission that the access key needs: SendMessage also allows SendMessageBatch, as on AWS."""
     run: Run
     is_eager: bool = False
-    """Whether it starts before the next request is read, without a task: see foundation/eager_task.py."""
+    """Whether it starts within the call that delivers the request, without a task: see foundation/eager_task.py."""
 
 
 ACTIONS: Final[dict[str, Action]] = {}

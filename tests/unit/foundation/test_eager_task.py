@@ -50,10 +50,11 @@ async def test_a_bare_yield_is_a_wait() -> None:
 @pytest.mark.parametrize("turns", [0, 1, 2])
 async def test_a_cancelled_coroutine_is_told_where_it_waits_even_before_its_task_has_run(turns: int) -> None:
     seen: list[str] = []
+    gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def work() -> None:
         try:
-            await asyncio.get_running_loop().create_future()
+            await gate
         except asyncio.CancelledError:
             seen.append("cancelled")
             raise
@@ -66,6 +67,7 @@ async def test_a_cancelled_coroutine_is_told_where_it_waits_even_before_its_task
     with pytest.raises(asyncio.CancelledError):
         await task
     assert seen == ["cancelled"]
+    assert gate.cancelled()
 
 
 async def test_an_error_after_a_wait_is_the_error_of_the_task() -> None:
