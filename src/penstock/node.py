@@ -61,7 +61,7 @@ from penstock.replication.partitions import Partitions
 from penstock.replication.replica_logs import paths_of
 from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 from penstock.replication.throttle import Throttle
-from penstock.sqs.setup import open_front, reread_credentials
+from penstock.sqs.setup import open_request_handler, reread_credentials
 
 logger = logging.getLogger(__name__)
 
@@ -154,9 +154,9 @@ class Node:
         self._http_listener.refused = self._metrics.refused
         undo.callback(self._close_servers)
         await self._listen()
-        self._front = open_front(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
-        self._endpoints.queues, self._endpoints.slices = self._front.answer, broker.slices
-        self._metrics.collectors.append(self._front.request_counts)
+        self._sqs = open_request_handler(self._queues, clock, broker.slices, self.http, settings.credentials, configs)
+        self._endpoints.queues, self._endpoints.slices = self._sqs.answer, broker.slices
+        self._metrics.collectors.append(self._sqs.request_counts)
         logs = await on_disk(lambda: LogFolder(self._disk))
         lost, failed = await on_disk(logs.find_lost), await on_disk(logs.find_failed)
         self._create_membership(folder, configs, clock, lost, failed)
@@ -381,7 +381,7 @@ class Node:
     def reread_credentials(self) -> None:
         """Reloads the credentials file."""
         if self._settings.credentials is not None:
-            reread_credentials(self._front, self._settings.credentials)
+            reread_credentials(self._sqs, self._settings.credentials)
 
     def _metrics_text(self) -> Iterator[bytes]:
         self._listener.report()

@@ -10,8 +10,8 @@ from concurrent.futures import Executor
 from types import SimpleNamespace
 from typing import Any, Final, Protocol
 
-from penstock.broker.queues.append import MessageAppender
 from penstock.broker.queues.deduplication import DeduplicationIndex
+from penstock.broker.queues.message_appender import MessageAppender
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.reclamation import Reclaimer

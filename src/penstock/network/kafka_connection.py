@@ -1,42 +1,25 @@
-"""The receiving half of a Kafka connection: frames, dispatch to handlers, back-pressure.
+"""A Kafka connection: receives bytes, splits them into requests, and stops reading while requests must wait.
 
-Responses are sent in request order (responses.py). All connections share one receive buffer: a request received
-completely is handled before the next read. Only a partial request is copied to its own buffer.
+request_dispatcher.py handles the requests, and response_sender.py sends the responses in the order of the requests.
+All connections share one receive buffer: a request received completely is handled before the next read. Only a
+partial request is copied to its own buffer.
 """
 
 import asyncio
-import logging
 import struct
-from collections.abc import Coroutine
 from time import perf_counter
-from typing import Any, Final, cast
+from typing import Final, cast
 
-from penstock.broker.call import Call
-from penstock.broker.fastpath.produce_and_fetch import AnyFastPath, learn
-from penstock.broker.handlers.api_versions import served
-from penstock.broker.large_requests import handle_large
-from penstock.foundation.codes import ErrorCode
+from penstock.broker.fastpath.produce_and_fetch import AnyFastPath
 from penstock.foundation.descriptors import Reserve
-from penstock.foundation.errors import MalformedRequest
-from penstock.network import flags
+from penstock.network import connection_flags as flags
 from penstock.network.kafka_listener import KafkaListener
-from penstock.network.large_request import PARTIAL_BYTES_MAX, RECEIVE_BYTES, SMALL_FRAME_BYTES_MAX, LargeRequest
+from penstock.network.large_request import PARTIAL_BYTES_MAX, LargeRequest
 from penstock.network.listen_socket import is_scarce_for
-from penstock.network.responses import ResponseSender
+from penstock.network.request_dispatcher import RequestDispatcher
 from penstock.network.wrong_port import answer_http
-from penstock.wire.codec import decode
-from penstock.wire.codegen import TooManyElements
-from penstock.wire.frames import (
-    HEADER_BYTES_MIN,
-    LENGTH,
-    RequestHeader,
-    read_request_header,
-    skip_tags,
-)
-from penstock.wire.keys import ApiKey
+from penstock.wire.frames import HEADER_BYTES_MIN, LENGTH
 from penstock.wire.schema import Buffer
-
-logger = logging.getLogger(__name__)
 
 SAMPLE_MASK: Final = 31
 """Bit mask on the count of reads: one read in 32 is timed, since reading the clock is slow for the fast path."""
@@ -46,36 +29,22 @@ FAST_REQUESTS_MAX: Final = 256
 """Maximum number of requests of one read that the fast path answers before the clock is checked."""
 _START: Final = struct.Struct(">iii")  # length, API key and version, correlation id
 _FAST_REQUESTS: Final = range(FAST_REQUESTS_MAX)
-_KIND: Final = struct.Struct(">ii")
 WRITE_BYTES_HIGH: Final = 1 << 20
 """Number of unsent response bytes above which reading from the connection pauses."""
 
 
-class KafkaConnection(ResponseSender):
-    """One client connection: the receiving half; `ResponseSender` is the sending half."""
+class KafkaConnection(RequestDispatcher):
+    """One client connection."""
 
-    __slots__ = (
-        "_deferred",
-        "_large",
-        "_last_read_s",
-        "_partial",
-        "_reads_before",
-        "_sampled_s",
-        "fast_paths",
-        "reads",
-        "task",
-    )
+    __slots__ = ("_deferred", "_large", "_last_read_s", "_partial", "_reads_before", "reads")
 
     def __init__(self, listener: KafkaListener) -> None:
         super().__init__(listener)
         self.reads = self._reads_before = -1  # number of reads, less one
         self._last_read_s = perf_counter()
-        self._sampled_s = 0.0
         self._large: LargeRequest | None = None
         self._partial = b""  # the beginning of a small request
         self._deferred: memoryview | None = None  # received requests that must wait
-        self.task: asyncio.Task[None] | None = None  # a handler that waits; the next request waits for it
-        self.fast_paths: dict[int, AnyFastPath] = {}
 
     # -- called by the transport
 
@@ -114,24 +83,6 @@ class KafkaConnection(ResponseSender):
                 call.on_disconnect()
         self.calls.clear()
 
-    def is_slow(self, now_s: float) -> bool:
-        """Returns whether a large request is being received too slowly."""
-        large = self._large
-        if large is None or large.frame is not None or self._state & flags.AWAITS_MEMORY:
-            return False
-        return large.is_slow(now_s)
-
-    def idle_for_s(self, now_s: float) -> float:
-        """Returns the seconds since data was received, as seen by calls of this method: reads are not timestamped."""
-        if self.reads != self._reads_before:
-            self._reads_before = self.reads
-            self._last_read_s = now_s
-        return now_s - self._last_read_s
-
-    def stop_reading(self) -> None:
-        self._state |= flags.STOPPED
-        self._pause()
-
     def get_buffer(self, sizehint: int) -> memoryview:
         shared = self._listener.receive_buffer
         if not self._state:
@@ -146,7 +97,7 @@ class KafkaConnection(ResponseSender):
         self.reads = reads = self.reads + 1
         if self._state or not reads & SAMPLE_MASK:
             if self._state != flags.HAS_PARTIAL or not reads & SAMPLE_MASK:
-                self._on_bytes(count)
+                self._receive(count)
                 return
             count += self._take_partial()
         data, fast_paths = self._listener.receive_buffer, self.fast_paths
@@ -173,16 +124,18 @@ class KafkaConnection(ResponseSender):
             path.bytes_out += out_bytes
             self._write(out, out_bytes)
         if at < count:
-            self._consume(data, at, count)
+            self._handle_received(data, at, count)
 
-    def _on_bytes(self, count: int) -> None:
+    # -- receiving
+
+    def _receive(self, count: int) -> None:
         """Handles received bytes if a partial or large request is pending, or if this read is timed for metrics."""
         if self._large is not None:
-            self._fill_large(self._large, count)
+            self._receive_large(self._large, count)
             return
         started_s = perf_counter()
         count += self._take_partial()
-        self._consume(self._listener.receive_buffer, 0, count)
+        self._handle_received(self._listener.receive_buffer, 0, count)
         self._sampled_s = perf_counter() - started_s
         self.report()
 
@@ -192,46 +145,14 @@ class KafkaConnection(ResponseSender):
         self._state &= ~flags.HAS_PARTIAL
         return len(rest)
 
-    def _fill_large(self, large: LargeRequest, count: int) -> None:
-        """Adds received bytes to a large request; handles the request when it is complete."""
-        large.add(count)
-        has_memory = large.reservation.charge(count)
-        if large.frame is not None:
-            if self._state & flags.BLOCKED:
-                self._pause()
-            else:
-                self._handle_large(large, large.frame)
-        elif not has_memory:
-            self._await_memory()
-
-    def _handle_large(self, large: LargeRequest, frame: memoryview) -> None:
-        """Handles a complete large request; its bytes count against the memory budget until it is answered."""
-        self._large = None
-        self._state &= ~flags.HAS_LARGE
-        before = self.calls[-1] if self.calls else None
-        self._handling = True
-        try:
-            self._answer(frame, 0, len(frame))
-        finally:
-            self._handling = False
-            self._listener.release(large)
-            call = self.calls[-1] if self.calls else None
-            if call is None or call is before:
-                large.reservation.close()
-            else:
-                call.release = large.reservation.close
-        self._send()
-
-    # -- requests in
-
-    def _consume(self, data: memoryview, at: int, end: int) -> None:
+    def _handle_received(self, data: memoryview, at: int, end: int) -> None:
         """Handles the complete requests between `at` and `end`, and buffers the remainder."""
-        at = self._handle_complete(data, at, end)
+        at = self._handle_requests(data, at, end)
         # Again while responses have freed slots for more calls.
         while not self._state & flags.BLOCKED and self._is_complete(data, at, end):
-            at = self._handle_complete(data, at, end)
+            at = self._handle_requests(data, at, end)
         if self._transport is not None and at < end:
-            self._buffer_rest(data, at, end)
+            self._keep_rest(data, at, end)
 
     def _is_complete(self, data: memoryview, at: int, end: int) -> bool:
         """Returns whether a complete request of a legal size starts at `at`."""
@@ -240,13 +161,13 @@ class KafkaConnection(ResponseSender):
         size: int = LENGTH.unpack_from(data, at)[0]
         return HEADER_BYTES_MIN <= size <= min(self._listener.frame_bytes_max, end - at - 4)
 
-    def _handle_complete(self, data: memoryview, at: int, end: int) -> int:
+    def _handle_requests(self, data: memoryview, at: int, end: int) -> int:
         """Handles requests from `at` until one is incomplete or must wait; returns that request's position."""
         until_s = perf_counter() + SLICE_S
         self._handling = True
         while not self._state & flags.BLOCKED and self._is_complete(data, at, end):
             stop = at + 4 + LENGTH.unpack_from(data, at)[0]
-            self._answer(data, at + 4, stop)
+            self._handle(data, at + 4, stop)
             at = stop
             if self._out_bytes > WRITE_BYTES_HIGH:
                 self._send()
@@ -256,35 +177,7 @@ class KafkaConnection(ResponseSender):
         self._send()
         return at
 
-    def _yield(self) -> None:
-        """Lets other connections run before the remaining requests of this connection are handled."""
-        self._state |= flags.YIELDED
-        asyncio.get_running_loop().call_soon(self._end_yield)
-
-    def _end_yield(self) -> None:
-        self._state &= ~flags.YIELDED
-        self._continue()
-
-    def _answer(self, data: memoryview, at: int, stop: int) -> None:
-        """Handles the request between `at` and `stop`, on the fast path if possible."""
-        if not self.calls:  # else its response would overtake theirs
-            kind, correlation_id = _KIND.unpack_from(data, at)
-            path = self.fast_paths.get(kind)
-            if path is not None and (answered := path.handle(data, at, stop, correlation_id, self._out)):
-                path.count += 1
-                path.bytes_in += stop - at
-                path.bytes_out += answered
-                self._out_bytes += answered
-                return
-        self._handle(data[at:stop])
-
-    def report(self) -> None:
-        """Reports the requests answered on the fast path to the probe, all with the last measured latency."""
-        for path in self.fast_paths.values():
-            if path.count:
-                self._listener.probe.requests(path.api_key, *path.take_counts(self._sampled_s))
-
-    def _buffer_rest(self, data: memoryview, at: int, end: int) -> None:
+    def _keep_rest(self, data: memoryview, at: int, end: int) -> None:
         """Buffers the bytes between `at` and `end`, which cannot be handled yet."""
         rest = data[at:end]
         if self._state & flags.BLOCKED:
@@ -301,31 +194,73 @@ class KafkaConnection(ResponseSender):
             self._partial = bytes(rest)
             self._state |= flags.HAS_PARTIAL
         else:
-            self._large = large = self._listener.receive_large(size, data, at + 4, end, self._resume)
+            self._large = large = self._listener.receive_large(size, data, at + 4, end, self._on_memory)
             self._state |= flags.HAS_LARGE
             if not large.reservation.charge(len(rest) - 4):
                 self._await_memory()
+
+    # -- large requests
+
+    def _receive_large(self, large: LargeRequest, count: int) -> None:
+        """Adds received bytes to a large request; handles the request when it is complete."""
+        has_memory = large.add(count)
+        if large.frame is not None:
+            if self._state & flags.BLOCKED:
+                self._pause()
+            else:
+                self._handle_large(large, large.frame)
+        elif not has_memory:
+            self._await_memory()
+
+    def _handle_large(self, large: LargeRequest, frame: memoryview) -> None:
+        """Handles a complete large request; its bytes count against the memory budget until it is answered."""
+        self._large = None
+        self._state &= ~flags.HAS_LARGE
+        before = self.calls[-1] if self.calls else None
+        self._handling = True
+        try:
+            self._handle(frame, 0, len(frame))
+        finally:
+            self._handling = False
+            self._listener.release(large)
+            call = self.calls[-1] if self.calls else None
+            if call is None or call is before:
+                large.reservation.close()
+            else:
+                call.release = large.reservation.close
+        self._send()
 
     def _await_memory(self) -> None:
         """Pauses reading until the memory budget has room for more of a large request."""
         self._state |= flags.AWAITS_MEMORY
         self._pause()
 
-    def _resume(self) -> None:
-        """Schedules `_on_memory` for the next event-loop iteration: the caller may still be handling a request."""
-        asyncio.get_running_loop().call_soon(self._on_memory)
-
     def _on_memory(self) -> None:
+        """Continues to read in the next event-loop iteration: the caller may still be handling a request."""
+        asyncio.get_running_loop().call_soon(self._end_await_memory)
+
+    def _end_await_memory(self) -> None:
         self._state &= ~flags.AWAITS_MEMORY
         if self._large is not None:
             self._large.restart_clock()
-        self._continue()
+        self._resume()
+
+    # -- back-pressure
+
+    def _yield(self) -> None:
+        """Lets other connections run before the remaining requests of this connection are handled."""
+        self._state |= flags.YIELDED
+        asyncio.get_running_loop().call_soon(self._end_yield)
+
+    def _end_yield(self) -> None:
+        self._state &= ~flags.YIELDED
+        self._resume()
 
     def _pause(self) -> None:
         if self._transport is not None:
             self._transport.pause_reading()
 
-    def _continue(self) -> None:
+    def _resume(self) -> None:
         """Handles deferred requests and resumes reading, after a blocking condition has ended."""
         if self._transport is None or self._state & flags.BLOCKED:
             return
@@ -334,81 +269,28 @@ class KafkaConnection(ResponseSender):
             self._handle_large(large, large.frame)
         if self._deferred is not None and not self._state & flags.BLOCKED:
             deferred, self._deferred = self._deferred, None
-            self._consume(deferred, 0, len(deferred))
+            self._handle_received(deferred, 0, len(deferred))
         # Also if no request may be handled now: received bytes are deferred then.
         must_wait = self._deferred is not None or self._state & flags.AWAITS_MEMORY
         if self._transport is not None and not must_wait and not self._transport.is_reading():
             self._transport.resume_reading()
 
-    def _handle(self, frame: memoryview) -> None:
-        """Decodes a request and calls its handler, which answers now or later."""
-        started_s = perf_counter()
-        try:
-            header = read_request_header(frame)
-            api_key, version, *_, at = header
-            route = self._listener.route(api_key, version)
-            if route is None:
-                self._refuse(header)
-                return
-            if len(frame) > SMALL_FRAME_BYTES_MAX and api_key != ApiKey.PRODUCE:
-                self.close("frame_size", f"API {api_key} sent {len(frame)} bytes, at most {SMALL_FRAME_BYTES_MAX}")
-                return
-            if route.flexible:
-                at = skip_tags(frame, at)
-            request: Any = decode(route.api.request, version, frame, at, route.inline_max)
-        except MalformedRequest as error:
-            self.close("malformed", str(error))
-            return
-        except TooManyElements:
-            # Decoded over several iterations of the loop: by then another connection has read into a shared buffer.
-            kept = bytes(frame) if len(frame) <= RECEIVE_BYTES else frame
-            call = self._expect(header, started_s, len(frame))
-            assert route is not None
-            self._run(handle_large(route.api, kept, at, call, self._listener.broker), call)
-            return
-        call = self._expect(header, started_s, len(frame))
-        result = route.api.handler(request, call, self._listener.broker)
-        if isinstance(result, Coroutine):
-            self._run(result, call)
-        elif result is not None or call.is_answered:
-            if not call.is_answered:
-                call.answer(result)
-            self._collect()
-            # A repeated request can take the fast path.
-            learn(self.fast_paths, frame, request, self._listener.broker)
+    # -- called by the listener
 
-    def _run(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Runs a handler that waits, as a task; the connection's next request is handled when the task is done."""
-        self._state |= flags.HAS_TASK
-        self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
+    def is_slow(self, now_s: float) -> bool:
+        """Returns whether a large request is being received too slowly."""
+        large = self._large
+        if large is None or large.frame is not None or self._state & flags.AWAITS_MEMORY:
+            return False
+        return large.is_slow(now_s)
 
-    async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Awaits the handler and sends its response. Any error closes the connection; unexpected ones are
-        re-raised."""
-        result = None
-        try:
-            result = await work
-        except MalformedRequest as error:
-            self.close("malformed", str(error))
-        except BaseException:
-            self.close("handler_failed")
-            raise
-        finally:
-            self.task = None
-            self._state &= ~flags.HAS_TASK
-        if result is not None:
-            call.answer(result)
-        self._continue()
+    def idle_for_s(self, now_s: float) -> float:
+        """Returns the seconds since data was received, as seen by calls of this method: reads are not timestamped."""
+        if self.reads != self._reads_before:
+            self._reads_before = self.reads
+            self._last_read_s = now_s
+        return now_s - self._last_read_s
 
-    def _refuse(self, header: RequestHeader) -> None:
-        if header.api_key != ApiKey.API_VERSIONS:
-            self.close("unsupported", f"API {header.api_key} version {header.version} is not served")
-            return
-        # A client that is newer than this broker gets the served versions in a version 0 response (KIP-511).
-        self._expect(header._replace(version=0), perf_counter(), 0).answer(served(ErrorCode.UNSUPPORTED_VERSION))
-
-    def _on_answer(self, call: Call) -> None:
-        if not self._handling:
-            self._send()
-            if self._deferred is not None or self._large is not None:
-                self._continue()
+    def stop_reading(self) -> None:
+        self._state |= flags.STOPPED
+        self._pause()

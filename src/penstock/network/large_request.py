@@ -108,9 +108,10 @@ class LargeRequest:
         """Returns the memory for the next bytes to receive."""
         return self._buffer[self._received : self._received + RECEIVE_BYTES]
 
-    def add(self, count: int) -> None:
-        """Records that `count` more bytes were received."""
+    def add(self, count: int) -> bool:
+        """Records that `count` more bytes were received; returns whether the memory budget has room for more."""
         self._received += count
+        return self.reservation.charge(count)
 
     @property
     def frame(self) -> memoryview | None:

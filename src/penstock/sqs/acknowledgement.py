@@ -11,7 +11,7 @@ from penstock.queues.errors import AlreadyFinished, InvalidReceipt, NeverReceive
 from penstock.queues.messages import Receipt
 from penstock.sqs import checks, errors
 from penstock.sqs.batches import failed, read_entries, result
-from penstock.sqs.call import Call, Outcome, Result, then
+from penstock.sqs.call import Call, Result
 from penstock.sqs.checks import Params
 from penstock.sqs.errors import (
     MESSAGE_NOT_IN_FLIGHT,
@@ -92,11 +92,11 @@ def _expired(params: Params) -> SqsError:
     return invalid_parameter("ReceiptHandle", params["ReceiptHandle"], "The receipt handle has expired.")
 
 
-def acknowledge_batch(
+async def acknowledge_batch(
     call: Call,
     read: Callable[[Queue, Params], MessageAck],
     explain: Callable[[Params, PenstockError | None], PenstockError | None],
-) -> Outcome:
+) -> Result:
     """Acknowledges the messages of a batch request; each entry succeeds or fails on its own."""
     queue = call.queue()
     entries = read_entries(call.params, call.action)
@@ -108,15 +108,12 @@ def acknowledge_batch(
             if error.fault is SERIALIZATION:
                 raise
             failures[name] = failed(name, error)
-
-    def finish(found: list[PenstockError | None]) -> Result:
-        successful = []
-        for name, error in zip(items, found, strict=True):
-            shown_error = explain(entries[name], error) if error is not None else None
-            if shown_error is None:
-                successful.append({"Id": name})
-            else:
-                failures[name] = failed(name, shown_error)
-        return result(successful, list(failures.values()))
-
-    return then(call.service.acknowledge(queue, list(items.values())), finish) if items else finish([])
+    successful = []
+    refusals = await call.service.acknowledge(queue, list(items.values()))
+    for name, refusal in zip(items, refusals, strict=True):
+        shown_error = explain(entries[name], refusal) if refusal is not None else None
+        if shown_error is None:
+            successful.append({"Id": name})
+        else:
+            failures[name] = failed(name, shown_error)
+    return result(successful, list(failures.values()))

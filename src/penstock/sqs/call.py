@@ -1,8 +1,9 @@
 """One SQS request as its action sees it: parameters in JSON form, caller, queue lookup, ARNs and URLs."""
 
 import re
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.service import QueueService
 from penstock.cluster.queues import Queue
@@ -29,7 +30,6 @@ from penstock.sqs.queue_names import (
     url_of,
 )
 
-T = TypeVar("T")
 Result = dict[str, Any] | None
 """The result of an action, as in the JSON protocol; None where AWS returns no result."""
 _HOST: Final = re.compile(rb"[A-Za-z0-9._\-:\[\]]{1,255}")
@@ -50,7 +50,10 @@ class Endpoint(NamedTuple):
     """Whether AWS's 60-second waits after DeleteQueue and PurgeQueue apply."""
 
 
-class Call(NamedTuple):
+@dataclass(slots=True)
+class Call:
+    """A request for an action."""
+
     action: str
     params: Params
     service: QueueService
@@ -60,6 +63,8 @@ class Call(NamedTuple):
     endpoint: Endpoint
     slices: TimeSlices
     codec: Codec = JSON
+    on_lost: Callable[[], None] | None = None
+    """Set by an action that must be undone if the client cannot have received the response."""
 
     # -- queues
 
@@ -229,30 +234,3 @@ class Call(NamedTuple):
         scheme = "https" if headers.get(b"x-forwarded-proto", b"").lower() == b"https" else "http"
         found = host.decode() if _HOST.fullmatch(host) else self.endpoint.host
         return url_of(found, scheme, account, name)
-
-
-Finished = Result | Awaitable[Result]
-"""A result, or an awaitable of a result that is computed in several time slices."""
-
-
-class Pending(NamedTuple):
-    """A list that may not be available yet, and the function that converts it to the result of the action."""
-
-    found: Any
-    """A list, or an Awaitable of one."""
-    finish: Callable[[Any], Finished]
-    undo: Callable[[Any], Callable[[], None] | None] | None = None
-    """Function that takes the list and returns a callback that undoes the action if the response is lost, or None."""
-
-
-Outcome = Pending | Finished
-"""What an action returns: its result, a Pending, or an awaitable of the result."""
-
-
-def then(
-    found: "list[T] | Awaitable[list[T]]",
-    finish: Callable[[list[T]], Finished],
-    undo: Callable[[list[T]], Callable[[], None] | None] | None = None,
-) -> Outcome:
-    """Returns `finish(found)`; or a Pending, if `found` is not available yet or `undo` is given."""
-    return finish(found) if undo is None and isinstance(found, list) else Pending(found, finish, undo)

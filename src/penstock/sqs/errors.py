@@ -121,7 +121,7 @@ class SqsError(PenstockError):
 
 
 class UnknownQueue(SqsError):
-    """No queue of this full name is in the metadata image; unless the name is empty, the front end asks the store."""
+    """No queue of this full name is in the metadata image; unless the name is empty, it is looked up in the store."""
 
     def __init__(self, name: str, fault: Fault = QUEUE_DOES_NOT_EXIST, message: str = NO_SUCH_QUEUE) -> None:
         super().__init__(fault, message)

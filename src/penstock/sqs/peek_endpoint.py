@@ -4,6 +4,7 @@ It is for development and tests: only a broker that requires no signatures and l
 it. https://docs.localstack.cloud/aws/services/sqs/
 """
 
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.peek import PeekedMessage, PeekRequest
@@ -84,7 +85,7 @@ async def peek(call: Call, wanted: Wanted) -> Result:
     """Returns the queue's messages in the form of ReceiveMessage, as many as fit into a response."""
     if not name_in_url(wanted.queue_url):
         raise errors.UnknownQueue("")
-    queue = call._replace(params={"QueueUrl": wanted.queue_url}).queue()
+    queue = replace(call, params={"QueueUrl": wanted.queue_url}).queue()
     options = PeekRequest.of(
         queue,
         max_messages=MESSAGES_MAX,

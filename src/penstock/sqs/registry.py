@@ -2,14 +2,14 @@
 
 import importlib
 import pkgutil
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, NamedTuple, TypeVar
 
 from penstock.sqs import actions
-from penstock.sqs.call import Call, Outcome
+from penstock.sqs.call import Call, Result
 from penstock.sqs.json_codec import TARGET_PREFIX
 
-Run = Callable[[Call], Outcome]
+Run = Callable[[Call], Coroutine[Any, Any, Result]]
 A = TypeVar("A", bound=Run)
 
 
@@ -18,6 +18,8 @@ class Action(NamedTuple):
     permission: str
     """The permission that the access key needs: SendMessage also allows SendMessageBatch, as on AWS."""
     run: Run
+    is_eager: bool = False
+    """Whether it starts within the call that delivers the request, without a task: see foundation/eager_task.py."""
 
 
 ACTIONS: Final[dict[str, Action]] = {}
@@ -25,11 +27,12 @@ TARGETS: Final[dict[bytes, Action]] = {}
 """The actions by value of the JSON protocol's X-Amz-Target header."""
 
 
-def action(name: str) -> Callable[[A], A]:
+def action(name: str, *, is_eager: bool = False) -> Callable[[A], A]:
     """Returns a decorator that registers the function that runs an action."""
 
     def register(run: A) -> A:
-        ACTIONS[name] = TARGETS[TARGET_PREFIX + name.encode()] = Action(name, name.removesuffix("Batch"), run)
+        found = Action(name, name.removesuffix("Batch"), run, is_eager)
+        ACTIONS[name] = TARGETS[TARGET_PREFIX + name.encode()] = found
         return run
 
     return register

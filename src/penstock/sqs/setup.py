@@ -1,4 +1,4 @@
-"""Builds the SQS front end and loads its access keys, at start and again on SIGHUP."""
+"""Builds the SQS request handler and loads its access keys, at start and again on SIGHUP."""
 
 import logging
 import secrets
@@ -15,8 +15,8 @@ from penstock.security.credential_file import read_credentials
 from penstock.security.credentials import SECRET_CHARS_MIN, Credentials
 from penstock.security.errors import InvalidCredentials
 from penstock.sqs.call import Endpoint
-from penstock.sqs.front import SqsFront
 from penstock.sqs.namespaces import is_account
+from penstock.sqs.request_handler import SqsRequestHandler
 
 logger = logging.getLogger(__name__)
 
@@ -24,15 +24,15 @@ _NAMED_MAX: Final = 10
 """Maximum number of access keys named in one log line."""
 
 
-def open_front(
+def open_request_handler(
     service: QueueService,
     clock: Clock,
     slices: TimeSlices,
     http: Address,
     credentials: Path | None,
     configs: Configs,
-) -> SqsFront:
-    """Creates the SQS front end. Raises InvalidCredentials. Without credentials, any client may do everything."""
+) -> SqsRequestHandler:
+    """Creates the SQS request handler. Raises InvalidCredentials. Without credentials, all is allowed."""
     keys = None if credentials is None else _read(credentials)
     if keys is None and not http.is_local:
         logger.warning(
@@ -49,7 +49,7 @@ def open_front(
         is_local=http.is_local,
         is_strict=lambda: configs[SQS_LIMITS] == STRICT,
     )
-    return SqsFront(service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys)
+    return SqsRequestHandler(service, clock=clock, slices=slices, endpoint=endpoint, seed=seed, credentials=keys)
 
 
 def _read(file: Path) -> Credentials:
@@ -74,12 +74,12 @@ def _read(file: Path) -> Credentials:
     return found
 
 
-def reread_credentials(front: SqsFront, file: Path) -> None:
+def reread_credentials(handler: SqsRequestHandler, file: Path) -> None:
     """Reloads the access keys from the file. If the file is invalid, the current keys stay in use."""
     try:
         keys = _read(file)
     except InvalidCredentials as error:
         logger.error("credentials_not_read reason=%r", str(error))
         return
-    front.use(keys)
+    handler.use(keys)
     logger.info("credentials_read keys=%d", len(keys.keys))

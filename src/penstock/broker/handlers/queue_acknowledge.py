@@ -1,10 +1,9 @@
 """QueueAcknowledge: acknowledges messages of a queue on partitions led by this broker. Penstock's own API."""
 
-from collections.abc import Sequence
-
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import decode_acks, error_name
+from penstock.broker.queues.peer_brokers import decode_acks, error_name
+from penstock.broker.queues.service import QueueService
 from penstock.broker.registry import handles
 from penstock.foundation.errors import PenstockError
 from penstock.wire.keys import ApiKey
@@ -17,20 +16,17 @@ from penstock.wire.messages.queue_acknowledge import (
 
 @handles(ApiKey.QUEUE_ACKNOWLEDGE)
 def queue_acknowledge(request: QueueAcknowledgeRequest, call: Call, broker: Broker) -> None:
-    def answer(reply: Sequence[PenstockError | None] | PenstockError) -> None:
-        each = [reply] * len(request.items) if isinstance(reply, PenstockError) else reply
-        call.answer(QueueAcknowledgeResponse(results=[_acknowledged(error) for error in each]))
+    broker.queues.run(_acknowledge(request, broker.queues), call.answer)
 
+
+async def _acknowledge(request: QueueAcknowledgeRequest, service: QueueService) -> QueueAcknowledgeResponse:
+    replies: list[PenstockError | None]
     try:
-        queue = broker.queues.find_for_peer(request.queue, request.topic_id)
-        items = decode_acks(request.items)
+        queue = service.find_for_peer(request.queue, request.topic_id)
+        replies = await service.router.acknowledge_here(queue, decode_acks(request.items))
     except PenstockError as error:
-        answer(error)
-        return
-    if items:
-        broker.queues.router.acknowledge_here(queue, items, answer)
-    else:
-        answer([])
+        replies = [error] * len(request.items)
+    return QueueAcknowledgeResponse(results=[_acknowledged(error) for error in replies])
 
 
 def _acknowledged(error: PenstockError | None) -> QueueAcknowledged:

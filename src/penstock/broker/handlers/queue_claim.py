@@ -7,7 +7,7 @@ from penstock.broker.call import Call
 from penstock.broker.coordinator_requests import ask_share_coordinator
 from penstock.broker.queues.claims import Claimer, ClaimSettings, acknowledge, check_ranges, survey
 from penstock.broker.queues.partition import QueuePartition
-from penstock.broker.queues.remote import HELD_MS_MAX
+from penstock.broker.queues.peer_brokers import HELD_MS_MAX
 from penstock.broker.registry import handles
 from penstock.cluster.administration import add_companion
 from penstock.cluster.queue_changes import find_queue, queue_of

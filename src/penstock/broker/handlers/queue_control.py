@@ -1,14 +1,14 @@
 """QueueControl: counts, purges or deletes a queue's messages on partitions led by this broker. Penstock's own API."""
 
-from functools import partial
-from typing import Any
+import asyncio
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import error_name
+from penstock.broker.queues.partition import QueuePartition
+from penstock.broker.queues.peer_brokers import error_name
+from penstock.broker.queues.service import QueueService
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, NotLeaderOrFollower, PenstockError
-from penstock.queues.commands import Counts
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_control import (
     COUNT,
@@ -25,8 +25,28 @@ from penstock.wire.messages.queue_control import (
 def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> QueueControlResponse | None:
     service = broker.queues
     if request.action == STOP_WAITING:
-        service.receivers.remove_waiter(request.node_id, request.ticket)
+        service.receivers.stop_peer_long_poll(request.node_id, request.ticket)
         return QueueControlResponse()
+    service.run(_control(request, service), call.answer)
+    return None
+
+
+async def _control(request: QueueControlRequest, service: QueueService) -> QueueControlResponse:
+    """Returns the message counts of the partitions that succeeded; the caller retries the others."""
+
+    async def control(partition: QueuePartition) -> QueuePartitionCounts | None:
+        try:
+            counts = await service.control_here(queue, request.action, partition)
+        except PenstockError:
+            return None
+        return QueuePartitionCounts(
+            partition=partition.number,
+            available=counts.available,
+            in_flight=counts.in_flight,
+            delayed=counts.delayed,
+            moving=counts.moving,
+        )
+
     try:
         if request.action not in (COUNT, PURGE, FORGET):
             raise InvalidRequest(f"QueueControl has no action {request.action}")
@@ -36,30 +56,5 @@ def queue_control(request: QueueControlRequest, call: Call, broker: Broker) -> Q
             raise NotLeaderOrFollower(f"no partition of queue {queue.name!r} is led by this broker")
     except PenstockError as error:
         return QueueControlResponse(error=error_name(error), error_message=error.message)
-    found: dict[int, Counts | PenstockError] = {}
-
-    def take(number: int, reply: Any) -> None:
-        found[number] = reply
-        if len(found) == len(here):
-            call.answer(_answer(found))
-
-    for partition in here:
-        service.control_here(queue, request.action, partition, partial(take, partition.number))
-    return None
-
-
-def _answer(found: dict[int, Counts | PenstockError]) -> QueueControlResponse:
-    """Returns the message counts of the partitions that succeeded; the caller retries the others."""
-    return QueueControlResponse(
-        partitions=[
-            QueuePartitionCounts(
-                partition=number,
-                available=counts.available,
-                in_flight=counts.in_flight,
-                delayed=counts.delayed,
-                moving=counts.moving,
-            )
-            for number, counts in found.items()
-            if not isinstance(counts, PenstockError)
-        ]
-    )
+    found = await asyncio.gather(*map(control, here))
+    return QueueControlResponse(partitions=[counts for counts in found if counts is not None])

@@ -2,7 +2,7 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.remote import decode_messages
+from penstock.broker.queues.peer_brokers import decode_messages
 from penstock.broker.registry import handles
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliverResponse
@@ -10,5 +10,5 @@ from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliv
 
 @handles(ApiKey.QUEUE_DELIVER)
 def queue_deliver(request: QueueDeliverRequest, call: Call, broker: Broker) -> QueueDeliverResponse:
-    is_taken = broker.queues.receivers.delivered(request.ticket, decode_messages(request.messages))
+    is_taken = broker.queues.receivers.deliver(request.ticket, decode_messages(request.messages))
     return QueueDeliverResponse(is_taken=is_taken)

@@ -2,8 +2,9 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.peek import PeekRequest, PeekResult
-from penstock.broker.queues.remote import encode_messages, error_name
+from penstock.broker.queues.peek import PeekRequest
+from penstock.broker.queues.peer_brokers import encode_messages, error_name
+from penstock.broker.queues.service import QueueService
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
@@ -17,8 +18,11 @@ from penstock.wire.messages.queue_peek import (
 
 
 @handles(ApiKey.QUEUE_PEEK)
-def queue_peek(request: QueuePeekRequest, call: Call, broker: Broker) -> QueuePeekResponse | None:
-    service = broker.queues
+def queue_peek(request: QueuePeekRequest, call: Call, broker: Broker) -> None:
+    broker.queues.run(_peek(request, broker.queues), call.answer)
+
+
+async def _peek(request: QueuePeekRequest, service: QueueService) -> QueuePeekResponse:
     try:
         queue = service.find_for_peer(request.queue, request.topic_id)
         if not (1 <= request.max_messages <= MESSAGES_MAX and 1 <= request.max_bytes <= BYTES_MAX):
@@ -26,26 +30,21 @@ def queue_peek(request: QueuePeekRequest, call: Call, broker: Broker) -> QueuePe
                 f"max_messages={request.max_messages}, max_bytes={request.max_bytes}; expected 1 to {MESSAGES_MAX} "
                 f"and 1 to {BYTES_MAX}"
             )
+        wanted = PeekRequest.of(
+            queue,
+            max_messages=request.max_messages,
+            max_bytes=request.max_bytes,
+            shows_in_flight=request.shows_in_flight,
+            shows_delayed=request.shows_delayed,
+        )
+        found = await service.peeks.peek_here(queue, wanted)
     except PenstockError as error:
         return QueuePeekResponse(error=error_name(error), error_message=error.message)
-
-    def answer(reply: PeekResult | PenstockError) -> None:
-        if isinstance(reply, PenstockError):
-            call.answer(QueuePeekResponse(error=error_name(reply), error_message=reply.message))
-            return
-        messages = encode_messages(each.message for each in reply.messages)
-        found = [
+    messages = encode_messages(each.message for each in found.messages)
+    return QueuePeekResponse(
+        messages=[
             QueuePeeked(state=each.state, message=message)
-            for each, message in zip(reply.messages, messages, strict=True)
-        ]
-        call.answer(QueuePeekResponse(messages=found, has_more=reply.has_more))
-
-    wanted = PeekRequest.of(
-        queue,
-        max_messages=request.max_messages,
-        max_bytes=request.max_bytes,
-        shows_in_flight=request.shows_in_flight,
-        shows_delayed=request.shows_delayed,
+            for each, message in zip(found.messages, messages, strict=True)
+        ],
+        has_more=found.has_more,
     )
-    service.peeks.peek_here(queue, wanted, answer)
-    return None

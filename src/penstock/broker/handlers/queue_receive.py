@@ -2,8 +2,8 @@
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call
-from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.remote import HELD_MS_MAX, encode_messages, error_name
+from penstock.broker.queues.peer_brokers import HELD_MS_MAX, encode_messages, error_name
+from penstock.broker.queues.service import QueueService
 from penstock.broker.registry import handles
 from penstock.foundation.errors import InvalidRequest, PenstockError
 from penstock.wire.keys import ApiKey
@@ -12,13 +12,10 @@ from penstock.wire.messages.queue_receive import QueueReceiveRequest, QueueRecei
 
 @handles(ApiKey.QUEUE_RECEIVE)
 def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> None:
-    def answer(reply: list[Delivered] | PenstockError) -> None:
-        if isinstance(reply, PenstockError):
-            call.answer(QueueReceiveResponse(error=error_name(reply), error_message=reply.message))
-        else:
-            call.answer(QueueReceiveResponse(messages=encode_messages(reply)))
+    broker.queues.run(_receive(request, call, broker.queues), call.answer)
 
-    service = broker.queues
+
+async def _receive(request: QueueReceiveRequest, call: Call, service: QueueService) -> QueueReceiveResponse:
     try:
         queue = service.find_for_peer(request.queue, request.topic_id)
         if request.max_messages < 1 or not 0 <= request.visibility_ms <= HELD_MS_MAX or not request.holder:
@@ -26,19 +23,14 @@ def queue_receive(request: QueueReceiveRequest, call: Call, broker: Broker) -> N
                 f"max_messages={request.max_messages}, visibility_ms={request.visibility_ms}, "
                 f"holder={request.holder!r}; expected 1 or more, 0 to {HELD_MS_MAX}, and a name"
             )
+        receive_request = service.receive_request(
+            queue, request.holder, request.max_messages, request.visibility_ms, request.repeat
+        )
+        messages = await service.receivers.receive_for_peer(
+            request.node_id, request.ticket, queue, receive_request, request.wait_ms
+        )
     except PenstockError as error:
-        answer(error)
-        return
-    receive_request = service.receive_request(
-        queue, request.holder, request.max_messages, request.visibility_ms, request.repeat
-    )
-
-    def answer_or_undo(reply: list[Delivered] | PenstockError) -> None:
-        if call.is_disconnected and not isinstance(reply, PenstockError):
-            service.undo(queue, reply)  # the requesting broker has disconnected
-        else:
-            answer(reply)
-
-    service.receivers.receive_for_peer(
-        request.node_id, request.ticket, queue, receive_request, request.wait_ms, answer_or_undo
-    )
+        return QueueReceiveResponse(error=error_name(error), error_message=error.message)
+    if call.is_disconnected:
+        service.undo(queue, messages)  # the requesting broker has disconnected
+    return QueueReceiveResponse(messages=encode_messages(messages))

@@ -10,7 +10,8 @@ from typing import Any, Final, NamedTuple
 
 from penstock.broker.queues.message_reader import FreshMessages, Window
 from penstock.broker.queues.partition import QueuePartition
-from penstock.foundation.errors import InvalidRequest, PenstockError
+from penstock.broker.queues.pending_reply import PendingReply
+from penstock.foundation.errors import InvalidRequest
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import UNKNOWN, Acknowledge, Acknowledgement, AckType, Acquired, Claim, Claimed, Trimmed
 from penstock.queues.delivery_state import DeliveryState
@@ -155,14 +156,6 @@ async def acknowledge(
 
 async def _submit(partition: QueuePartition, command: Any) -> Any:
     """Returns the state machine's reply once it is committed. Raises PenstockError."""
-    replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-
-    def take(reply: Any) -> None:
-        if not replied.done():
-            replied.set_result(reply)
-
-    partition.runtime.submit(command, take)
-    reply = await replied
-    if isinstance(reply, PenstockError):
-        raise reply
-    return reply
+    reply: PendingReply[Any] = PendingReply()
+    partition.runtime.submit(command, reply)
+    return await reply

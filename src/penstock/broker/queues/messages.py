@@ -1,4 +1,4 @@
-"""Messages, acknowledgements and errors that pass between the queue service and the SQS front end."""
+"""Messages, acknowledgements and errors that pass between the queue service and the SQS API."""
 
 from typing import NamedTuple
 

@@ -18,9 +18,9 @@ from penstock.broker.queues.messages import (
     NoRedriveSource,
     NoSuchMoveTask,
 )
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.broker.queues.partitions import QueuePartitions
+from penstock.broker.queues.pending_reply import PendingReply
 from penstock.client.partitioner import partition_of_key
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.metadata import Metadata
@@ -170,9 +170,9 @@ class MoveTasks:
         if partition.is_closed:
             return
         # The previous leader may have left messages in flight under this holder.
-        released: Outcome[object] = Outcome()
+        released: PendingReply[object] = PendingReply()
         partition.runtime.submit(ReleaseHolder(queue.name, receive_request.holder, True), released)
-        await _await_outcome(released)
+        await released
         while not partition.is_closed:
             self._busy.discard(partition)
             delivery = partition.machine.group(queue.name)
@@ -180,9 +180,9 @@ class MoveTasks:
                 await asyncio.sleep(POLL_S / 10)
                 continue
             self._busy.add(partition)
-            outcome: Outcome[list[Delivered]] = Outcome()
-            partition.receive(receive_request, outcome)
-            messages: list[Delivered] = await _await_outcome(outcome)
+            received: PendingReply[list[Delivered]] = PendingReply()
+            partition.receive(receive_request, received)
+            messages = await received
             if not messages:
                 self._busy.discard(partition)
                 await asyncio.sleep(POLL_S)
@@ -210,9 +210,9 @@ class MoveTasks:
                         message.offset, message.offset, message.holder, AckType.MOVE, destination=destination
                     )
                 )
-        outcome: Outcome[object] = Outcome()
-        partition.acknowledge(Acknowledge(queue.name, tuple(items), settings), outcome)
-        await _await_outcome(outcome)
+        acknowledged: PendingReply[object] = PendingReply()
+        partition.acknowledge(Acknowledge(queue.name, tuple(items), settings), acknowledged)
+        await acknowledged
         if failure:
             current = await self._with_progress(queue, task)
             await self._end(queue, replace(current, status=MoveStatus.FAILED, failure=failure))
@@ -269,12 +269,6 @@ def _cancel_unwanted(running: dict[K, asyncio.Task[None]], wanted: Container[K])
     """Cancels tasks whose key is not in `wanted`, and removes tasks that have ended."""
     for key in [known for known, task in running.items() if known not in wanted or task.done()]:
         running.pop(key).cancel()
-
-
-async def _await_outcome(outcome: Outcome[Any]) -> Any:
-    """Returns the value of the outcome, waiting if necessary. Raises its error."""
-    found = outcome.result()
-    return await found if isinstance(found, asyncio.Future) else found
 
 
 def _with_moved(task: MoveTask, left: Counts) -> MoveTask:

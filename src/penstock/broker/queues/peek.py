@@ -5,16 +5,16 @@ receivers may acquire or finish the messages shown.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from penstock.broker.queues.message_reader import FreshMessages, MessageLookup, Window
 from penstock.broker.queues.messages import Delivered
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.partitions import QueuePartitions
+from penstock.broker.queues.pending_reply import PendingReply
 from penstock.cluster.queues import Queue
 from penstock.foundation.errors import PenstockError
 from penstock.log.disk import ColdRead
@@ -96,40 +96,27 @@ class QueuePeeks:
         others: Callable[[Queue], list[int]],
         ask: AskToPeek,
         threads: Executor,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
         """`others`: returns the ids of the other brokers that lead partitions of a queue."""
         self._queue_partitions = queue_partitions
         self._others = others
         self._ask = ask
         self._threads = threads
-        self._spawn = spawn
 
     async def peek(self, queue: Queue, wanted: PeekRequest) -> PeekResult:
         """Returns messages of all partitions. Raises QueueUnavailable if a leader cannot be reached."""
-        found = await self._peek_here(queue, wanted)
+        found = await self.peek_here(queue, wanted)
         for node in self._others(queue):
             left = found.rest_of(wanted)
             if left is None:
                 return found._replace(has_more=True)
-            outcome: Outcome[PeekResult] = Outcome()
-            self._ask(node, queue, left, outcome)
-            asked = outcome.result()
-            found = found.joined(asked if isinstance(asked, PeekResult) else await asked)
+            reply: PendingReply[PeekResult] = PendingReply()
+            self._ask(node, queue, left, reply)
+            found = found.joined(await reply)
         return found
 
-    def peek_here(self, queue: Queue, wanted: PeekRequest, then: TakePeekResult) -> None:
-        """Calls `then` with messages of the partitions led by this broker."""
-
-        async def work() -> None:
-            try:
-                then(await self._peek_here(queue, wanted))
-            except PenstockError as error:
-                then(error)
-
-        self._spawn(work())
-
-    async def _peek_here(self, queue: Queue, wanted: PeekRequest) -> PeekResult:
+    async def peek_here(self, queue: Queue, wanted: PeekRequest) -> PeekResult:
+        """Returns messages of the partitions led by this broker."""
         found = PeekResult([], False)
         for partition in self._queue_partitions.of_topic(queue.topic_id):
             left = found.rest_of(wanted)

@@ -6,18 +6,17 @@ deadline while the leader changes.
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
-from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.broker.queues.append import MessageAppender, TakeSent
 from penstock.broker.queues.deduplication import DeduplicationIndex
+from penstock.broker.queues.message_appender import MessageAppender
 from penstock.broker.queues.messages import MessageAck, NewMessage, QueueUnavailable, Sent
-from penstock.broker.queues.outcome import Outcome
-from penstock.broker.queues.partition import QueuePartition, TakeErrors
+from penstock.broker.queues.partition import QueuePartition
 from penstock.broker.queues.partitions import QueuePartitions
-from penstock.broker.queues.remote import RETRIABLE_ERRORS, PeerBrokers
+from penstock.broker.queues.peer_brokers import RETRIABLE_ERRORS, PeerBrokers
+from penstock.broker.queues.pending_reply import PendingReply
 from penstock.client.partitioner import partition_of_key
 from penstock.cluster.image import ClusterImage
 from penstock.cluster.queues import SCOPE_GROUP, Queue
@@ -40,7 +39,7 @@ _STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
 T = TypeVar("T")
 SendResults = list[Sent | PenstockError]
 AckResults = list[PenstockError | None]
-DoHere = Callable[[QueuePartition, Callable[[Any], None]], None]
+DoHere = Callable[[QueuePartition], Awaitable[Counts]]
 
 
 class QueueRouter:
@@ -94,88 +93,44 @@ class QueueRouter:
 
     # -- sending
 
-    def send(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults | Awaitable[SendResults]:
+    async def send(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults:
         """Sends messages; returns the results in the order of the messages."""
         if not messages:
             return []
-        if queue.settings.is_fifo:
-            return self._send_fifo(queue, messages)
-        led = self._partitions.by_id.get(queue.topic_id)
-        if led:
-            partition = led[sorted(led)[next(self._turns) % len(led)]] if len(led) > 1 else next(iter(led.values()))
-            outcome: Outcome[SendResults] = Outcome()
-            must_retry = False
-
-            def take(reply: list[Sent] | PenstockError) -> None:
-                nonlocal must_retry
-                must_retry = isinstance(reply, RETRIABLE_ERRORS)
-                outcome(_results(reply, len(messages)))
-
-            self._appender.send(partition, messages, take)
-            if not must_retry:
-                return outcome.result()
-        return self._send_anywhere(queue, messages)
-
-    async def _send_anywhere(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults:
-        """Sends the messages to any partition whose leader accepts them."""
-
-        async def attempt() -> list[Sent]:
-            count = self.count(queue)
-            first = next(self._turns)
-            numbers = [(first + number) % count for number in range(count)]
-            led = [number for number in numbers if self._led_here(queue, number) is not None]
-            for number in (*led, *(number for number in numbers if number not in led)):
-                try:
-                    return await self._send_once(queue, number, messages)
-                except RETRIABLE_ERRORS as error:
-                    last_error = error
-            raise last_error
-
-        return _results(await _retry(attempt), len(messages))
-
-    def _send_fifo(self, queue: Queue, messages: Sequence[NewMessage]) -> SendResults | Awaitable[SendResults]:
+        if not queue.settings.is_fifo:
+            return _results(await _retry(lambda: self._send_anywhere(queue, messages)), len(messages))
         count = self.count(queue)
         numbers = [partition_of_key(message.key or b"", count) if count > 1 else 0 for message in messages]
-        if len(set(numbers)) == 1:
-            number = numbers[0]
-            outcome: Outcome[SendResults] = Outcome()
-            must_retry = self._led_here(queue, number) is None
-            if not must_retry:
 
-                def take(reply: list[Sent] | PenstockError) -> None:
-                    nonlocal must_retry
-                    must_retry = isinstance(reply, RETRIABLE_ERRORS)
-                    outcome(_results(reply, len(messages)))
-
-                self.send_here(queue, number, messages, take)
-            if not must_retry:
-                return outcome.result()
-        return self._send_parts(queue, messages, numbers)
-
-    async def _send_parts(self, queue: Queue, messages: Sequence[NewMessage], numbers: Sequence[int]) -> SendResults:
-        """Sends to several partitions concurrently. A retry is safe, because the leader detects duplicates."""
-        parts: dict[int, list[int]] = {}
-        for at, number in enumerate(numbers):
-            parts.setdefault(number, []).append(at)
-
-        async def send(number: int, rows: list[int]) -> SendResults:
-            wanted = [messages[at] for at in rows]
-            reply = await _retry(lambda: self._send_once(queue, number, wanted), may_repeat=True)
+        async def send_part(number: int, rows: Sequence[int]) -> SendResults:
+            part = [messages[row] for row in rows]
+            # A retry is safe, because the leader detects duplicates.
+            reply = await _retry(lambda: self._send_to(queue, number, part), may_repeat=True)
             return _results(reply, len(rows))
 
-        replies = await asyncio.gather(*(send(number, rows) for number, rows in parts.items()))
-        found: dict[int, Sent | PenstockError] = {}
-        for rows, reply in zip(parts.values(), replies, strict=True):
-            found.update(zip(rows, reply, strict=True))
-        return [found[at] for at in range(len(messages))]
+        return await _by_partition(numbers, send_part)
 
-    async def _send_once(self, queue: Queue, number: int, messages: Sequence[NewMessage]) -> list[Sent]:
-        outcome: Outcome[list[Sent]] = Outcome()
+    async def _send_anywhere(self, queue: Queue, messages: Sequence[NewMessage]) -> list[Sent]:
+        """Sends messages to the first partition that accepts them, those led by this broker first."""
+        led, turn = [*self._partitions.by_id.get(queue.topic_id, ())], next(self._turns)
+        for number in _rotate(led, turn):
+            try:
+                return await self.send_here(queue, number, messages)
+            except RETRIABLE_ERRORS as error:
+                last_error = error
+        for number in _rotate([number for number in range(self.count(queue)) if number not in led], turn):
+            try:
+                return await self._send_to(queue, number, messages)
+            except RETRIABLE_ERRORS as error:
+                last_error = error
+        raise last_error
+
+    async def _send_to(self, queue: Queue, number: int, messages: Sequence[NewMessage]) -> list[Sent]:
         if self._led_here(queue, number) is not None:
-            self.send_here(queue, number, messages, outcome)
-        else:
-            self._peer_brokers.send(self._remote_leader(queue, number), queue, number, messages, outcome)
-        return await _await_outcome(outcome)
+            return await self.send_here(queue, number, messages)
+        reply: PendingReply[list[Sent]] = PendingReply()
+        self._peer_brokers.send(self._remote_leader(queue, number), queue, number, messages, reply)
+        return await reply
 
     def _remote_leader(self, queue: Queue, number: int) -> int:
         leader = self.leader(queue, number)
@@ -183,42 +138,34 @@ class QueueRouter:
             raise NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over")
         return leader
 
-    def send_here(self, queue: Queue, number: int, messages: Sequence[NewMessage], then: TakeSent) -> None:
+    async def send_here(self, queue: Queue, number: int, messages: Sequence[NewMessage]) -> list[Sent]:
         """Sends messages to a partition led by this broker."""
-        partition = self._led_here(queue, number)
-        if partition is None or not partition.is_online:
-            then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is led by another broker now"))
-            return
-        if not queue.settings.is_fifo:
-            self._appender.send(partition, messages, then)
-            return
-        here = self._queue_partitions.find(queue.topic_id, number)
-        if here is None:  # the delivery state, which has the last purge, is not loaded yet
-            then(NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is being taken over"))
-            return
-        duplicates = self._duplicates_of(partition, queue)
-        # Also before ids are loaded: those of messages that were purged need no memory.
-        duplicates.forget_below(here.purges.purged_to(queue.name))
-
-        def on_loaded(error: PenstockError | None) -> None:
-            if error is not None:
-                then(error)
-            else:
-                duplicates.forget_below(here.purges.purged_to(queue.name))
-                self._appender.send(partition, messages, then, duplicates)
-
-        duplicates.when_loaded(on_loaded)
+        while True:
+            partition = self._led_here(queue, number)
+            if partition is None or not partition.is_online:
+                raise NotLeaderOrFollower(f"partition {number} of queue {queue.name!r} is led by another broker now")
+            duplicates = self._duplicates_of(partition, queue) if queue.settings.is_fifo else None
+            if duplicates is None or duplicates.is_loaded:
+                sent: PendingReply[list[Sent]] = PendingReply()
+                self._appender.send(partition, messages, sent, duplicates)
+                return await sent
+            loaded: PendingReply[None] = PendingReply()
+            duplicates.when_loaded(loaded)
+            await loaded
 
     def _duplicates_of(self, partition: Partition, queue: Queue) -> DeduplicationIndex:
+        """Returns the deduplication index of a FIFO queue's partition, without messages that were purged."""
+        here = self._queue_partition(queue, partition.name.partition)  # its delivery state has the last purge
         tp, is_by_group = partition.tp, queue.settings.deduplication_scope == SCOPE_GROUP
-        known = self._duplicates.get(tp)
-        if known is not None and known[0] == partition.leader_epoch and known[1].is_by_group == is_by_group:
-            return known[1]
-        if known is not None:
-            known[1].close()  # the next index would not know messages sent with this one
-        fresh = DeduplicationIndex(partition, is_by_group=is_by_group, clock=self._clock, threads=self._threads)
-        self._duplicates[tp] = (partition.leader_epoch, fresh)
-        return fresh
+        epoch, found = self._duplicates.get(tp, (partition.leader_epoch, None))
+        if found is None or epoch != partition.leader_epoch or found.is_by_group != is_by_group:
+            if found is not None:
+                found.close()  # the next index would not know messages sent with this one
+            found = DeduplicationIndex(partition, is_by_group=is_by_group, clock=self._clock, threads=self._threads)
+            self._duplicates[tp] = (partition.leader_epoch, found)
+        # Also before ids are loaded: those of messages that were purged need no memory.
+        found.forget_below(here.purges.purged_to(queue.name))
+        return found
 
     def apply(self) -> None:
         """Drops the deduplication indexes of partitions that this broker no longer leads."""
@@ -227,112 +174,76 @@ class QueueRouter:
 
     # -- acknowledging
 
-    def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults | Awaitable[AckResults]:
+    async def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
         """Acknowledges messages; returns an error or None for each, in the order of the messages."""
-        if not items:
-            return []
-        number = items[0].partition
-        here = self._queue_partitions.find(queue.topic_id, number)
-        if here is not None and all(item.partition == number for item in items):
-            outcome: Outcome[AckResults] = Outcome()
-            must_retry = False
 
-            def take(reply: Sequence[PenstockError | None] | PenstockError) -> None:
-                nonlocal must_retry
-                must_retry = isinstance(reply, PenstockError)
-                outcome(list(reply) if not isinstance(reply, PenstockError) else [reply] * len(items))
-
-            here.acknowledge(self._command(queue, items, here.now_ms), take)
-            if not must_retry:
-                return outcome.result()
-        return self._acknowledge_parts(queue, items)
-
-    def _command(self, queue: Queue, items: Sequence[MessageAck], now_ms: int) -> Acknowledge:
-        rules = _FIFO_RULES if queue.settings.is_fifo else _STANDARD_RULES
-        return Acknowledge(
-            queue.name,
-            tuple(
-                Acknowledgement(
-                    item.offset,
-                    item.offset,
-                    item.holder,
-                    rules.get(item.ack_type, item.ack_type),
-                    now_ms + item.delay_ms,
-                )
-                for item in items
-            ),
-            self._settings_of(queue),
-        )
-
-    async def undo(self, queue: Queue, items: Sequence[MessageAck]) -> None:
-        """Undoes deliveries at the brokers that lead the partitions; retries during failover."""
-        await self._acknowledge_parts(queue, items)
-
-    async def _acknowledge_parts(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
-        parts: dict[int, list[int]] = {}
-        for at, item in enumerate(items):
-            parts.setdefault(item.partition, []).append(at)
-
-        async def acknowledge(number: int, rows: list[int]) -> AckResults:
-            wanted = [items[at] for at in rows]
+        async def acknowledge_part(number: int, rows: Sequence[int]) -> AckResults:
+            part = [items[row] for row in rows]
             tries = itertools.count()
 
             async def attempt() -> AckResults:
                 is_again = next(tries) > 0
-                reply = await self._acknowledge_once(queue, number, wanted)
+                reply = await self._acknowledge_at(queue, number, part)
                 if is_again:
                     # The first attempt may have succeeded and its response been lost.
                     reply = [
                         None if isinstance(error, AlreadyFinished) and item.ack_type is AckType.DONE else error
-                        for error, item in zip(reply, wanted, strict=True)
+                        for error, item in zip(reply, part, strict=True)
                     ]
                 return reply
 
             reply = await _retry(attempt, may_repeat=True)
             return [reply] * len(rows) if isinstance(reply, PenstockError) else reply
 
-        replies = await asyncio.gather(*(acknowledge(number, rows) for number, rows in parts.items()))
-        found: dict[int, PenstockError | None] = {}
-        for rows, reply in zip(parts.values(), replies, strict=True):
-            found.update(zip(rows, reply, strict=True))
-        return [found[at] for at in range(len(items))]
+        return await _by_partition([item.partition for item in items], acknowledge_part)
 
-    async def _acknowledge_once(self, queue: Queue, number: int, items: Sequence[MessageAck]) -> AckResults:
-        outcome: Outcome[Any] = Outcome()
+    async def _acknowledge_at(self, queue: Queue, number: int, items: Sequence[MessageAck]) -> AckResults:
+        """Acknowledges messages of one partition, here or at its leader."""
         if self._led_here(queue, number) is not None:
-            self.acknowledge_here(queue, items, outcome)
-        else:
-            self._peer_brokers.acknowledge(self._remote_leader(queue, number), queue, items, outcome)
-        reply = list(await _await_outcome(outcome))
-        for error in reply:
+            return await self._acknowledge_in(self._queue_partition(queue, number), queue, items)
+        reply: PendingReply[Sequence[PenstockError | None]] = PendingReply()
+        self._peer_brokers.acknowledge(self._remote_leader(queue, number), queue, items, reply)
+        results = list(await reply)
+        for error in results:
             if isinstance(error, RETRIABLE_ERRORS):
                 raise error  # a partition's acknowledgements succeed or fail together
-        return reply
+        return results
 
-    def acknowledge_here(self, queue: Queue, items: Sequence[MessageAck], then: TakeErrors) -> None:
-        """Acknowledges messages on partitions led by this broker; if it does not lead all of them, only an error."""
-        parts: dict[int, list[int]] = {}
-        for at, item in enumerate(items):
-            parts.setdefault(item.partition, []).append(at)
-        found: dict[int, PenstockError | None] = {}
-        here = {number: self._queue_partitions.find(queue.topic_id, number) for number in parts}
+    async def _acknowledge_in(
+        self, partition: QueuePartition, queue: Queue, items: Sequence[MessageAck]
+    ) -> AckResults:
+        reply: PendingReply[Sequence[PenstockError | None]] = PendingReply()
+        partition.acknowledge(self._command(queue, items, partition.now_ms), reply)
+        return list(await reply)
 
-        def take(rows: list[int], reply: Sequence[PenstockError | None] | PenstockError) -> None:
-            results = [reply] * len(rows) if isinstance(reply, PenstockError) else reply
-            found.update(zip(rows, results, strict=True))
-            if len(found) == len(items):
-                then([found[at] for at in range(len(items))])
+    async def acknowledge_here(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
+        """Acknowledges messages on partitions led by this broker. Raises NotLeaderOrFollower if it leads not all."""
+        numbers = [item.partition for item in items]
+        here = {number: self._queue_partition(queue, number) for number in numbers}
 
-        for number, partition in here.items():
-            if partition is None:
-                then(NotLeaderOrFollower(f"{queue.name!r}-{number} is led by another broker, or is still loading"))
-                return
-        for number, partition in here.items():
-            assert partition is not None
-            rows = parts[number]
-            partition.acknowledge(
-                self._command(queue, [items[at] for at in rows], partition.now_ms), partial(take, rows)
+        async def acknowledge_part(number: int, rows: Sequence[int]) -> AckResults:
+            try:
+                return await self._acknowledge_in(here[number], queue, [items[row] for row in rows])
+            except PenstockError as error:
+                return [error] * len(rows)
+
+        return await _by_partition(numbers, acknowledge_part)
+
+    def _queue_partition(self, queue: Queue, number: int) -> QueuePartition:
+        found = self._queue_partitions.find(queue.topic_id, number)
+        if found is None:
+            raise NotLeaderOrFollower(f"{queue.name!r}-{number} is led by another broker, or is still loading")
+        return found
+
+    def _command(self, queue: Queue, items: Sequence[MessageAck], now_ms: int) -> Acknowledge:
+        rules = _FIFO_RULES if queue.settings.is_fifo else _STANDARD_RULES
+        acknowledgements = tuple(
+            Acknowledgement(
+                item.offset, item.offset, item.holder, rules.get(item.ack_type, item.ack_type), now_ms + item.delay_ms
             )
+            for item in items
+        )
+        return Acknowledge(queue.name, acknowledgements, self._settings_of(queue))
 
     # -- all partitions
 
@@ -348,16 +259,13 @@ class QueueRouter:
             for number in missing:
                 here = self._queue_partitions.find(queue.topic_id, number)
                 if here is not None:
-                    outcome: Outcome[Counts] = Outcome()
-                    do_here(here, outcome)
-                    done[number] = await _await_outcome(outcome)
+                    done[number] = await do_here(here)
                 else:
                     nodes.add(self._remote_leader(queue, number))
             for node in nodes:
-                answer: Outcome[dict[int, Counts]] = Outcome()
-                self._peer_brokers.control(node, request, answer)
-                replied: dict[int, Counts] = await _await_outcome(answer)
-                done.update(replied)
+                reply: PendingReply[dict[int, Counts]] = PendingReply()
+                self._peer_brokers.control(node, request, reply)
+                done.update(await reply)
             if len(done) < self.count(queue):
                 raise NotLeaderOrFollower(f"not all partitions of queue {queue.name!r} could be reached")
             return done
@@ -372,9 +280,26 @@ def partition_is_gone(partitions: Partitions, tp: TopicIdPartition) -> bool:
     return tp.partition not in partitions.by_id.get(tp.topic_id, ())
 
 
-async def _await_outcome(outcome: Outcome[T]) -> T:
-    found = outcome.result()
-    return await found if isinstance(found, asyncio.Future) else found  # type: ignore[return-value]
+def _rotate(numbers: list[int], turn: int) -> list[int]:
+    """Returns the numbers, starting with a different one each turn."""
+    first = turn % len(numbers) if numbers else 0
+    return numbers[first:] + numbers[:first]
+
+
+async def _by_partition(
+    numbers: Sequence[int], work: Callable[[int, Sequence[int]], Coroutine[Any, Any, list[T]]]
+) -> list[T]:
+    """Runs `work` for each partition in `numbers`, with the rows where it is; returns the results by row."""
+    if numbers and numbers.count(numbers[0]) == len(numbers):  # no task is needed
+        return await work(numbers[0], range(len(numbers)))
+    rows_of: dict[int, list[int]] = {}
+    for row, number in enumerate(numbers):
+        rows_of.setdefault(number, []).append(row)
+    results = await asyncio.gather(*(work(number, rows) for number, rows in rows_of.items()))
+    by_row: dict[int, T] = {}
+    for rows, result in zip(rows_of.values(), results, strict=True):
+        by_row.update(zip(rows, result, strict=True))
+    return [by_row[row] for row in range(len(numbers))]
 
 
 async def _retry(attempt: Callable[[], Awaitable[T]], *, may_repeat: bool = False) -> T | PenstockError:

@@ -1,6 +1,7 @@
-"""The queue service of a broker: what the SQS front end and other brokers call.
+"""The queue service of a broker: what the SQS API and other brokers call.
 
-A method may return its result or an awaitable of it: for partitions led by this broker, no task is needed.
+The coroutines of `send`, `receive` and `acknowledge` do not wait if this broker leads the partition and the records
+are committed at once: they can be started without a task (foundation/eager_task.py).
 """
 
 import asyncio
@@ -8,26 +9,26 @@ import contextlib
 import hashlib
 import itertools
 import secrets
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from penstock.broker.peers import AskPeer
 from penstock.broker.queues.administration import QueueAdministration
-from penstock.broker.queues.append import MessageAppender
 from penstock.broker.queues.counts import QueueCounter, sum_counts
+from penstock.broker.queues.message_appender import MessageAppender
+from penstock.broker.queues.message_mover import MessageMover
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.move_tasks import MoveTasks
-from penstock.broker.queues.moves import MessageMover
-from penstock.broker.queues.outcome import Outcome
 from penstock.broker.queues.partition import QueuePartition, ReceiveRequest
 from penstock.broker.queues.partitions import QueuePartitions
 from penstock.broker.queues.peek import QueuePeeks
-from penstock.broker.queues.receive import Receivers
+from penstock.broker.queues.peer_brokers import PeerBrokers
+from penstock.broker.queues.pending_reply import PendingReply
+from penstock.broker.queues.receivers import Receivers
 from penstock.broker.queues.reclamation import Reclaimer
-from penstock.broker.queues.remote import PeerBrokers
 from penstock.broker.queues.router import QueueRouter
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster import keys
@@ -38,6 +39,7 @@ from penstock.cluster.queue_cooldowns import QueueCooldowns
 from penstock.cluster.queues import MoveTask, NoSuchQueue, Queue, QueueSettings
 from penstock.cluster.topic_changes import Defaults
 from penstock.foundation.clock import Clock, Timer
+from penstock.foundation.eager_task import start
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
 from penstock.queues.commands import AckType, Counts, DeleteGroup
@@ -50,7 +52,7 @@ ATTEMPT_CHARS: Final = 16
 WAIT_FOR_QUEUE_S: Final = 5.0
 _SETTINGS_CACHE_MAX: Final = 10_000
 
-Take = Callable[[Any], None]
+T = TypeVar("T")
 
 
 class QueueService:
@@ -73,7 +75,7 @@ class QueueService:
         self._metadata, self._clock = metadata, clock
         led = QueuePartitions(partitions=partitions, clock=clock, timer=timer, threads=threads)
         self.queue_partitions: Final = led
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         mover = MessageMover(
             node_id=node_id,
             partitions=partitions,
@@ -106,7 +108,7 @@ class QueueService:
             clock=clock,
             timer=timer,
         )
-        self.peeks: Final = QueuePeeks(led, self.receivers.others, peers.peek, threads, self._spawn)
+        self.peeks: Final = QueuePeeks(led, self.receivers.other_leaders, peers.peek, threads)
         self._administration = QueueAdministration(metadata=metadata, clock=clock, defaults=defaults)
         self.cooldowns: Final = QueueCooldowns(metadata, clock)
         self.counter: Final = QueueCounter(threads)
@@ -130,7 +132,22 @@ class QueueService:
         self.receivers.refresh()
         self._move_tasks.apply(image)
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
+        """Runs a coroutine and calls `then` with its result; before this method returns, unless the work waits."""
+        found = start(work)
+        if not isinstance(found, asyncio.Task):
+            then(found)
+            return
+
+        def done(task: asyncio.Task[T]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled():
+                then(task.result())
+
+        self._tasks.add(found)
+        found.add_done_callback(done)
+
+    def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -211,25 +228,20 @@ class QueueService:
 
     # -- messages
 
-    def send(
-        self, queue: Queue, messages: Sequence[NewMessage]
-    ) -> "list[Sent | PenstockError] | Awaitable[list[Sent | PenstockError]]":
+    async def send(self, queue: Queue, messages: Sequence[NewMessage]) -> list[Sent | PenstockError]:
         """Sends messages; returns one result for each message, in their order, once the messages are committed."""
-        return self.router.send(queue, messages)
+        return await self.router.send(queue, messages)
 
-    def receive(
+    async def receive(
         self, queue: Queue, *, max_messages: int, visibility_ms: int, wait_ms: int, attempt_id: str = ""
-    ) -> "list[Delivered] | Awaitable[list[Delivered]]":
+    ) -> list[Delivered]:
         """Receives messages; waits up to `wait_ms` if there are none. Raises OverLimit if too many are in flight.
 
-        If the caller cancels the awaitable, the deliveries are undone.
+        If the task is cancelled, the deliveries are undone.
         """
-        receive_request = self.receive_request(
-            queue, self._holder(queue, attempt_id), max_messages, visibility_ms, bool(attempt_id)
-        )
-        outcome: Outcome[list[Delivered]] = Outcome()
-        receiving = self.receivers.receive(queue, receive_request, wait_ms, outcome)
-        return outcome.result(receiving.cancel)
+        holder = self._holder(queue, attempt_id)
+        receive_request = self.receive_request(queue, holder, max_messages, visibility_ms, bool(attempt_id))
+        return await self.receivers.receive(queue, receive_request, wait_ms)
 
     def make_undo(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
         """Returns a function that undoes these deliveries, so that they are not counted; None without messages.
@@ -241,7 +253,7 @@ class QueueService:
             for each in messages
             if not each.is_repeat
         ]
-        return (lambda: self._spawn(self.router.undo(queue, items))) if items else None
+        return (lambda: self._spawn(self.router.acknowledge(queue, items))) if items else None
 
     def undo(self, queue: Queue, messages: Sequence[Delivered]) -> None:
         """Undoes deliveries to a client that has disconnected: the messages are visible at once."""
@@ -268,11 +280,9 @@ class QueueService:
             repeat=repeat,
         )
 
-    def acknowledge(
-        self, queue: Queue, items: Sequence[MessageAck]
-    ) -> "list[PenstockError | None] | Awaitable[list[PenstockError | None]]":
+    async def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> list[PenstockError | None]:
         """Acknowledges messages; returns None or an error (NotHeld or a subclass) for each, in their order."""
-        return self.router.acknowledge(queue, items)
+        return await self.router.acknowledge(queue, items)
 
     def delivery_settings(self, queue: Queue) -> DeliverySettings:
         """Returns the delivery settings of a queue, from its current settings and dead-letter queue."""
@@ -314,32 +324,17 @@ class QueueService:
         except PenstockError as error:
             raise QueueUnavailable(str(error)) from error
 
-    def control_here(self, queue: Queue, action: int, partition: QueuePartition, then: Take) -> None:
-        """Runs a control action on a partition led by this broker, then calls `then` with its counts."""
-        if action == COUNT:
-            self._count_here(queue, partition, then)
-            return
-
-        def on_done(reply: Any) -> None:
-            if isinstance(reply, PenstockError):
-                then(reply)
-            else:
-                self._count_here(queue, partition, then)
-
+    async def control_here(self, queue: Queue, action: int, partition: QueuePartition) -> Counts:
+        """Runs a control action on a partition led by this broker; returns its counts afterwards."""
+        done: PendingReply[Any] = PendingReply()
         if action == PURGE:
-            partition.purges.purge(queue.name, forgets_ids=queue.settings.is_fifo, then=on_done)
-        else:
-            partition.runtime.submit(DeleteGroup(queue.name), on_done)
-
-    def _count_here(self, queue: Queue, partition: QueuePartition, then: Take) -> None:
-        async def count() -> None:
-            try:
-                counts = await self.counter.counts(partition, queue.name, queue.settings.delay_s * 1000)
-                then(self._move_tasks.adjust_counts(partition, counts))
-            except PenstockError as error:
-                then(error)
-
-        self._spawn(count())
+            partition.purges.purge(queue.name, forgets_ids=queue.settings.is_fifo, then=done)
+            await done
+        elif action == FORGET:
+            partition.runtime.submit(DeleteGroup(queue.name), done)
+            await done
+        counts = await self.counter.counts(partition, queue.name, queue.settings.delay_s * 1000)
+        return self._move_tasks.adjust_counts(partition, counts)
 
     # -- move tasks
 

@@ -6,8 +6,8 @@ from penstock.sqs.namespaces import is_account
 from penstock.sqs.registry import action
 
 
-@action("GetQueueUrl")
-def get_queue_url(call: Call) -> Result:
+@action("GetQueueUrl", is_eager=True)
+async def get_queue_url(call: Call) -> Result:
     name = checks.text(call.params, "QueueName")
     account = checks.maybe_text(call.params, "QueueOwnerAWSAccountId") or ""
     queue = call.queue_named(name, account if is_account(account) else "")

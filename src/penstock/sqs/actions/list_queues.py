@@ -3,16 +3,16 @@
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.steps import Steps
 from penstock.sqs import checks
-from penstock.sqs.call import Call, Outcome, Result
+from penstock.sqs.call import Call, Result
 from penstock.sqs.pagination import NAMES_PER_STEP, Page, page_of, page_steps
 from penstock.sqs.registry import action
 
 
-@action("ListQueues")
-def list_queues(call: Call) -> Outcome:
+@action("ListQueues", is_eager=True)
+async def list_queues(call: Call) -> Result:
     prefix, image = checks.maybe_text(call.params, "QueueNamePrefix") or "", call.service.image
     if len(image.queues) > NAMES_PER_STEP:
-        return call.slices.run(_list_steps(call, image, prefix))
+        return await call.slices.run(_list_steps(call, image, prefix))
     listed = (call.listed_name(queue) for queue in image.queues.values() if queue.topic_id in image.topics)
     return _result(call, page_of([name for name in listed if name and name.startswith(prefix)], call.params))
 

@@ -10,7 +10,7 @@ from penstock.broker.queues.messages import Delivered
 from penstock.cluster.queues import Queue
 from penstock.foundation.steps import Steps
 from penstock.sqs import checks, errors
-from penstock.sqs.call import Call, Finished, Outcome, Result, then
+from penstock.sqs.call import Call, Result
 from penstock.sqs.checks import Params
 from penstock.sqs.limits import RECEIVED, VISIBILITY_S, WAIT_S, Span
 from penstock.sqs.message_attributes import NOTHING, Filter
@@ -24,8 +24,8 @@ _BODIES: Final = AttributeSelection()
 _BODIES_IN_XML: Final = AttributeSelection(is_xml=True)
 
 
-@action("ReceiveMessage")
-def receive_message(call: Call) -> Outcome:
+@action("ReceiveMessage", is_eager=True)
+async def receive_message(call: Call) -> Result:
     queue, params = call.queue(), call.params
     settings = queue.settings
     count = _read_number(params, "MaxNumberOfMessages", RECEIVED, "between 1 and 10", 1)
@@ -43,20 +43,17 @@ def receive_message(call: Call) -> Outcome:
                 "The request include parameter that is not valid for this queue type.",
             )
     selection = _selection(call, queue)
-
-    def finish(found: list[Delivered]) -> Finished:
-        if sum(map(size_of, found)) > LARGE_BYTES:
-            return call.slices.run(_show_steps(call, queue, found, selection))
-        return {"Messages": [shown_message(queue, each, selection) for each in found]} if found else {}
-
-    found = call.service.receive(
+    messages = await call.service.receive(
         queue,
         max_messages=count,
         visibility_ms=1000 * visibility_s,
         wait_ms=1000 * wait_s,
         attempt_id=attempt_id or "",
     )
-    return then(found, finish, lambda taken: call.service.make_undo(queue, taken))
+    call.on_lost = call.service.make_undo(queue, messages)
+    if sum(map(size_of, messages)) > LARGE_BYTES:
+        return await call.slices.run(_show_steps(call, queue, messages, selection))
+    return {"Messages": [shown_message(queue, each, selection) for each in messages]} if messages else {}
 
 
 def _show_steps(call: Call, queue: Queue, found: list[Delivered], selection: AttributeSelection) -> Steps[Result]:

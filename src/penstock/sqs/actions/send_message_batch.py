@@ -2,12 +2,11 @@
 
 from collections.abc import Iterable
 
-from penstock.broker.queues.messages import Sent
 from penstock.cluster.queues import Queue
 from penstock.foundation.errors import PenstockError
 from penstock.sqs import errors
 from penstock.sqs.batches import failed, read_entries, result
-from penstock.sqs.call import Call, Outcome, Result, then
+from penstock.sqs.call import Call, Result
 from penstock.sqs.checks import Params
 from penstock.sqs.errors import BATCH_TOO_LONG, SERIALIZATION, SqsError
 from penstock.sqs.limits import BATCH_BYTES_MAX
@@ -15,8 +14,8 @@ from penstock.sqs.registry import action
 from penstock.sqs.sent_message import MessageDraft, read_message, send_result, too_long
 
 
-@action("SendMessageBatch")
-def send_message_batch(call: Call) -> Outcome:
+@action("SendMessageBatch", is_eager=True)
+async def send_message_batch(call: Call) -> Result:
     queue = call.queue()
     entries = read_entries(call.params, call.action)
     if queue.settings.is_fifo:
@@ -35,19 +34,14 @@ def send_message_batch(call: Call) -> Outcome:
         if refusal is not None:
             failures[name] = failed(name, refusal)
             del drafts[name]
-
-    def finish(found: list[Sent | PenstockError]) -> Result:
-        successful = []
-        for (name, draft), sent in zip(drafts.items(), found, strict=True):
-            if isinstance(sent, PenstockError):
-                failures[name] = failed(name, sent)
-            else:
-                successful.append({"Id": name, **send_result(queue, draft, sent)})
-        return result(successful, list(failures.values()))
-
-    if not drafts:
-        return finish([])
-    return then(call.service.send(queue, [draft.message for draft in drafts.values()]), finish)
+    successful = []
+    results = await call.service.send(queue, [draft.message for draft in drafts.values()])
+    for (name, draft), sent in zip(drafts.items(), results, strict=True):
+        if isinstance(sent, PenstockError):
+            failures[name] = failed(name, sent)
+        else:
+            successful.append({"Id": name, **send_result(queue, draft, sent)})
+    return result(successful, list(failures.values()))
 
 
 def _check_fifo(queue: Queue, entries: Iterable[Params]) -> None:

@@ -2,13 +2,12 @@
 
 import asyncio
 import heapq
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from inspect import isawaitable
 from itertools import count
 from pathlib import Path
 from time import monotonic
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from penstock.broker.peers import Answer
 from penstock.broker.queues.messages import Delivered, MessageAck, NewMessage, Sent
@@ -21,8 +20,6 @@ from penstock.foundation.errors import PenstockError
 from penstock.foundation.time_slices import TimeSlices
 from penstock.queues.commands import AckType
 from tests.unit.replication.worlds import DEFAULTS, NODE, World, world_at
-
-T = TypeVar("T")
 
 
 def nobody(node: int, request: Any, answer: Answer) -> None:
@@ -91,29 +88,25 @@ class Shop:
             await turn()
 
     async def send(self, queue: Queue, *values: bytes, **options: Any) -> list[Sent]:
-        found = await now(self.service.send(queue, [NewMessage(value, **options) for value in values]))
+        found = await self.service.send(queue, [NewMessage(value, **options) for value in values])
         return [sent for sent in found if isinstance(sent, Sent)]
 
     async def receive(
         self, queue: Queue, max_messages: int = 1, visibility_s: int = 30, attempt_id: str = ""
     ) -> list[Delivered]:
-        return await now(
-            self.service.receive(
-                queue,
-                max_messages=max_messages,
-                visibility_ms=visibility_s * 1000,
-                wait_ms=0,
-                attempt_id=attempt_id,
-            )
+        return await self.service.receive(
+            queue,
+            max_messages=max_messages,
+            visibility_ms=visibility_s * 1000,
+            wait_ms=0,
+            attempt_id=attempt_id,
         )
 
     def wait(self, queue: Queue, wait_ms: int = 20_000, max_messages: int = 1) -> "asyncio.Future[list[Delivered]]":
         """Somebody who waits for messages, in a task of its own."""
 
         async def receive() -> list[Delivered]:
-            return await now(
-                self.service.receive(queue, max_messages=max_messages, visibility_ms=30_000, wait_ms=wait_ms)
-            )
+            return await self.service.receive(queue, max_messages=max_messages, visibility_ms=30_000, wait_ms=wait_ms)
 
         return asyncio.ensure_future(receive())
 
@@ -121,7 +114,7 @@ class Shop:
         self, queue: Queue, messages: Sequence[Delivered], ack_type: AckType = AckType.DONE, delay_ms: int = 0
     ) -> list[PenstockError | None]:
         items = [MessageAck(each.partition, each.offset, each.holder, ack_type, delay_ms) for each in messages]
-        return await now(self.service.acknowledge(queue, items))
+        return await self.service.acknowledge(queue, items)
 
     async def counts(self, queue: Queue) -> tuple[int, int, int]:
         found = await self.service.counts(queue)
@@ -135,10 +128,6 @@ class Shop:
 
 def values(messages: Sequence[Delivered]) -> list[bytes]:
     return [message.value for message in messages]
-
-
-async def now(found: T | Awaitable[T]) -> T:
-    return cast(T, await found if isawaitable(found) else found)
 
 
 async def turn() -> None:

@@ -10,6 +10,7 @@ from penstock.broker.queues.message_reader import MessageLookup
 from penstock.broker.queues.messages import NewMessage, QueueUnavailable, Sent
 from penstock.broker.queues.partition import ReceiveRequest
 from penstock.cluster.queues import Redrive
+from penstock.foundation.eager_task import start
 from penstock.foundation.errors import OffsetNotAvailable
 from penstock.log.disk import ColdRead
 from penstock.queues.commands import AckType
@@ -70,10 +71,10 @@ async def test_where_commits_take_a_while_all_is_told_when_it_is_committed(tmp_p
     async with shop_at(tmp_path) as shop:
         queue = await shop.create()
         await slow(shop)
-        sent = shop.service.send(queue, [NewMessage(b"a"), NewMessage(b"b")])
+        sent = start(shop.service.send(queue, [NewMessage(b"a"), NewMessage(b"b")]))
         assert not isinstance(sent, list)
         assert [each.offset for each in await sent if isinstance(each, Sent)] == [0, 1]
-        received = shop.service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=0)
+        received = start(shop.service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=0))
         assert not isinstance(received, list)
         got = await received
         assert values(got) == [b"a", b"b"]
@@ -87,8 +88,8 @@ async def test_what_was_acquired_for_somebody_who_left_is_as_if_never_delivered(
         await slow(shop)
         await shop.send(queue, b"a")
         for wait_ms in (0, 20_000):
-            gone = shop.service.receive(queue, max_messages=1, visibility_ms=30_000, wait_ms=wait_ms)
-            assert isinstance(gone, asyncio.Future)
+            gone = start(shop.service.receive(queue, max_messages=1, visibility_ms=30_000, wait_ms=wait_ms))
+            assert isinstance(gone, asyncio.Task)
             assert await shop.counts(queue) == (0, 1, 0)
             if not gone.cancel():  # it was committed meanwhile
                 shop.service.undo(queue, gone.result())
@@ -231,7 +232,7 @@ async def test_large_batches_that_are_compressed_are_decoded_on_a_thread(tmp_pat
         batch = build_batch(records, codec=Codec.GZIP)
         assert sum(map(len, texts)) > INLINE_BODY_BYTES
         shop.world.partition("jobs").append(batch, now_ms)
-        received = shop.service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=0)
+        received = start(shop.service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=0))
         assert not isinstance(received, list)
         assert values(await received) == texts[:10]
         assert await shop.counts(queue) == (90, 10, 0)

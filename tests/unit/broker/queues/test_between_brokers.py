@@ -18,7 +18,7 @@ from penstock.wire.messages.queue_deliver import QueueDeliverRequest, QueueDeliv
 from penstock.wire.messages.queue_receive import QueueReceiveRequest
 from penstock.wire.messages.queue_send import QueueSendResponse
 
-from .shop import now, turn, values
+from .shop import turn, values
 from .town import town_at
 
 
@@ -174,8 +174,8 @@ async def test_nobody_takes_what_is_held_for_another(tmp_path: Path) -> None:
         waiting = one.wait(jobs)
         await turn()
         receivers = one.service.receivers
-        (ticket,) = receivers._waiting
-        assert not receivers.delivered(ticket, held)
+        (ticket,) = receivers.long_polls
+        assert not receivers.deliver(ticket, held)
         assert not waiting.done()
         waiting.cancel()
 
@@ -271,10 +271,10 @@ async def test_a_duplicate_is_known_whoever_sends_it_and_whose_answer_was_lost(t
             return bool(lost) and message is lost[0]
 
         town.hold = lose_first
-        sent = await now(one.service.send(queue, messages))
+        sent = await one.service.send(queue, messages)
         assert all(isinstance(each, Sent) for each in sent)
         assert lost
-        again = await now(two.service.send(queue, messages))
+        again = await two.service.send(queue, messages)
         assert [each.is_duplicate for each in again if isinstance(each, Sent)] == [True] * 6
         assert await one.counts(queue) == (6, 0, 0)
 
@@ -302,7 +302,7 @@ async def test_a_standard_message_whose_answer_was_lost_is_not_sent_twice(tmp_pa
     async with town_at(tmp_path) as town:
         queue = await town.create(partitions=1)
         town.hold = lambda message: isinstance(message, QueueSendResponse)
-        (error,) = await now(town.houses[2].service.send(queue, [NewMessage(b"a")]))
+        (error,) = await town.houses[2].service.send(queue, [NewMessage(b"a")])
         assert isinstance(error, QueueUnavailable)
         town.hold = lambda message: False
         assert await town.houses[1].counts(queue) == (1, 0, 0)
@@ -354,9 +354,7 @@ async def test_a_purge_through_another_broker_lets_ids_be_used_again(tmp_path: P
         wanted = [NewMessage(b"x", group.encode(), (), "same") for group in "abcdef"]
 
         async def send() -> list[bool]:
-            return [
-                each.is_duplicate for each in await now(one.service.send(queue, wanted)) if isinstance(each, Sent)
-            ]
+            return [each.is_duplicate for each in await one.service.send(queue, wanted) if isinstance(each, Sent)]
 
         assert await send() == [False] * 6
         await two.service.purge("jobs.fifo")

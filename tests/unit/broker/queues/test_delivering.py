@@ -7,6 +7,7 @@ import pytest
 
 from penstock.broker.queues.messages import MessageAck, NewMessage
 from penstock.cluster.queues import NoSuchQueue
+from penstock.foundation.eager_task import start
 from penstock.queues.commands import AckType
 from penstock.queues.errors import NotHeld
 
@@ -33,12 +34,12 @@ async def test_on_the_leader_nothing_waits(tmp_path: Path) -> None:
     async with shop_at(tmp_path) as shop:
         queue = await shop.create()
         service = shop.service
-        assert isinstance(service.send(queue, [NewMessage(b"a"), NewMessage(b"b")]), list)
-        got = service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=20_000)
+        assert isinstance(start(service.send(queue, [NewMessage(b"a"), NewMessage(b"b")])), list)
+        got = start(service.receive(queue, max_messages=10, visibility_ms=1000, wait_ms=20_000))
         assert isinstance(got, list)
         assert values(got) == [b"a", b"b"]
         items = [MessageAck(each.partition, each.offset, each.holder, AckType.DONE) for each in got]
-        assert service.acknowledge(queue, items) == [None, None]
+        assert start(service.acknowledge(queue, items)) == [None, None]
 
 
 async def test_a_worker_that_dies_gives_its_message_back(tmp_path: Path) -> None:

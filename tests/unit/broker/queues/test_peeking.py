@@ -21,7 +21,7 @@ from penstock.wire.messages.queue_peek import (
     QueuePeekResponse,
 )
 
-from .shop import now, shop_at, turn
+from .shop import shop_at, turn
 from .town import town_at
 
 
@@ -83,7 +83,7 @@ async def test_messages_of_a_group_wait_for_the_one_that_is_in_flight(tmp_path: 
         queue = await shop.create("jobs.fifo", is_fifo=True)
         for number, group in enumerate((b"a", b"a", b"b", b"a")):
             message = NewMessage(b"%s%d" % (group, number), group, (), f"id{number}")
-            await now(shop.service.send(queue, [message]))
+            await shop.service.send(queue, [message])
         assert set(states(await peek(shop.service, queue)).values()) == {VISIBLE}
         await shop.receive(queue, 1)
         assert states(await peek(shop.service, queue)) == {
@@ -122,7 +122,7 @@ async def test_the_partitions_of_other_brokers_are_shown_as_well(tmp_path: Path)
     async with town_at(tmp_path) as town:
         queue = await town.create()
         for node in (1, 2):
-            await now(town.houses[node].service.send(queue, [NewMessage(b"by %d" % node)]))
+            await town.houses[node].service.send(queue, [NewMessage(b"by %d" % node)])
         for node in (1, 2):
             service = town.houses[node].service
             assert sorted(states(await peek(service, queue))) == [b"by 1", b"by 2"]

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
+from penstock.wire.keys import ApiKey
 from penstock.wire.messages.queue_acknowledge import QueueAcknowledgement, QueueAcknowledgeRequest
-from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
+from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, STOP_WAITING, QueueControlRequest
 from penstock.wire.messages.queue_deliver import QueueDeliverRequest
 from penstock.wire.messages.queue_receive import QueueReceiveRequest
 from penstock.wire.messages.queue_send import QueueNewMessage, QueueSendRequest
 
-from .shop import values
+from .shop import turn, values
 from .town import Town, town_at
 
 MESSAGE = QueueNewMessage(key=None, value=b"x", headers=())
@@ -98,3 +99,18 @@ async def test_what_is_empty_or_unknown_does_nothing(tmp_path: Path) -> None:
         sent = await ask(town, QueueSendRequest(**where, partition=0, messages=[MESSAGE, MESSAGE]))
         assert [each.offset for each in sent.messages] == [0, 1]
         assert values(await town.houses[2].receive(queue, 10)) == [b"x", b"x"]
+
+
+async def test_a_long_poll_that_is_asked_for_again_waits_only_once(tmp_path: Path) -> None:
+    """The other broker has not got the first answer; what it says at last is meant for both."""
+    async with town_at(tmp_path) as town:
+        queue = await town.create(partitions=1)
+        where = {"queue": queue.name, "topic_id": queue.topic_id, "node_id": 2, "ticket": 7}
+        wanted = QueueReceiveRequest(**where, holder="me", max_messages=1, visibility_ms=1000, wait_ms=20_000)
+        for _ in range(2):
+            assert (await ask(town, wanted)).messages == []
+        await ask(town, QueueControlRequest(**where, action=STOP_WAITING))
+        await town.houses[1].send(queue, b"x")
+        await turn()
+        assert (2, ApiKey.QUEUE_DELIVER) not in town.asked
+        assert await town.houses[1].counts(queue) == (1, 0, 0)

@@ -25,7 +25,7 @@ from penstock.records.build import Record, build_batch
 from penstock.records.layout import TRANSACTIONAL
 from tests.unit.replication.worlds import DEFAULTS
 
-from .shop import Shop, now, shop_at, turn, values
+from .shop import Shop, shop_at, turn, values
 
 
 def produce(shop: Shop, topic: str, *texts: bytes, producer_id: int = -1, sequence: int = -1) -> None:
@@ -265,7 +265,7 @@ async def test_the_log_of_a_fifo_queue_keeps_what_duplicates_are_known_by(tmp_pa
         return NewMessage(b"x" * 100, b"g", (), str(number))
 
     async def is_duplicate(shop: Shop, number: int) -> bool:
-        (sent,) = await now(shop.service.send(queue, [message(number)]))
+        (sent,) = await shop.service.send(queue, [message(number)])
         assert isinstance(sent, Sent)
         return sent.is_duplicate
 
@@ -273,7 +273,7 @@ async def test_the_log_of_a_fifo_queue_keeps_what_duplicates_are_known_by(tmp_pa
         queue = await shop.create("jobs", is_fifo=True)
         await configure(shop, segment_bytes=4096)
         for first in range(0, 400, 10):
-            await now(shop.service.send(queue, [message(number) for number in range(first, first + 10)]))
+            await shop.service.send(queue, [message(number) for number in range(first, first + 10)])
         for _ in range(40):
             assert set(await shop.acknowledge(queue, await shop.receive(queue, max_messages=10))) == {None}
         log_of(shop).sync()

@@ -16,7 +16,7 @@ from penstock.foundation.time_slices import TimeSlices
 from penstock.security.credentials import AccessKey, Credentials
 from penstock.sqs.actions import receive_message
 from penstock.sqs.call import Endpoint
-from penstock.sqs.front import LARGE_BYTES, SqsFront
+from penstock.sqs.request_handler import LARGE_BYTES, SqsRequestHandler
 from tests.unit.broker.queues.shop import Shop, shop_at, turn
 
 URL = "http://x/000000000000/jobs"
@@ -30,7 +30,7 @@ class Front:
 
     def __init__(self, shop: Shop, credentials: Credentials | None = None) -> None:
         self.slices = TimeSlices(map(float, itertools.count()).__next__)
-        self.front = SqsFront(
+        self.front = SqsRequestHandler(
             shop.service,
             clock=shop.clock,
             slices=self.slices,

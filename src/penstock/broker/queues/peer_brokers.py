@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
-from penstock.broker.queues.append import TakeSent
+from penstock.broker.queues.message_appender import TakeSent
 from penstock.broker.queues.messages import (
     Delivered,
     Headers,

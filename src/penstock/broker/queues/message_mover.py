@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from penstock.broker.peers import AskPeer
 from penstock.broker.queues.message_reader import Header, Message, MessageLookup
+from penstock.broker.queues.pending_reply import PendingReply
 from penstock.broker.transactions.producer_ids import ProducerIds
 from penstock.cluster.image import ClusterImage
 from penstock.foundation.clock import Clock
@@ -144,11 +145,14 @@ class _MessageMove:
     async def _submit_until_accepted(self, command: Any) -> None:
         """Submits the command to the state machine until it is accepted."""
         while self._is_wanted:
-            replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-            self._runtime.submit(command, lambda reply, replied=replied: _resolve(replied, reply))  # type: ignore[misc]
-            if not isinstance(await replied, PenstockError):
+            reply: PendingReply[object] = PendingReply()
+            self._runtime.submit(command, reply)
+            try:
+                await reply
+            except PenstockError:
+                await asyncio.sleep(RETRY_S)
+            else:
                 return
-            await asyncio.sleep(RETRY_S)
 
     async def _read(self) -> tuple[Message, Iterator[Header]] | None:
         """Returns the message and its headers; None if it was removed from the log: nothing is to be moved."""
@@ -196,8 +200,8 @@ class _MessageMove:
         partition.check_in_sync()
         end = partition.append(batch, now_ms).last_offset + 1
         if not partition.has_committed(end):
-            committed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            partition.when_committed(end, lambda: _resolve(committed, None))
+            committed: PendingReply[None] = PendingReply()
+            partition.when_committed(end, lambda: committed(None))
             await committed
         return ErrorCode.NONE if partition.has_committed(end) else ErrorCode.NOT_LEADER_OR_FOLLOWER
 
@@ -212,12 +216,13 @@ class _MessageMove:
                 )
             ],
         )
-        answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self._owner.ask(leader, request, lambda answer: _resolve(answered, answer))
-        answer = await answered
-        if not isinstance(answer, ProduceResponse):
+        reply: PendingReply[ProduceResponse] = PendingReply()
+        self._owner.ask(leader, request, reply)
+        try:
+            response = await reply
+        except PenstockError:
             return ErrorCode.REQUEST_TIMED_OUT
-        code = ErrorCode(answer.responses[0].partition_responses[0].error_code)
+        code = ErrorCode(response.responses[0].partition_responses[0].error_code)
         # The peer's image may be stale; our own decides whether the topic exists. Giving up after an attempt without
         # a response could leave both the copy and the message.
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _UNKNOWN_TOPIC else code
@@ -258,11 +263,6 @@ class _MessageMove:
         }
         yield from ((name, value) for name, value in headers if name not in added)
         yield from ((name, text.encode()) for name, text in added.items())
-
-
-def _resolve(future: "asyncio.Future[Any]", value: Any) -> None:
-    if not future.done():
-        future.set_result(value)
 
 
 def _ignore(reply: object) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from penstock.broker.call import Call
 from penstock.broker.fastpath.produce_and_fetch import JOIN_BYTES_MAX
-from penstock.network import flags
+from penstock.network import connection_flags as flags
 from penstock.network.kafka_listener import KafkaListener
 from penstock.wire.frames import RequestHeader, response_frame_steps
 from penstock.wire.schema import Buffer
@@ -72,15 +72,17 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
 
     def resume_writing(self) -> None:
         self._state &= ~flags.WRITE_PAUSED
-        self._continue()
+        self._resume()
 
     @abstractmethod
+    def _resume(self) -> None:
+        """Handles the requests that had to wait, and resumes reading."""
+
     def _on_answer(self, call: Call) -> None:
         """Writes the responses that are next in request order, then handles requests that waited for them."""
-
-    @abstractmethod
-    def _continue(self) -> None:
-        """Handles the requests that had to wait, and resumes reading."""
+        if not self._handling:
+            self._send()
+            self._resume()
 
     def _expect(self, header: RequestHeader, started_s: float, frame_bytes: int) -> Call:
         """Creates the call of a request; its response is sent after the responses of all earlier calls."""
@@ -110,7 +112,7 @@ class ResponseSender(asyncio.BufferedProtocol, ABC):
                 self._state &= ~flags.ENCODING
             call.parts = parts
             self._send()
-            self._continue()
+            self._resume()
 
         self._encoding += 1
         self._state |= flags.ENCODING

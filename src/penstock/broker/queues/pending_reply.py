@@ -1,0 +1,53 @@
+"""A callback whose argument can be awaited: connects coroutines to partitions and peers, which call back."""
+
+import asyncio
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar, cast
+
+from penstock.foundation.errors import PenstockError
+
+T = TypeVar("T")
+_NOTHING = object()
+
+
+class PendingReply(Generic[T]):
+    """A callback for one reply. `await` returns the reply, without suspending if it is there, or raises its error."""
+
+    __slots__ = ("_future", "_reply", "_undo")
+
+    def __init__(self, undo: Callable[[T], None] | None = None) -> None:
+        """`undo`: called with a reply that comes too late, because there was another or the task was cancelled."""
+        self._reply: object = _NOTHING
+        self._future: asyncio.Future[object] | None = None
+        self._undo = undo
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether there is no reply yet, and the task that waits for it was not cancelled."""
+        return self._reply is _NOTHING and not (self._future is not None and self._future.done())
+
+    def __call__(self, reply: T | PenstockError) -> None:
+        future = self._future
+        if future is None and self._reply is _NOTHING:
+            self._reply = reply
+        elif future is not None and not future.done():
+            future.set_result(reply)
+        else:
+            self._drop(reply)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._reply is _NOTHING:
+            self._future = future = asyncio.get_running_loop().create_future()
+            try:
+                self._reply = yield from future
+            except asyncio.CancelledError:
+                if not future.cancelled():
+                    self._drop(future.result())
+                raise
+        if isinstance(self._reply, PenstockError):
+            raise self._reply
+        return cast(T, self._reply)
+
+    def _drop(self, reply: object) -> None:
+        if self._undo is not None and not isinstance(reply, PenstockError):
+            self._undo(cast(T, reply))

@@ -1,0 +1,211 @@
+"""The SQS API: verifies, decodes and runs an HTTP request of either protocol, and encodes the response.
+
+For a large request, signature, decoding and action take some milliseconds each, and each gets its own time slice.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from itertools import count
+from typing import Final
+
+from penstock.broker.queues.service import QueueService
+from penstock.foundation.clock import Clock
+from penstock.foundation.eager_task import start
+from penstock.foundation.errors import PenstockError
+from penstock.foundation.http import HttpRequest, HttpResponse
+from penstock.foundation.steps import Steps, run_steps
+from penstock.foundation.time_slices import TimeSlices
+from penstock.security.credentials import AccessKey, Credentials
+from penstock.security.errors import AccessDenied
+from penstock.security.sigv4 import Verifier
+from penstock.sqs import json_codec, peek_endpoint, query_codec, query_json_codec
+from penstock.sqs.call import Call, Endpoint
+from penstock.sqs.checks import Params
+from penstock.sqs.codecs import JSON, QUERY_JSON, QUERY_XML, Codec
+from penstock.sqs.errors import (
+    INTERNAL_FAILURE,
+    INVALID_ACTION,
+    INVALID_REQUEST,
+    UNKNOWN_OPERATION,
+    SqsError,
+    UnknownQueue,
+    translate,
+)
+from penstock.sqs.limits import FULL_NAME_CHARS_MAX
+from penstock.sqs.queue_names import is_queue_path
+from penstock.sqs.registry import ACTIONS, TARGETS, Action, load_actions
+from penstock.sqs.request_counts import PEEK, UNKNOWN, RequestCounts
+
+logger = logging.getLogger(__name__)
+
+LOOKUPS_MAX: Final = 16
+"""Maximum number of concurrent requests that look up a queue in the metadata store."""
+LARGE_BYTES: Final = 256 << 10
+"""Body size, in bytes, above which a request is processed in time slices."""
+_TARGET_CHARS_MAX: Final = 100
+_WITHOUT_QUEUE: Final = frozenset(("CreateQueue", "ListQueues"))
+"""Actions that are not valid at the URL of a queue."""
+
+
+class SqsRequestHandler:
+    """Answers all requests of the SQS API. It keeps no state between requests: any broker can answer the next one."""
+
+    def __init__(
+        self,
+        service: QueueService,
+        *,
+        clock: Clock,
+        slices: TimeSlices,
+        endpoint: Endpoint,
+        seed: bytes,
+        credentials: Credentials | None = None,
+    ) -> None:
+        """`seed`: ten random bytes with which all request ids start."""
+        load_actions()
+        self._service = service
+        self._clock = clock
+        self._endpoint = endpoint
+        prefix = seed.hex()
+        self._prefix = f"{prefix[:8]}-{prefix[8:12]}-{prefix[12:16]}-{prefix[16:20]}-".encode()
+        self._numbers = count(1)
+        self._lookups = 0
+        self._slices = slices
+        self.request_counts: Final = RequestCounts()
+        self._verifier = None if credentials is None else Verifier(credentials)
+
+    def use(self, credentials: Credentials) -> None:
+        """Replaces the access keys."""
+        self._verifier = Verifier(credentials)
+
+    def answer(self, request: HttpRequest) -> HttpResponse | Awaitable[HttpResponse]:
+        request_id = b"%s%012x" % (self._prefix, next(self._numbers))
+        if request.path != "/" and peek_endpoint.is_peek(request):
+            found = self._read_peek(request, request_id)
+        elif len(request.body) > LARGE_BYTES:
+            return self._answer_large(request, request_id)
+        else:
+            found = run_steps(self._read_steps(request, request_id))
+        if isinstance(found, HttpResponse):
+            return found
+        work = self._run(*found, request_id)
+        return start(work) if found[0].is_eager else work
+
+    async def _answer_large(self, request: HttpRequest, request_id: bytes) -> HttpResponse:
+        found = await self._slices.run(self._read_steps(request, request_id))
+        return found if isinstance(found, HttpResponse) else await self._run(*found, request_id)
+
+    # -- reading requests
+
+    def _read_steps(self, request: HttpRequest, request_id: bytes) -> Steps[HttpResponse | tuple[Action, Call]]:
+        """Verifies and decodes a request; returns its action and call, or an error response."""
+        target = request.headers.get(b"x-amz-target")
+        action = None if target is None else TARGETS.get(target)
+        codec = JSON if target is not None else QUERY_JSON if query_json_codec.is_wanted(request) else QUERY_XML
+        try:
+            is_get = request.method in (b"GET", b"HEAD")
+            if target is None and is_get and "Action=" not in request.query:  # signed or not
+                raise SqsError(UNKNOWN_OPERATION, "The URL has no parameter Action.")
+            caller = None if self._verifier is None else self._verifier.verify(request, self._clock.now_ms())
+            yield
+            if target is None:
+                name, params = query_codec.decode(request)
+                action = _find_query_action(name, request)
+            elif action is None:
+                shown = target[:_TARGET_CHARS_MAX].decode("latin-1")
+                raise SqsError(INVALID_ACTION, f"There is no action {shown!r}.")
+            if caller is not None:
+                _check_permission(caller, action)
+            if target is not None:
+                params = json_codec.decode(request.body)
+            yield
+        except PenstockError as error:
+            return self._refuse(UNKNOWN if action is None else action.name, codec, error, request_id)
+        finally:
+            self.request_counts.requests[UNKNOWN if action is None else action.name] += 1
+        return action, self._call(action.name, params, request, caller, codec)
+
+    def _read_peek(self, request: HttpRequest, request_id: bytes) -> HttpResponse | tuple[Action, Call]:
+        """Reads a request to show messages; only a local broker that requires no signatures serves it."""
+        codec = peek_endpoint.codec_of(request)
+        self.request_counts.requests[PEEK] += 1
+        try:
+            if self._verifier is not None or not self._endpoint.is_local:
+                raise AccessDenied(
+                    f"{peek_endpoint.PATH} is served only by a broker without --credentials at a loopback address"
+                )
+            if len(request.body) > LARGE_BYTES:
+                raise SqsError(INVALID_REQUEST, f"A request to {peek_endpoint.PATH} has at most {LARGE_BYTES} bytes.")
+            wanted = peek_endpoint.read(request)
+        except PenstockError as error:
+            return self._refuse(PEEK, codec, error, request_id)
+        action = Action(PEEK, "", lambda call: peek_endpoint.peek(call, wanted))
+        return action, self._call(peek_endpoint.ACTION, {}, request, None, codec)
+
+    def _call(self, name: str, params: Params, request: HttpRequest, caller: AccessKey | None, codec: Codec) -> Call:
+        return Call(name, params, self._service, request, caller, self._endpoint, self._slices, codec)
+
+    # -- running actions
+
+    async def _run(self, action: Action, call: Call, request_id: bytes) -> HttpResponse:
+        """Runs an action and returns its response. Undoes the action if it fails or the client disconnects."""
+        try:
+            try:
+                result = await action.run(call)
+            except UnknownQueue as error:
+                await self._look_up(error)
+                result = await action.run(call)
+            response = call.codec.encode(call.action, result, request_id)
+        except BaseException as error:
+            if call.on_lost is not None:
+                call.on_lost()
+            if not isinstance(error, Exception):
+                raise
+            return self._refuse(action.name, call.codec, error, request_id)
+        return response if call.on_lost is None else response._replace(on_lost=call.on_lost)
+
+    async def _look_up(self, error: UnknownQueue) -> None:
+        """Waits for a queue that is in the metadata store but not in the metadata image yet, if there is one.
+
+        Behind a load balancer, another broker may have just created it.
+        """
+        # Requests for queues that do not exist must not overload the store.
+        if self._lookups >= LOOKUPS_MAX or not 1 <= len(error.name) <= FULL_NAME_CHARS_MAX:
+            raise error
+        self._lookups += 1
+        try:
+            # In a task, which its timeout needs: an eager action has none before it waits.
+            await asyncio.create_task(self._service.wait_for_queue(error.name))
+        finally:
+            self._lookups -= 1
+
+    def _refuse(self, name: str, codec: Codec, error: Exception, request_id: bytes) -> HttpResponse:
+        """Returns the response with the AWS error for an internal error, and counts it."""
+        if not isinstance(error, PenstockError):
+            logger.error("sqs_failed", exc_info=error)
+            error = SqsError(INTERNAL_FAILURE, f"The request processing has failed: {error!r}")
+        error_shown = translate(error)
+        self.request_counts.errors[name, error_shown.fault.code] += 1
+        if not error_shown.fault.is_sender:
+            logger.warning("sqs_failed action=%s code=%s reason=%r", name, error_shown.fault.code, str(error))
+        return codec.encode_error(error_shown, request_id)
+
+
+def _find_query_action(name: str, request: HttpRequest) -> Action:
+    """Returns the action named by a request of the Query protocol. Raises SqsError."""
+    if not name:
+        raise SqsError(UNKNOWN_OPERATION, "The request has no parameter Action.")
+    action = ACTIONS.get(name)
+    if action is None or (name in _WITHOUT_QUEUE and is_queue_path(request.path)):
+        shown = name[:_TARGET_CHARS_MAX]
+        raise SqsError(INVALID_ACTION, f"The action {shown} is not valid for this endpoint.")
+    return action
+
+
+def _check_permission(caller: AccessKey, action: Action) -> None:
+    if not caller.may(action.permission):
+        name = f"sqs:{action.name.lower()}"
+        raise AccessDenied(
+            f"User: {caller.access_key} is not authorized to perform: {name} because no identity-based policy allows "
+            f"the {name} action"
+        )
