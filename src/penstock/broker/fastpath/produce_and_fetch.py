@@ -134,8 +134,8 @@ class ProduceFastPath(FastPath):
             partition = broker.partition(topic.name, topic.topic_id, data.index)
         except PenstockError:
             return
-        if partition.is_internal:
-            return  # its requests are refused, not appended
+        if partition.is_internal or not partition.allows_fast_path:
+            return  # internal: its requests are refused, not appended
         answer = PartitionProduceResponse(
             index=data.index,
             error_code=0,
@@ -233,6 +233,8 @@ class FetchFastPath(FastPath):
             is_stable = wants_committed(request.isolation_level)
             partition = broker.partition(topic.topic, topic.topic_id, wanted.partition)
         except PenstockError:
+            return
+        if not partition.allows_fast_path:
             return
         data = PartitionData(
             partition_index=wanted.partition,
