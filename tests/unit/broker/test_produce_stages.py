@@ -1,5 +1,6 @@
 """Produce requests that wait between their stages: for the transaction coordinator, or for decompression."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import replace
 from inspect import isawaitable
@@ -37,9 +38,11 @@ class Coordinator:
 
     def __init__(self) -> None:
         self.asked: list[tuple[JoinTransaction, Callable[[Any], None]]] = []
+        self.is_asked = asyncio.Event()
 
     def submit(self, key: str, command: JoinTransaction, answer: Callable[[Any], None]) -> None:
         self.asked.append((command, answer))
+        self.is_asked.set()
 
     def accept(self) -> None:
         command, answer = self.asked.pop(0)
@@ -68,7 +71,8 @@ def send(broker: Any, *batches: tuple[int, bytearray], name: str | None = None) 
 def coordinated(broker: Broker) -> tuple[Any, Coordinator]:
     """The broker, with a coordinator that waits."""
     coordinator = Coordinator()
-    found = {name: getattr(broker, name) for name in ("partition", "partitions", "topic", "clock", "produce_order")}
+    names = ("partition", "partitions", "topic", "clock", "produce_order", "run", "threads")
+    found = {name: getattr(broker, name) for name in names}
     return SimpleNamespace(**found, transactions=coordinator, node_id=NODE, leader_of=lambda *_: NODE), coordinator
 
 
@@ -105,6 +109,20 @@ async def test_requests_of_a_transactional_id_wait_for_the_one_that_asks_the_coo
         assert len(coordinator.asked) == 1
         coordinator.accept()
         assert [each.base_offset for each in (*first, *second)] == [0, 1]
+        assert not broker.produce_order.is_busy("one")
+
+
+async def test_the_coordinator_is_asked_after_decompression(tmp_path: Path) -> None:
+    """Nothing may happen between its answer and the append: the transaction could end, and this batch begin one."""
+    async with world_at(tmp_path) as world:
+        await world.create("orders", cleanup_policy="compact")
+        broker, coordinator = coordinated(broker_of(world, Timers()))
+        _, results = send(broker, (0, begins()), name="one")
+        assert coordinator.asked == []
+        await coordinator.is_asked.wait()
+        assert results == []
+        coordinator.accept()
+        assert [each.base_offset for each in results] == [0]
         assert not broker.produce_order.is_busy("one")
 
 

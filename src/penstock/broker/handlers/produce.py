@@ -48,25 +48,36 @@ async def _validate_and_append(
 def _append_in_transaction(
     transactional_id: str, request: ProduceRequest, batches: list[ProducedBatch], call: Call, broker: Broker
 ) -> None:
-    """Waits for earlier requests of the transactional id, joins the transaction, and appends what was accepted."""
+    """Waits for earlier requests of the transactional id, then validates, joins the transaction, and appends.
+
+    Appends as soon as it has joined: a transaction that ended in between would begin again, and never end.
+    """
     copy_records(batches)
 
-    def on_joined() -> None:
+    def start() -> None:
         compressed = find_compressed(batches, broker)
         if compressed:
-            broker.run(validate_and_append(compressed), lambda _: None)
-            return
+            broker.run(validate_and_join(compressed), lambda _: None)
+        else:
+            join()
+
+    async def validate_and_join(compressed: list[ProducedBatch]) -> None:
+        is_done = False
+        try:
+            await validate(compressed, broker)
+            is_done = True
+        finally:
+            if not is_done:
+                broker.produce_order.finish(transactional_id)
+        join()
+
+    def join() -> None:
+        verify_first_batches(transactional_id, call.version, batches, broker, on_joined)
+
+    def on_joined() -> None:
         try:
             append(request, batches, call, broker)
         finally:
             broker.produce_order.finish(transactional_id)
 
-    async def validate_and_append(compressed: list[ProducedBatch]) -> None:
-        try:
-            await _validate_and_append(compressed, request, batches, call, broker)
-        finally:
-            broker.produce_order.finish(transactional_id)
-
-    broker.produce_order.enqueue(
-        transactional_id, lambda: verify_first_batches(transactional_id, call.version, batches, broker, on_joined)
-    )
+    broker.produce_order.enqueue(transactional_id, start)
