@@ -6,6 +6,8 @@ import penstock
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
+from .driving import Outgoing
+from .waiting import PATIENCE_S
 
 
 def test_topics_views_and_queues_are_logged_when_they_are_created_and_deleted(
@@ -30,3 +32,15 @@ def test_topics_views_and_queues_are_logged_when_they_are_created_and_deleted(
         f"view_dropped view='{topic}-v' topic='{topic}' reason=topic_deleted",
     ):
         assert sum(re.match(wanted, line) is not None for line in lines) == 1, (wanted, lines)
+
+
+def test_groups_are_logged_when_they_are_created_and_removed(group_broker: BrokerProcess, topic: str) -> None:
+    driver = ConfluentDriver(group_broker.kafka)
+    driver.create_topic(topic)
+    driver.produce(topic, [Outgoing(key=None, value=b"x")])
+    with penstock.connect(group_broker.kafka) as mq:
+        assert [message.value for message in mq.subscribe(topic, group=f"{topic}-g", limit=1)] == [b"x"]
+    driver.admin.delete_consumer_groups([f"{topic}-g"])[f"{topic}-g"].result(PATIENCE_S)
+    lines = [line.partition("event=")[2] for line in group_broker.log.splitlines()]
+    assert sum(line.startswith(f"group_created group_id='{topic}-g' type=") for line in lines) == 1, lines
+    assert sum(line == f"group_removed group_id='{topic}-g'" for line in lines) == 1, lines

@@ -5,6 +5,7 @@ group (share/group.py) or a streams group (streams/group.py). The coordinator fi
 their timers, and notifies them of topic changes.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
@@ -62,6 +63,8 @@ from penstock.wire.messages.sync_group import SyncGroupRequest
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest
 from penstock.wire.state import kind_of, read_record
 
+logger = logging.getLogger(__name__)
+
 EXPIRATION: Final = ("", "expiration", "")
 TOPIC_CHANGES: Final = ("", "topics", "")
 """Keys of the coordinator's own timers: EXPIRATION of offsets, and TOPIC_CHANGES (next time slice of that work)."""
@@ -91,6 +94,8 @@ class GroupCoordinator:
         self.offsets: Final = Offsets()
         self._uncommitted_groups: dict[str, Group] = {}
         """Groups that are added to `groups` once the records of the last decision are persisted."""
+        self._is_loaded = False
+        """Whether all records were replayed: new and removed groups are logged from then on."""
         self._topic_changes = TopicChanges(self)
         self._expiration_pass: ExpirationPass | None = None
         self._handlers: dict[type, Callable[[Ticket, ClientRequest, int], Decision]] = {
@@ -166,6 +171,7 @@ class GroupCoordinator:
         return self.timers.next_ms_lower_bound
 
     def loaded(self, now_ms: int) -> None:
+        self._is_loaded = True
         for group in self.groups.values():
             group.loaded(now_ms)
         self.timers.set(EXPIRATION, now_ms + self.settings.offsets_check_interval_ms)
@@ -193,11 +199,12 @@ class GroupCoordinator:
         group_id = key.group
         group = self.groups.get(group_id)
         if value is not None and not isinstance(group, ClassicGroup):
-            group = self.groups[group_id] = ClassicGroup(group_id, self)
+            group = ClassicGroup(group_id, self)
+            self._put_group(group)
         if isinstance(group, ClassicGroup):
             group.apply_record(records.GROUP_METADATA, key, value)
             if value is None:
-                del self.groups[group_id]
+                self._remove_group(group_id)
         self.create_or_remove_group(group_id)
 
     def _apply_modern(self, kind: int, record: StateRecord) -> None:
@@ -211,11 +218,11 @@ class GroupCoordinator:
             if isinstance(group, ClassicGroup):
                 group.cancel_timers()
             group = self._uncommitted_groups.get(key.group) or of(key.group, self)
-            self.groups[key.group] = group
+            self._put_group(group)
         if isinstance(group, of):
             group.apply_record(kind, key, value)
             if kind == group.records.group_kind and value is None:
-                del self.groups[key.group]
+                self._remove_group(key.group)
         self.create_or_remove_group(key.group)
 
     def create_or_remove_group(self, group_id: str) -> None:
@@ -223,9 +230,20 @@ class GroupCoordinator:
         group = self.groups.get(group_id)
         has_offsets = self.offsets.has_any(group_id)
         if group is None and has_offsets:
-            self.groups[group_id] = ClassicGroup(group_id, self)
+            self._put_group(ClassicGroup(group_id, self))
         elif isinstance(group, ClassicGroup) and group.is_vacant and not has_offsets:
-            del self.groups[group_id]
+            self._remove_group(group_id)
+
+    def _put_group(self, group: Group) -> None:
+        if self._is_loaded and self.groups.get(group.group_id) is not group:
+            kind = group.kind if isinstance(group, ModernGroup) else description.CLASSIC_TYPE
+            logger.info("group_created group_id=%r type=%s", group.group_id, kind)
+        self.groups[group.group_id] = group
+
+    def _remove_group(self, group_id: str) -> None:
+        del self.groups[group_id]
+        if self._is_loaded:
+            logger.info("group_removed group_id=%r", group_id)
 
     def new_group(self, of: type[G], group_id: str) -> G:
         group = self._uncommitted_groups[group_id] = of(group_id, self)
@@ -258,7 +276,7 @@ class GroupCoordinator:
             out.records += group.tombstones() if group else ()
             group = ClassicGroup(request.group_id, self)
         join.join(group, out, ticket, command, self.new_member_id, now_ms)
-        self.groups[request.group_id] = group
+        self._put_group(group)
         return out.decision()
 
     def _sync(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
