@@ -304,7 +304,7 @@ def with_message_number(error: ApiError, number: int) -> ApiError:
 def add_note_to(error: BaseException | None) -> Iterator[None]:
     """Context manager for cleanup: an ApiError raised in it is added to `error` as a note; raised if `error` is None.
 
-    Otherwise an ApiError could replace Ctrl-C, and the caller would catch it and retry.
+    Otherwise the ApiError could replace Ctrl-C, and the caller would catch it and retry.
     """
     try:
         yield

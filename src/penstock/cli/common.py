@@ -175,9 +175,9 @@ def echo_list(
     as_json: bool,
     nothing: str | None = None,
 ) -> None:
-    """Prints JSON objects, or a table of `rows`; `nothing` instead of an empty table.
+    """Prints JSON objects, or a table of `rows`; if there are no objects, prints `nothing` instead of a table.
 
-    Default of `rows`: as many values of each object as there are columns, with yes and no for True and False.
+    Default of `rows`: the first values of each object, one per column, with yes and no for True and False.
     """
     if as_json:
         for each in objects:
@@ -250,7 +250,7 @@ def sigterm_raises() -> Iterator[None]:
 
 
 def run_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]]) -> T:
-    """Runs `work` with a client of the cluster, and returns its result. Ctrl-C and SIGTERM cancel it."""
+    """Runs `work` with a client of the cluster, and returns its result. Ctrl-C and SIGTERM cancel `work`."""
 
     async def inside() -> T:
         async with KafkaClient(bootstrap) as client:

@@ -275,7 +275,7 @@ def _shown(offset: int) -> int | None:
 
 @contextlib.contextmanager
 def _progress(is_wanted: bool) -> Iterator[Callable[[], None]]:
-    """Yields a function that counts messages on standard error, if it is a terminal and standard input is not."""
+    """Yields a function that counts messages on standard error, if that is a terminal and standard input is not."""
     if not is_wanted or not sys.stderr.isatty() or sys.stdin.isatty():
         yield lambda: None
         return

@@ -132,7 +132,7 @@ class Child:
                 yield log
 
     async def _read(self, output: asyncio.StreamReader) -> None:
-        """Reads standard output for the broker's ready line, and copies it to the log file."""
+        """Copies standard output to the log file, and finds the broker's ready line in the output."""
         async for line in output:
             text = line.decode(errors="replace").rstrip()
             if text.startswith(READY):
@@ -193,7 +193,7 @@ class Child:
 
 
 async def start_all(children: Sequence[Child]) -> None:
-    """Starts all children concurrently. If one fails, stops the others and raises its error."""
+    """Starts all children concurrently. If a child fails, stops the others and raises its error."""
     starting = [asyncio.create_task(child.start()) for child in children]
     try:
         await asyncio.gather(*starting)
@@ -253,7 +253,7 @@ class Supervisor:
             return
 
     async def stop(self, *groups: Sequence[Child]) -> None:
-        """Stops the groups one after the other, the children of a group concurrently, so that no broker waits for
+        """Stops one group of children after the other, the children of a group concurrently: no broker waits for
         another to take over its partitions."""
         for task in self._tasks.values():
             task.cancel()

@@ -59,7 +59,7 @@ class ConfigEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedPartition:
-    """A partition as described by `Admin.describe`. `held` and `size_bytes` are None if its leader is offline."""
+    """A partition as described by `Admin.describe`; its offset range and size are None if its leader is offline."""
 
     tp: TopicPartition
     leader: int
@@ -69,7 +69,7 @@ class DescribedPartition:
     held: LogRange | None
     size_bytes: int | None
     problem: str | None
-    """Why `held` is None; None otherwise."""
+    """Why the offset range `held` is None; None if it is known."""
 
 
 class Admin:
@@ -107,7 +107,7 @@ class Admin:
     async def _change(self, name: str, request: object, results: Callable[[Any], Sequence[Any]]) -> Any:
         """Sends a request about one topic to the controller; returns the topic's result, or raises its error.
 
-        Not retried if the response is lost: after a change that was made, the request would fail.
+        Not retried if the response is lost: if the change was made, a second request would fail.
         """
 
         async def attempt() -> Any:

@@ -96,8 +96,8 @@ class Claims:
             at = response.next_offset
 
     async def claim(self, partition: int, holder: str, ranges: Sequence[Range], hold_ms: int) -> list[Range]:
-        """Claims available messages for `hold_ms`. Returns the given messages that `holder` has claimed, now or
-        before."""
+        """Claims available messages of `ranges` for `hold_ms`. Returns the ranges that `holder` has claimed, now
+        or before."""
         taken: list[Range] = []
         for chunk in _chunks(ranges):
             response = await self._request(

@@ -92,7 +92,7 @@ class KafkaClient:
         return await self._connect(address, lane)
 
     async def _any_connection(self, lane: str) -> Connection:
-        """Returns an open connection, else connects to the first known or bootstrap broker that is reachable."""
+        """Returns an open connection; if none, connects to the first reachable broker, known or bootstrap."""
         for (_, of_lane), connection in self._connections.items():
             if of_lane == lane and connection.is_open:
                 return connection
@@ -122,7 +122,7 @@ class KafkaClient:
         return await connection.request(message, timeout_s=timeout_s)
 
     async def request_checked(self, target: int | Target, message: Any, what: str) -> Any:
-        """Sends a request with retries. Returns the response, or raises its error, in which `what` is its subject."""
+        """Sends a request with retries. Returns the response or raises its error. `what`: subject of error texts."""
 
         async def attempt() -> Any:
             response = await self.request(target, message)
@@ -199,7 +199,7 @@ class KafkaClient:
         return found
 
     async def coordinator(self, key: str, key_type: CoordinatorKey, what: str) -> int:
-        """Returns the node id of the coordinator of a group or transactional id; `what` names it in errors."""
+        """Returns the node id of the coordinator of a group or transactional id; `what` describes `key` in errors."""
         request = FindCoordinatorRequest(key=key, key_type=key_type, coordinator_keys=[key])
 
         async def attempt() -> int:
@@ -220,8 +220,8 @@ class KafkaClient:
         retry_lost: bool = True,
         retry_for_s: float | None = None,
     ) -> T:
-        """Repeats `action` until it succeeds, fails permanently, or the time is up; returns its result. Refreshes
-        the metadata of `topics` between attempts.
+        """Repeats `action` until it succeeds, fails permanently, or `retry_for_s` has passed; returns its result.
+        Refreshes the metadata of `topics` between attempts.
 
         `retry_lost`: also retries if the connection was lost before the response, so that the action may run twice.
         """

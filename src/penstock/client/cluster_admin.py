@@ -184,7 +184,7 @@ class ClusterAdmin:
     async def sizes(
         self, node_ids: Iterable[int], tps: Collection[TopicPartition] | None = None
     ) -> dict[int, dict[TopicPartition, int]]:
-        """Returns the bytes of each replica, by broker; without brokers that do not answer."""
+        """Returns the bytes of each replica, by broker; omits brokers that do not answer."""
         topics = None
         if tps is not None:
             topics = [DescribableLogDirTopic(topic=topic, partitions=numbers) for topic, numbers in _by_topic(tps)]
@@ -209,7 +209,7 @@ class ClusterAdmin:
     async def configs(
         self, kind: Resource, names: Iterable[str], wanted: Collection[str]
     ) -> dict[str, dict[str, str | None]]:
-        """Returns the settings `wanted` of topics or brokers, by name; without brokers that do not answer."""
+        """Returns the settings `wanted` of topics or brokers, by name; omits brokers that do not answer."""
         found: dict[str, dict[str, str | None]] = {}
         if kind is Resource.BROKER:
             for name in names:

@@ -256,7 +256,7 @@ def read_batches(tp: TopicPartition, buf: Buffer, offset: int) -> tuple[list[Con
 
 
 def _with_larger_limit(tp: TopicPartition, position: _Position) -> _Position:
-    """Returns the position with twice the byte limit: no whole batch fitted. Raises MessageTooLarge at INT_MAX."""
+    """Returns the position with twice the fetch limit: no batch fitted into it. Raises MessageTooLarge at INT_MAX."""
     if position.limit_bytes >= INT_MAX // 2:
         raise MessageTooLarge(f"the batch at offset {position.offset} of partition {tp} is too large to be read")
     return replace(position, limit_bytes=position.limit_bytes * 2)

@@ -15,7 +15,7 @@ RESPONSE_BYTES_MAX: Final = 128 << 20
 IDLE_MAX: Final = 32
 """Maximum number of idle connections kept for each endpoint."""
 IDLE_S: Final = 60.0
-"""Seconds after which an idle connection is no longer reused but closed: brokers close theirs after 75 s."""
+"""Seconds after which an idle connection is closed and not reused: brokers close idle connections after 75 s."""
 CONNECT_S: Final = 5.0
 
 
@@ -80,7 +80,7 @@ class _HttpConnection(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     async def request(self, data: bytes) -> HttpReply:
-        """Sends a request and returns the response. If cancelled, closes the connection, which stops the server."""
+        """Sends a request and returns the response. If cancelled, closes the connection, so that the server stops."""
         if self._transport is None:
             raise ConnectionLost("the connection was closed")
         self._reset_parser()
@@ -142,7 +142,7 @@ class HttpClient:
         self._busy: set[_HttpConnection] = set()
 
     async def post(self, to: Endpoint, headers: Mapping[str, str], body: bytes, *, timeout_s: float) -> HttpReply:
-        """Posts a body to `/`. Raises ConnectionFailed if it was not sent, ConnectionLost if it may be processed."""
+        """Posts to `/`. Raises ConnectionFailed if nothing was sent, ConnectionLost if the server may process it."""
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
         head = f"POST / HTTP/1.1\r\n{lines}content-length: {len(body)}\r\n\r\n"
         return await self._request(to, head.encode("latin-1") + body, timeout_s)

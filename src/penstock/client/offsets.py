@@ -30,7 +30,7 @@ class When(IntEnum):
 
 class FoundOffset(NamedTuple):
     offset: int
-    """The offset that was found; NONE_FOUND if no record has that timestamp or a later one."""
+    """The offset that was found; NONE_FOUND if no record has the requested timestamp or a later one."""
     timestamp_ms: int
 
 
@@ -140,7 +140,7 @@ async def log_ranges(client: KafkaClient, tps: Collection[TopicPartition]) -> di
 async def resolve_start(
     client: KafkaClient, start: Start, held: Mapping[TopicPartition, LogRange]
 ) -> dict[TopicPartition, int]:
-    """Returns the offset to start at in each partition. Raises OffsetOutOfRange if none holds an `Origin.OFFSET`."""
+    """Returns each partition's offset to start at. Raises OffsetOutOfRange if no partition holds `start.value`."""
     found = await list_offsets(client, list(held), start.value) if start.origin is Origin.TIME else {}
     return start_offsets(start, held, {tp: at.offset for tp, at in found.items()})
 

@@ -17,7 +17,7 @@ MESSAGE_COUNTS: Final = {
 }
 """Queue attributes with the number of messages, by delivery state."""
 _ARN: Final = "arn:aws:sqs:::"
-"""Prefix of a queue's ARN. Region and account are left empty: the caller's apply."""
+"""Prefix of a queue's ARN. Region and account are empty: the server uses those of the caller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -42,7 +42,7 @@ IN_FLIGHT_MAX: Final = 5
 JOINS_FROM: Final = 12
 """The first version of Produce that adds a partition to the transaction implicitly (KIP-890)."""
 _WRITTEN_CODES: Final = frozenset({ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER})
-"""Error codes for a batch that is in the log. DUPLICATE_SEQUENCE_NUMBER: the leader no longer knows its offset."""
+"""Error codes of a batch that is in the log. DUPLICATE_SEQUENCE_NUMBER: the leader no longer knows its offset."""
 _RETRIABLE_CODES: Final = STALE | TRANSIENT | {ErrorCode.CONCURRENT_TRANSACTIONS}
 """Error codes after which the same batch may be accepted later, for example after the previous transaction's end."""
 
@@ -87,13 +87,13 @@ class _PartitionQueue:
         self.failure: PenstockError | None = None
         """The error after which batches must be retried; None otherwise. While set, nothing is sent."""
         self.has_producer_state = False
-        """Whether the leader has accepted a batch. Until then only one is in flight, so that none can be skipped."""
+        """Whether the leader has accepted a batch. Until then, at most one is in flight, so that none is skipped."""
         self.backoff = backoff
         self.unknown_count = 0
         """Number of consecutive responses that the partition does not exist."""
 
     def next(self, in_flight_max: int) -> _QueuedBatch | None:
-        """Returns the next batch to send; None if there is none or nothing may be sent now."""
+        """Returns the next batch to send; None if no batch is waiting or none may be sent now."""
         if self.failure is not None:
             return None
         for queued in islice(self.queued_batches, in_flight_max if self.has_producer_state else 1):
@@ -160,7 +160,7 @@ class BatchSender:
     # -- sending
 
     def _schedule_send(self) -> None:
-        """Sends in the next iteration of the event loop, so that batches queued in this one share requests."""
+        """Schedules sending for the next event loop iteration, so that batches queued until then share requests."""
         if not self._is_send_scheduled:
             self._is_send_scheduled = True
             asyncio.get_running_loop().call_soon(self._send_ready)

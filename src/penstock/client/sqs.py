@@ -78,7 +78,7 @@ class SqsClient:
         clock: Clock | None = None,
         rng: Random | None = None,
     ) -> None:
-        """`timeout_s`: limit for one response, and for all retries of a request."""
+        """`timeout_s`: maximum seconds for one response, and for all retries of a request."""
         self._find_endpoints = find
         self._keys = keys
         self._timeout_s = timeout_s
@@ -212,7 +212,7 @@ async def find_endpoints(bootstrap: str) -> list[Endpoint]:
 
 
 def endpoints_of(advertised: Sequence[str], bootstrap: str) -> list[Endpoint]:
-    """Parses the advertised endpoints, without duplicates. Raises NoQueueEndpoint if one is invalid or none given."""
+    """Returns the parsed endpoints, without duplicates. Raises NoQueueEndpoint if any is invalid or none given."""
     try:
         found = dict.fromkeys(Endpoint.parse(text) for text in advertised if text)
     except ValueError as error:

@@ -134,7 +134,7 @@ class BatchProducer:
 
 
 class TransactionalProducer(BatchProducer):
-    """A producer with a transactional id; `open` fences its previous producer and aborts that one's transaction."""
+    """A producer with a transactional id. `open` fences the id's previous producer and aborts its transaction."""
 
     @classmethod
     async def open(  # type: ignore[override]
@@ -164,7 +164,7 @@ class TransactionalProducer(BatchProducer):
         return self._transactional_id
 
     async def commit(self) -> None:
-        """Flushes and commits. Returns when the coordinator has decided; partitions may get their markers later."""
+        """Flushes and commits. Returns when the coordinator has decided; commit markers may be written later."""
         await self.flush()
         if self._sequences:  # else no transaction has begun
             await self._end(committed=True)

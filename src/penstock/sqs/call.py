@@ -168,7 +168,7 @@ class Call:
         return Namespace(owner, self._region_apart(self.region)) if self.endpoint.has_regions else Namespace(owner)
 
     def _region_apart(self, region: str) -> str:
-        """Returns the region as used in full names: empty for the default region."""
+        """Returns the region part of a queue's full name: `region`, or "" for the default region."""
         is_apart = self.endpoint.has_regions and region != self.endpoint.region and is_region(region)
         return region if is_apart else ""
 

@@ -8,7 +8,7 @@ Value = str | int | float | bool
 
 
 class Op(IntEnum):
-    """Comparison operators; the enum values are those of the kernel."""
+    """Comparison operators; the enum values are the operator codes of records/kernel.py."""
 
     EQ = 0
     NE = 1

@@ -51,7 +51,7 @@ class AsyncSender:
         return await self._loop.run_in_executor(self._pool, report.result)
 
     def _wake_loop(self) -> None:
-        """Schedules `_complete_futures` on the event loop unless it is scheduled. Called by producer threads."""
+        """Schedules `_complete_futures` on the event loop, unless already scheduled. Called by producer threads."""
         if not self._is_woken:
             self._is_woken = True
             with contextlib.suppress(RuntimeError):  # the event loop is closed
@@ -66,7 +66,7 @@ class AsyncSender:
 
 
 async def completed(future: "asyncio.Future[T]") -> T:
-    """Returns the result of a future. If the calling task is cancelled, waits for the future before it raises."""
+    """Returns the result of a future. A cancelled caller still waits for the future, then raises CancelledError."""
     try:
         return await asyncio.shield(future)
     except asyncio.CancelledError:
@@ -77,7 +77,7 @@ async def completed(future: "asyncio.Future[T]") -> T:
 
 
 def on_thread(pool: ThreadPoolExecutor, action: Callable[[], T]) -> "asyncio.Future[T]":
-    """Runs a function on the connection's thread pool, or on the default executor if that pool is closed."""
+    """Runs a function on the thread pool (default executor if the pool is closed). Returns a future of its result."""
     loop = asyncio.get_running_loop()
     try:
         return loop.run_in_executor(pool, action)

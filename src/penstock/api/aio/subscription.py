@@ -21,7 +21,7 @@ TURN: Final = 64
 
 
 class AsyncLoop(Generic[Commits]):
-    """Base class of AsyncSubscription and AsyncExactlyOnce. Only one task may iterate. Opens on first use."""
+    """Base class of AsyncSubscription and AsyncExactlyOnce. Only one task may iterate; the consumer opens lazily."""
 
     def __init__(self, owner: object, open_buffer: Callable[[], MessageBuffer[Commits]]) -> None:
         self._owner = owner  # a connection lasts as long as its loops

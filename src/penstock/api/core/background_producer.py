@@ -21,9 +21,9 @@ from penstock.api.errors import ApiError, Closed, InvalidArgument, PublishFailed
 from penstock.foundation.clock import Clock, SystemClock
 
 POLL_S: Final = 0.1
-"""Maximum duration, in seconds, of one poll for delivery reports; the polling thread notices a close after it."""
+"""Maximum duration, in seconds, of one poll for delivery reports: a closed producer is noticed between polls."""
 GRACE_S: Final = 5.0
-"""Seconds that a caller waits beyond `timeout_s`, within which librdkafka itself completes every message."""
+"""Seconds added to `timeout_s` for waits: librdkafka itself reports the result of a message within `timeout_s`."""
 ERROR_LOG_INTERVAL_S: Final = 30.0
 
 log = logging.getLogger("penstock.api")
@@ -118,7 +118,7 @@ class BackgroundProducer:
         self._thread.start()
 
     def send(self, message: Encoded, on_complete: Callable[[DeliveryReport], None] | None = None) -> DeliveryReport:
-        """Sends a message. Calls `on_complete` on the polling thread. Raises BufferError if it would have to wait."""
+        """Sends a message. Calls `on_complete` on the polling thread. Raises BufferError if sending would block."""
         if message.is_delayed and not self._delay_topics.is_known(message.topic):
             raise BufferError("delayed.messages of the topic must be looked up first")
         report = DeliveryReport(self, message.topic, on_complete)

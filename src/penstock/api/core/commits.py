@@ -17,7 +17,7 @@ log = logging.getLogger("penstock.api")
 
 
 class CommitPolicy:
-    """Decides when offsets are committed. Methods return messages of an aborted transaction, to be redelivered.
+    """Decides when offsets are committed. Returned lists are messages of an aborted transaction, to redeliver.
 
     This base class commits nothing: it is the policy of a subscription without a consumer group.
     """
@@ -54,7 +54,7 @@ class CommitPolicy:
         return []
 
     def close(self, undelivered: Offsets) -> None:
-        """Commits finished messages. `undelivered`: first undelivered offset by partition."""
+        """Commits finished messages. `undelivered`: the first undelivered offset of each partition."""
 
 
 class AtLeastOnceCommits(CommitPolicy):

@@ -21,7 +21,7 @@ class DelayTopics:
         return topic in self._known
 
     def check(self, topic: str) -> None:
-        """Raises InvalidArgument unless the topic has delayed.messages=true, or UnknownTopic. Caches a success."""
+        """Raises InvalidArgument unless the topic has delayed.messages=true, UnknownTopic if it does not exist."""
         if self.is_known(topic):
             return
         if self._config(topic, DELAYED_MESSAGES_SETTING) != "true":

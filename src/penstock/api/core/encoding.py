@@ -34,7 +34,7 @@ class Encoded:
 
 
 def encode(topic: str, message: object) -> Encoded:
-    """Encodes a message, an Outgoing or only its value, for publishing to `topic`.
+    """Encodes a message for publishing to `topic`. The message is an Outgoing, or only a value.
 
     >>> encode("orders", Outgoing({"id": 1}, tag="eu")).headers
     [('content-type', b'application/json'), ('tag', b'eu')]

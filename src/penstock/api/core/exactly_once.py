@@ -54,7 +54,7 @@ class TransactionalCommits(CommitPolicy):
     # -- the current batch
 
     def publish(self, message: Encoded, *, is_waiting: bool = True) -> None:
-        """Publishes in the current batch's transaction. Raises BufferError if it must wait and not `is_waiting`."""
+        """Publishes in the batch's transaction. Raises BufferError if that would block and `is_waiting` is False."""
         failure = self._producer.failure
         if failure is not None:
             self._is_failed = True

@@ -136,7 +136,7 @@ class Received:
 
 
 class JobActions(Protocol):
-    """Interface that carries out the methods of received messages, on an event loop; by receipt handle."""
+    """Interface behind the methods of Job and AsyncJob: acts on a received message, given its receipt handle."""
 
     async def delete(self, receipt: str) -> None: ...
 

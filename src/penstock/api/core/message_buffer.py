@@ -30,13 +30,13 @@ from penstock.foundation.ids import TopicPartition
 STEP_S: Final = 0.5
 """Maximum duration, in seconds, of one poll for messages."""
 JOINING_S: Final = 0.05
-"""Maximum duration, in seconds, of one poll before partitions are assigned: an assignment does not end a poll."""
+"""Maximum duration, in seconds, of one poll while no partitions are assigned: an assignment does not end a poll."""
 REDELIVERY_DELAY_S: Final = 0.2
-"""Seconds before messages are delivered after an aborted transaction or a failed at-most-once commit."""
+"""Seconds before messages are delivered again after an aborted transaction or a failed at-most-once commit."""
 
 Commits = TypeVar("Commits", bound=CommitPolicy)
 DeliveryKey = tuple[PartitionPosition, int]
-"""Key of a message in flight: the position of its partition in the current assignment, and its offset."""
+"""Key of a message in flight: the PartitionPosition of its partition, and its offset."""
 
 
 class MessageBuffer(Generic[Commits]):
@@ -77,7 +77,7 @@ class MessageBuffer(Generic[Commits]):
     def begin(
         self, consumer: SubscriptionConsumer, commits: Commits, on_close: Callable[[], None] = lambda: None
     ) -> None:
-        """Sets the commit policy and the consumer, which may call `on_assigned` before. `close` calls `on_close`."""
+        """Sets the consumer and the commit policy. `close` calls `on_close`. `on_assigned` may be called earlier."""
         self._consumer = consumer
         self.commits = commits
         self._on_close = on_close
@@ -85,7 +85,7 @@ class MessageBuffer(Generic[Commits]):
     # -- delivery
 
     def finish_delivered(self) -> None:
-        """Finishes the last delivered messages, when the loop requests more; not if max_in_flight is above 1."""
+        """Finishes the messages delivered last, unless max_in_flight is above 1. Called when more are requested."""
         delivered, self._delivered = self._delivered, []
         if self._loop_options.is_sequential:
             for message in delivered:
@@ -122,7 +122,7 @@ class MessageBuffer(Generic[Commits]):
         )
 
     def _deliver(self, message: Message, taken: list[Message]) -> bool:
-        """Delivers or skips a message. Returns False if it must wait for a message in flight with the same id."""
+        """Delivers or skips a message. Returns False if it must wait: a message with the same id is in flight."""
         position = message._position
         assert position is not None
         if not self._is_wanted(message):

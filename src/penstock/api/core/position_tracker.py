@@ -100,7 +100,7 @@ class PositionTracker:
     def due(
         self, tps: Iterable[TopicPartition] | None = None, *, even_if_requested: bool = False
     ) -> dict[TopicPartition, int]:
-        """Returns the offsets to commit now, by partition; with `tps`, only of these partitions."""
+        """Returns the offsets to commit now, by partition. `even_if_requested`: also if a commit is in flight."""
         found = {}
         for tp in self._positions if tps is None else tps:
             position = self._positions.get(tp)

@@ -20,7 +20,7 @@ CENTURY_S = 3_155_760_000
 
 
 def open_sqs(settings: Settings, lookup: ClusterLookup, clock: Clock, executor: Executor | None) -> SqsClient:
-    """Returns an SQS client for the endpoint in the settings; without one, asks the brokers for it, on a thread."""
+    """Returns an SQS client for the endpoint in the settings; if None, for the endpoints that brokers advertise."""
 
     async def find() -> list[Endpoint]:
         if settings.endpoint is not None:

@@ -135,7 +135,7 @@ class QueueWorker:
     # -- receiving
 
     async def take(self) -> Fields | None:
-        """Waits for a free slot and the next message. Returns its fields; None when the worker has ended."""
+        """Returns the fields of the next message, once fewer than `concurrency` are in flight; None after the end."""
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         async with self._receiving:
@@ -239,7 +239,7 @@ class QueueWorker:
         await self.calls.delete(receipt)
 
     async def release(self, receipt: str, delay: Duration) -> None:
-        """Makes the message visible after `delay`. Raises JobLost if it is deleted, or expired in a FIFO queue."""
+        """Makes the message visible after `delay`. Raises JobLost if it is deleted, or (FIFO) its timeout expired."""
         delay_s = visibility_s(delay)
         self._untrack(receipt)
         await self.calls.change(receipt, delay_s)
@@ -276,7 +276,7 @@ class QueueWorker:
         return True
 
     def _untrack(self, receipt: str) -> None:
-        """Stops renewing the message and frees its slot. Raises the stored error if the message was lost."""
+        """Stops renewing the message's visibility and frees its slot. If the message was lost, raises its error."""
         self._in_flight.pop(receipt, None)
         lost = self._lost.pop(receipt, None)
         self._finished_s = asyncio.get_running_loop().time()

@@ -35,7 +35,7 @@ Count = TypeVar("Count")
 
 
 class Reader(ABC, Generic[Messages, Loop, Count]):
-    """The reading methods of a connection. They check arguments; the blocking or asyncio subclass opens the loop."""
+    """Base class of connections: checks arguments of reading methods. A blocking or asyncio subclass opens loops."""
 
     _settings: Settings
 
@@ -47,11 +47,11 @@ class Reader(ABC, Generic[Messages, Loop, Count]):
 
     @abstractmethod
     def _process(self, messages: Messages, step: Transformation, batch: int, delivery: Delivery) -> Count:
-        """Reads batches; publishes the results of a batch before the next is read. Returns how many were read."""
+        """Reads batches; publishes the results of a batch before the next is read. Returns the number of messages."""
 
     @abstractmethod
     def _process_exactly_once(self, loop: Loop, step: Transformation) -> Count:
-        """Reads messages and publishes their results in the loop's transactions. Returns how many were read."""
+        """Reads messages and publishes their results in the loop's transactions. Returns the number of messages."""
 
     def subscribe(
         self,

@@ -101,7 +101,7 @@ def check_positive(name: str, value: float | None) -> None:
 
 
 def delivery_of(name: str | None, settings: Settings, otherwise: Delivery) -> Delivery:
-    """Returns the delivery guarantee of a call: `name`, else that of the connection, else `otherwise`.
+    """Returns the delivery guarantee of a call: `name`, else the connection's guarantee, else `otherwise`.
 
     >>> delivery_of("at-most-once", Settings(servers="localhost:9092"), Delivery.EXACTLY_ONCE).value
     'at-most-once'

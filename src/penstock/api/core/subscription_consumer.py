@@ -107,7 +107,7 @@ class SubscriptionConsumer:
         self._created_later: set[str] = set()
         """Topics that did not exist at some topic lookup: they are read from their beginning."""
         self.is_joined = False
-        """Whether partitions are assigned, or there is no topic to join for."""
+        """Whether partitions are assigned, or no topic exists to subscribe to."""
         self._updated_s = self._polled_s = clock.monotonic_s()
         try:
             self._consumer = Consumer({**config, "on_commit": self._on_commit, **logging_config(settings, clock)})
@@ -222,7 +222,7 @@ class SubscriptionConsumer:
         return [message for message in (first, *rest) if not self._handle_event(message)]
 
     def poll_paused(self) -> list[Arrived]:
-        """Polls with all partitions paused, to stay in the group. May return a message that was fetched before."""
+        """Polls with all partitions paused, to stay in the group. May return a message fetched before the pause."""
         self._polled_s = self._clock.monotonic_s()
         self._raise_failure()
         self._pause()
@@ -271,7 +271,7 @@ class SubscriptionConsumer:
         return True
 
     def _raise_failure(self) -> None:
-        """Raises the first permanent failure, at every later poll too: reading on could skip messages."""
+        """Raises the first permanent failure, at every later poll too: polling further could skip messages."""
         if self._failure is not None:
             raise self._failure
 

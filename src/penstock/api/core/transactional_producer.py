@@ -31,7 +31,7 @@ from penstock.foundation.codes import ErrorCode
 CALL_S: Final = 1.0
 """Timeout, in seconds, of one call to librdkafka. The call is then repeated; Ctrl-C takes effect between calls."""
 CALL_S_MAX: Final = 16.0
-"""Maximum timeout, in seconds, of a repeated call that starts over; its timeout doubles with each repetition."""
+"""Maximum timeout, in seconds, of a repeated call that starts from scratch each time; it doubles from CALL_S."""
 IDLE_PRODUCERS_MAX: Final = 16
 """Maximum number of idle transactional producers of a connection; the least recently used is closed first."""
 
@@ -124,7 +124,7 @@ class TransactionalProducer:
 
     @property
     def _is_failed(self) -> bool:
-        """Whether a message of this transaction has failed, other than by a purge after another failure."""
+        """Whether a message of this transaction has failed; messages purged after another failure do not count."""
         return self._failed is not None and self._failed.code() not in _PURGED_CODES
 
     @property

@@ -1,4 +1,4 @@
-"""Creates and drops views: those of create_view(), and those that subscribe(where=) creates automatically."""
+"""Creates and drops views, for create_view() and drop_view(), and automatically for subscribe(where=)."""
 
 from dataclasses import replace
 from typing import Final

@@ -60,7 +60,7 @@ def drain(
 
 
 async def _cordon(found: Survey, node_id: int, value: str | None) -> None:
-    """Sets cordoned.log.dirs: `*` stops new replicas on the broker, None allows them. "" or no such broker: no-op."""
+    """Sets cordoned.log.dirs of a registered broker: `*` stops new replicas, None allows them, "" is a no-op."""
     if value != "" and node_id in found.image.brokers:
         await found.admin.alter_configs(
             [ConfigChange(kind=Resource.BROKER, name=str(node_id), values={CORDONED: value})]

@@ -90,7 +90,7 @@ class Repair:
         self._report_step("coordinators resumed")
 
     async def _resume_after_error(self) -> None:
-        """Resumes the coordinators after an error, unless partitions were added: new partitions lack their state."""
+        """Resumes the coordinators after an error, unless partitions were added: these still lack their state."""
         is_resumed = False
         with contextlib.suppress(PenstockError):
             topic = (await self._client.refresh([self._name])).topics[self._name]

@@ -39,7 +39,7 @@ class Diagnosis:
     is_paused: bool
     """Whether the topic's coordinators are paused, because an earlier repair was interrupted."""
     own: Mapping[str, str]
-    """Topic settings that the topic lacks; set together with a repair of wrong settings."""
+    """Settings that are missing on the topic; set together with a repair of wrong settings."""
 
     @property
     def repairable(self) -> list[Fault]:

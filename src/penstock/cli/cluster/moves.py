@@ -24,7 +24,7 @@ from penstock.replication.settings import FOLLOWER_RATE, LEADER_RATE
 
 POLL_S: Final = 0.5
 SETTLE_TRIES: Final = 20
-"""Attempts to verify the new replicas: a broker's metadata may lag behind the controller's."""
+"""Maximum number of checks for the new replicas: a broker's metadata may lag behind the controller's."""
 NAMED_MAX: Final = 5
 """Maximum number of partitions that an error message lists."""
 
@@ -166,7 +166,7 @@ def _copied_fraction(move: Reassignment, sizes: dict[int, dict[TopicPartition, i
 
 @contextmanager
 def _progress(total: int, options: PlanOptions) -> Iterator[Callable[[int, float], None]]:
-    """Yields a function that shows progress: `done` moves are finished, `share` sums the fractions of the others."""
+    """Yields a function that shows progress: how many moves are finished, and the summed fractions of the others."""
     if options.as_json:
         yield lambda done, share: None
         return

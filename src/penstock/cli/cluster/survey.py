@@ -96,7 +96,7 @@ class Survey:
 
 
 async def _without_views(admin: ClusterAdmin, topics: list[TopicInfo]) -> list[TopicInfo]:
-    """Returns the topics without views: a view shares the replicas of its topic."""
+    """Returns the topics that are not views: a view shares the replicas of its topic."""
     found = await admin.configs(Resource.TOPIC, [topic.name for topic in topics], [VIEW_OF])
     return [topic for topic in topics if not found.get(topic.name, {}).get(VIEW_OF)]
 

@@ -19,7 +19,7 @@ from penstock.node import Address
 
 BROKERS_DEFAULT: Final = 3
 REPLICAS_MAX: Final = 3
-"""Maximum of the default replication factor, which is otherwise the number of brokers."""
+"""Maximum default replication factor; with fewer brokers, the default is the number of brokers."""
 _PORTS_TRIED: Final = 1000
 
 
@@ -116,7 +116,7 @@ class FreePorts:
         self._folder = private_folder("ports")
 
     def free(self, wanted: Address) -> Address:
-        """Returns the address with the first free port from its port on (0: any). Raises ClusterMismatch if none."""
+        """Returns the address with the first free port from its port up (0: any). Raises ClusterMismatch if none."""
         for port in range(wanted.port, min(wanted.port + _PORTS_TRIED, 65536)):
             found = None if port in self._allocated else self._try(wanted.host, port)
             if found is not None and (not wanted.port or self._reserve(found)):

@@ -197,7 +197,7 @@ class Coverage:
         return self.checkpoint.clean_to if self.checkpoint else 0
 
     def missing(self, folder: Path, starts_at: int | None, ends_at: int) -> Damage | None:
-        """Returns the damage if no segment holds some of the guaranteed offsets; None if all are present."""
+        """Returns the damage if some guaranteed offsets are in no segment; None if all are present."""
         if self.checkpoint is None:
             return None
         start = self.checkpoint.start_offset

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BATCHES_SHOWN: Final = 12
 IDLE: Final = 0
-"""Row count of a trigger that is not shown, because no data arrived."""
+"""Number of rows (0) of a Spark trigger without data; such triggers are not shown."""
 
 
 class ProgressDisplay(Protocol):

@@ -29,7 +29,7 @@ DELAY: Final = SecondsRange(0, 900)
 VISIBILITY: Final = SecondsRange(0, 43_200)
 QUEUE_WAIT: Final = SecondsRange(0, 20)
 WAIT: Final = SecondsRange(0, 86_400)
-"""The allowed --wait of `receive`: longer than one ReceiveMessage may wait, because the command polls repeatedly."""
+"""Allowed range of `receive --wait`: above the limit of one ReceiveMessage, because the command polls repeatedly."""
 RETENTION: Final = SecondsRange(60, 3_155_760_000)
 
 

@@ -20,7 +20,7 @@ class _StatementCount:
 
 
 class LogRateLimit(logging.Filter):
-    """A logging filter that limits the lines of each log statement; its memory grows only with the statements."""
+    """A logging filter that limits the lines of each log statement. It stores one counter per statement."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         super().__init__()
