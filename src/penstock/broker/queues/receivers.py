@@ -100,7 +100,7 @@ class Receivers:
         last_error: PenstockError | None = None
         for node in self.other_leaders(queue):
             reply = self.pending_reply(queue)
-            self.peer_brokers.receive(node, queue, receive_request, 0, 0, reply)
+            self.peer_brokers.receive(node, queue, receive_request, wait_ms=0, ticket=0, then=reply)
             try:
                 messages, last_error = await reply, None
             except PenstockError as error:

@@ -5,6 +5,7 @@ deadline while the leader changes.
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
@@ -39,6 +40,7 @@ _STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
 T = TypeVar("T")
 SendResults = list[Sent | PenstockError]
 AckResults = list[PenstockError | None]
+AckReply = PendingReply[Sequence[PenstockError | None]]
 DoHere = Callable[[QueuePartition], Awaitable[Counts]]
 
 
@@ -176,6 +178,11 @@ class QueueRouter:
 
     async def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
         """Acknowledges messages; returns an error or None for each, in the order of the messages."""
+        numbers = [item.partition for item in items]
+        here = self._queue_partitions.find(queue.topic_id, numbers[0]) if len(set(numbers)) == 1 else None
+        if here is not None:  # most requests; after an error, the general way below retries
+            with contextlib.suppress(PenstockError):
+                return list(await self._submit(here, queue, items))
 
         async def acknowledge_part(number: int, rows: Sequence[int]) -> AckResults:
             part = [items[row] for row in rows]
@@ -195,26 +202,19 @@ class QueueRouter:
             reply = await _retry(attempt, may_repeat=True)
             return [reply] * len(rows) if isinstance(reply, PenstockError) else reply
 
-        return await _by_partition([item.partition for item in items], acknowledge_part)
+        return await _by_partition(numbers, acknowledge_part)
 
     async def _acknowledge_at(self, queue: Queue, number: int, items: Sequence[MessageAck]) -> AckResults:
         """Acknowledges messages of one partition, here or at its leader."""
         if self._led_here(queue, number) is not None:
-            return await self._acknowledge_in(self._queue_partition(queue, number), queue, items)
-        reply: PendingReply[Sequence[PenstockError | None]] = PendingReply()
+            return list(await self._submit(self._queue_partition(queue, number), queue, items))
+        reply: AckReply = PendingReply()
         self._peer_brokers.acknowledge(self._remote_leader(queue, number), queue, items, reply)
         results = list(await reply)
         for error in results:
             if isinstance(error, RETRIABLE_ERRORS):
                 raise error  # a partition's acknowledgements succeed or fail together
         return results
-
-    async def _acknowledge_in(
-        self, partition: QueuePartition, queue: Queue, items: Sequence[MessageAck]
-    ) -> AckResults:
-        reply: PendingReply[Sequence[PenstockError | None]] = PendingReply()
-        partition.acknowledge(self._command(queue, items, partition.now_ms), reply)
-        return list(await reply)
 
     async def acknowledge_here(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
         """Acknowledges messages on partitions led by this broker. Raises NotLeaderOrFollower if it leads not all."""
@@ -223,11 +223,17 @@ class QueueRouter:
 
         async def acknowledge_part(number: int, rows: Sequence[int]) -> AckResults:
             try:
-                return await self._acknowledge_in(here[number], queue, [items[row] for row in rows])
+                return list(await self._submit(here[number], queue, [items[row] for row in rows]))
             except PenstockError as error:
                 return [error] * len(rows)
 
         return await _by_partition(numbers, acknowledge_part)
+
+    def _submit(self, partition: QueuePartition, queue: Queue, items: Sequence[MessageAck]) -> AckReply:
+        """Acknowledges messages of a partition led by this broker."""
+        reply: AckReply = PendingReply()
+        partition.acknowledge(self._command(queue, items, partition.now_ms), reply)
+        return reply
 
     def _queue_partition(self, queue: Queue, number: int) -> QueuePartition:
         found = self._queue_partitions.find(queue.topic_id, number)
@@ -282,7 +288,9 @@ def partition_is_gone(partitions: Partitions, tp: TopicIdPartition) -> bool:
 
 def _rotate(numbers: list[int], turn: int) -> list[int]:
     """Returns the numbers, starting with a different one each turn."""
-    first = turn % len(numbers) if numbers else 0
+    if len(numbers) <= 1:
+        return numbers
+    first = turn % len(numbers)
     return numbers[first:] + numbers[:first]
 
 
