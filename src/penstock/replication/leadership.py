@@ -158,8 +158,7 @@ class Leadership:
         return self._proposed.union(self.state.isr)
 
     def nearest(self, offset: int, nodes: Container[int]) -> int | None:
-        """Returns the in-sync replica in `nodes` with the most records from `offset` on; None if none has it
-        (KIP-392)."""
+        """Returns the in-sync replica in `nodes` with the most records from `offset` on, or None (KIP-392)."""
         followers = self.logs[0].followers
         able = [
             node
