@@ -36,7 +36,8 @@ class AbortedList:
         self._unsynced = False
 
     def measure(self, base_offset: int) -> int | None:
-        """Counts the intact entries. Returns the offset from which entries are damaged or missing, or None.
+        """Counts the intact entries. Returns the offset from which entries are damaged or missing; None if all
+        intact.
 
         Damaged bytes stay until `replace_from`: if the process dies before that, the next recovery must see them.
         """
@@ -64,7 +65,7 @@ class AbortedList:
         return self._file
 
     def add(self, entry: AbortedTransaction) -> None:
-        """Appends an entry. After a StorageError nothing has changed."""
+        """Appends an entry. If it raises StorageError, nothing has changed."""
         file = self.open()
         file.truncate(self.count * ENTRY_BYTES)  # bytes after the entries are torn, or could not be removed
         file.append(_packed(entry))

@@ -26,7 +26,7 @@ class RejectedRecords(InvalidRecord):
         super().__init__(message)
         self.rows = rows
         self.reasons = reasons or {}
-        """Error messages by row, for rows whose error differs from the batch's message."""
+        """Error messages by record index, for records whose message differs from that of the batch."""
 
 
 class TooLargeForEventLoop(Exception):
@@ -34,7 +34,7 @@ class TooLargeForEventLoop(Exception):
 
 
 class DelaysNotReady(PenstockError):
-    """The topic's switch to delayed messages is not committed yet, so that delayed records are rejected."""
+    """Delayed messages are not yet enabled on this partition, so delayed records are rejected; clients retry."""
 
     code = ErrorCode.NOT_ENOUGH_REPLICAS  # producers retry after this error
 

@@ -29,7 +29,7 @@ FILE_BYTES: Final = 4 * SLOT_BYTES
 NO_BOOT: Final = ""
 _WRITTEN: Final = 0
 _SYNCED: Final = 2
-"""Index of the first of the two slots for synced checkpoints; `_WRITTEN` is the same for written ones."""
+"""Index of the first of two slots for synced checkpoints; `_WRITTEN`: of the first of two for written checkpoints."""
 
 
 @contextmanager
@@ -87,12 +87,12 @@ class CheckpointFile:
         self._path = f"{folder}/{FILE_NAME}"
         self._turns = array("q", (0, 0, 0))  # by kind
         self.has_failed = False
-        """True after any failed fsync: later fsyncs do not write the pages that the failed one dropped."""
+        """Whether an fsync has failed: later fsyncs do not write the pages that the kernel dropped then."""
 
     def load(self, boot_id: str, has_failed: bool = False) -> Checkpoint | None:
-        """Returns the checkpoint valid in this boot; None if no slot is intact: recovery reads the whole log.
+        """Returns the checkpoint valid in this boot; None if there is none, so that recovery must read the whole log.
 
-        `has_failed`: an fsync of this log failed: use the synced checkpoint, with the newest log start offset.
+        `has_failed`: an fsync of this log failed, so the synced checkpoint is used, with the newest log start offset.
         """
         data = self._disk.load(self._path)
         if data is None:
@@ -159,7 +159,7 @@ class HolesMarker:
     checkpoint_file: CheckpointFile
     checkpoint: Checkpoint
     is_unsynced: bool
-    """Whether the mark may not be durable yet; if False, `run` does nothing."""
+    """Whether the log's mark for offset gaps may not be durable yet; if False, `run` does nothing."""
 
     def run(self) -> None:
         if self.is_unsynced:  # the file first: a checkpoint with has_holes relies on it
@@ -179,7 +179,7 @@ class SyncTicket:
     durable_stable_offset: int
     """After the fsync, every transaction with records below this offset has ended, with a durable marker."""
     marks_holes: bool = False
-    """Whether to mark the log as having offset gaps before the fsync, because these are its first gaps."""
+    """Whether to mark the log as having offset gaps before the fsync, because the fsync covers its first gaps."""
 
     @property
     def end_offset(self) -> int:

@@ -75,7 +75,7 @@ def plan(log: Log, now_ms: int, limit: int, keys_max: int, secret: bytes) -> "Jo
 
 @dataclass(slots=True, kw_only=True)
 class Result:
-    """The outcome of a compaction: base offsets of the old segments by that of their replacement, and statistics."""
+    """The outcome of a compaction: base offsets of the segments that each new segment replaces, and statistics."""
 
     clean_to: int
     replaced: dict[int, list[int]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class Job:
                 segment.close()
 
     def _build_key_table(self, table: KeyTable) -> int:
-        """Fills the table with the last offset per key from `dirty_from` on; returns the offset it got to."""
+        """Fills the table with the last offset per key from `dirty_from` on; returns the offset where it stopped."""
         transactions = self._new_transactions()
         for segment in self._segments_from(self.dirty_from):
             for header, batch in self._batches(segment, transactions):
@@ -140,10 +140,8 @@ class Job:
         return self.end_offset
 
     def _find_last_of_producers(self) -> dict[int, int]:
-        """Returns by producer id the last offset of its last batch, or of its last marker if that has a newer epoch.
-
-        Considers only the segments to compact: batches after them may still be lost or truncated.
-        """
+        """Returns, by producer id, the last offset of the producer's last batch, or of its last marker if that has
+        a newer epoch. Considers only the segments to compact: batches after them may still be lost or truncated."""
         last: dict[int, tuple[int, int]] = {}
         for segment in self.sources:
             for _, header in segment.headers():
@@ -158,7 +156,7 @@ class Job:
         return transactions
 
     def _batches(self, segment: Segment, transactions: CleanedTransactions) -> Iterator[tuple[BatchHeader, Buffer]]:
-        """Yields all batches of a segment. First registers the aborted transactions with records in it."""
+        """Yields all batches of a segment, after registering the aborted transactions with records in the segment."""
         number = self.sources.index(segment)
         end = self.sources[number + 1].base_offset if number + 1 < len(self.sources) else self.end_offset
         lists = (source.aborted for source in self.sources[number:])
@@ -298,9 +296,9 @@ class Job:
         )
 
     def install(self, log: Log, result: Result, then: Callable[[Outcome], None] = ignore_outcome) -> None:
-        """Schedules the replacement of the old segments by the new ones, as a disk job of the log.
+        """Schedules the replacement of the old segments by the new segments, as a disk job of the log.
 
-        `then` gets True, False (old segments were removed before) or an error. After TornLog do not use the log.
+        `then` gets True, False if an old segment no longer exists, or an error. After TornLog do not use the log.
         """
         wanted = [base for bases in result.replaced.values() for base in bases]
         first = -1
@@ -325,7 +323,7 @@ class Job:
         log.io.add(begin, end)
 
     def _discard_and_raise(self, result: Result, error: StorageError) -> None:
-        """Deletes the new segments, then raises `error`: the next compaction uses the same file names."""
+        """Deletes the new segments, whose file names the next compaction uses too; then raises `error`."""
         self.discard(result)
         raise error
 

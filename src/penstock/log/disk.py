@@ -39,7 +39,7 @@ class File(Protocol):
     size: int
 
     def append(self, data: Buffer) -> None:
-        """Appends all of `data`. After a StorageError nothing was appended."""
+        """Appends all of `data`. If it raises StorageError, nothing was appended."""
 
     def read(self, at: int, count: int, blocking: bool = True) -> Buffer:
         """Returns up to `count` bytes from position `at`, fewer at end of file. Large reads may be memory maps."""
@@ -51,7 +51,7 @@ class File(Protocol):
         """Allocates the disk space that `truncate(size)` needs; raises StorageError if there is too little."""
 
     def truncate(self, size: int) -> None:
-        """Truncates the file to `size` bytes; does nothing if it is not longer."""
+        """Truncates the file to `size` bytes; does nothing if the file is not longer than that."""
 
     def sync(self) -> None:
         """Fsyncs everything appended so far. May be called from another thread."""
@@ -230,8 +230,8 @@ class OsFile:
             raise StorageError(f"{self._path} cannot be written: {error.strerror}") from error
 
     def prepare_truncate(self, size: int) -> None:
-        """Replaces a memory-mapped file by a copy of its first `size` bytes: the map may still be in use for
-        sending to a socket, and reading a truncated page of a map raises SIGBUS."""
+        """Copies the first `size` bytes of a memory-mapped file; `truncate` replaces the file by the copy. The map
+        may still be in use for sending to a socket, and reading a truncated page of a map raises SIGBUS."""
         if size >= self.size or self._view is None:
             return
         self._drop_copy()

@@ -35,7 +35,7 @@ class LeaderEpochCache:
         return is_changed
 
     def end_offset_for(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """Returns the largest cached epoch at or below `epoch`, and the start offset of the next one (KIP-101).
+        """Returns the largest cached epoch at or below `epoch`, and the offset at which that epoch ends (KIP-101).
 
         Returns `epoch` itself and the start offset of the first cached epoch if `epoch` is before all cached epochs;
         (-1, -1) if `epoch` is -1 or later than all cached epochs.

@@ -54,7 +54,7 @@ class LogFiles:
         self.start_offset = max(checkpoint.start_offset, segments[0].base_offset)
         self.end_offset = end_offset
         self.offset_limit = LONG_MAX
-        """Only offsets below this may be assigned. Memory logs raise it as they reserve ranges of offsets."""
+        """Exclusive upper bound of assignable offsets. Memory logs raise it as they reserve ranges of offsets."""
         self.checkpoint_file = checkpoint_file
         self.checkpoint = checkpoint
         # An earlier process may have closed segments that were not fsynced.
@@ -71,19 +71,19 @@ class LogFiles:
         self.io = IoQueue()
         """Queue of this log's disk jobs. A broker replaces it by a queue that runs the jobs on threads."""
         self._are_segments_pinned = False
-        """True while a disk job works on segments: none may be removed from `segments` during that time."""
+        """True while a disk job works on segments: until it ends, no segment may be removed from `segments`."""
         self._are_holes_synced = False
         self._snapshots = Snapshots(disk, folder)
         self.newest_abort = next((found.aborted.newest for found in segments[::-1] if found.aborted.count), NO_OFFSET)
         """Offset of the newest abort marker, or -1 if there is none."""
         self.has_transactions = self.newest_abort >= 0 or not producers.open.is_empty
-        """Whether read_committed consumers may have to be sent less than read_uncommitted consumers."""
+        """Whether the log may have open or aborted transactions, hidden from read_committed consumers."""
         self.durable_stable_offset = self._initial_stable_offset()
-        """Upper bound for compaction: transactions that begin below have ended, with fsynced markers."""
+        """Upper bound for compaction: transactions that begin below this offset have ended, with fsynced markers."""
         self._is_sync_needed_by_compaction = settings.compacted and self.durable_stable_offset < checkpoint.synced_to
 
     def _initial_stable_offset(self) -> int:
-        """Returns the initial `durable_stable_offset`: 0, until the next fsync, if a marker may not be durable."""
+        """Returns the initial `durable_stable_offset`; 0 if a transaction marker may not be durable yet."""
         if self.checkpoint.synced_to < self.end_offset:
             known = self.producers.by_id.values()
             return 0 if any(found.is_transactional for found in known) else self.checkpoint.synced_to
@@ -101,7 +101,8 @@ class LogFiles:
     # -- leader epochs
 
     def note_epoch(self, epoch: int, start_offset: int) -> None:
-        """Records the start offset of a leader epoch. Saved with the next checkpoint that covers a batch of it."""
+        """Records the start offset of a leader epoch; saved with the next checkpoint that covers a batch of the
+        epoch."""
         if self.epochs.assign(epoch, start_offset):
             self.epochs_unsaved = True
 
@@ -125,7 +126,7 @@ class LogFiles:
     # -- checkpoints
 
     def save_checkpoint(self) -> None:
-        """Writes the checkpoint for a killed process; also schedules a producer snapshot when due."""
+        """Writes the checkpoint to be used if the process is killed; also schedules a producer snapshot when due."""
         grown = self.size_bytes - self._snapshot_at_bytes
         if not 0 <= grown < SNAPSHOT_BYTES:
             self.snapshot_producers()
@@ -142,7 +143,7 @@ class LogFiles:
         """Records that the log will have offset gaps, so that recovery does not take them for damage.
 
         The record survives a crash of the process, not power loss: before segments below the durable end offset are
-        removed, a HolesMarker must run on a thread. Batches appended after a gap are covered by the next fsync.
+        removed, a HolesMarker must run on a thread. A gap before newly appended batches only needs the next fsync.
         """
         if not self.checkpoint.has_holes:  # the file first: a checkpoint with has_holes relies on it
             self.disk.store(f"{self.folder}/{HOLES_FILE}", b"")
@@ -152,7 +153,7 @@ class LogFiles:
             raise StorageError(f"{self.folder}: the disk is too full to record offset gaps; free disk space")
 
     def _holes_marker(self) -> HolesMarker:
-        """Returns the work that makes the effect of `mark_holes` survive power loss."""
+        """Returns a HolesMarker, which makes the record written by `mark_holes` survive power loss."""
         is_unsynced = not self._are_holes_synced
         return HolesMarker(self.disk, self.folder, self.checkpoint_file, self.checkpoint, is_unsynced)
 
@@ -190,18 +191,18 @@ class LogFiles:
         return self.checkpoint.written_to != self.end_offset
 
     def _forget_unsynced(self) -> None:
-        """Updates the list of segments to fsync: takes out segments that were deleted."""
+        """Removes deleted segments from the list of segments to fsync."""
         self._unsynced = [segment for segment in self._unsynced if segment in self.segments]
 
     @property
     def has_unsynced_segments(self) -> bool:
-        """Whether an fsync is due: segments were closed since the last one, or compaction waits for one."""
+        """Whether an fsync is due: segments were closed since the last fsync, or compaction waits for an fsync."""
         return bool(self._unsynced) or self._is_sync_needed_by_compaction
 
     def begin_sync(self) -> SyncTicket:
         """Returns a ticket: run it as a job of `io`, which fsyncs on a thread, then pass it to `end_sync`.
 
-        Raises StorageError if an earlier fsync failed: only recovery can find out what is on the disk.
+        Raises StorageError if an earlier fsync failed: only recovery can determine which batches are on the disk.
         """
         if self.checkpoint_file.has_failed:
             raise StorageError(f"{self.folder}: an fsync has failed; restart the broker to recover the log")

@@ -14,7 +14,7 @@ LOGS: Final = "logs"
 _MANIFEST: Final = "replicas"
 _LINE: Final = re.compile(rf"-?{LOGS}/[^/\0]+/[^/\0]+")
 _SPARE_LINES: Final = 1000
-"""The manifest is rewritten when it has more lines than this plus twice the number of logs."""
+"""Number of manifest lines, beyond twice the number of logs, above which the manifest is rewritten."""
 
 
 class LogFolder:
@@ -55,7 +55,7 @@ class LogFolder:
         return path in self._made and not self.disk.names(path)
 
     def is_leftover(self, path: str) -> bool:
-        """Whether the folder has files of a log not in the manifest: removed, or never completely created."""
+        """Whether the folder has files, but its log is not in the manifest: removed, or never completely created."""
         return path not in self._made and bool(self.disk.names(path))
 
     def find_lost(self) -> frozenset[str]:
@@ -88,7 +88,7 @@ class LogFolder:
         return path in self._made
 
     def remove(self, paths: Sequence[str]) -> None:
-        """Removes whole logs: first from the manifest, then the folders; else a crash would look like a lost log."""
+        """Removes whole logs: first from the manifest, then the folders, so that after a crash no log looks lost."""
         with self._lock:
             noted = [path for path in paths if path in self._made]
             for path in noted:
@@ -103,7 +103,7 @@ class LogFolder:
                 self._append([f"-{path}" for path in noted])
 
     def _try_append(self, lines: Sequence[str]) -> bool:
-        """Appends to the manifest; returns False if the disk is full: the removal that follows frees space."""
+        """Appends to the manifest; returns False on a full disk: the caller then frees space before it retries."""
         try:
             self._append(lines)
         except StorageError:

@@ -91,7 +91,7 @@ class Index:
         return Entry(*ENTRY.unpack(self.open().read(number * ENTRY.size, ENTRY.size)))
 
     def _count_leading(self, holds: Callable[[Entry], bool]) -> int:
-        """Returns the length of the prefix of entries that satisfy `holds`; no later entry may (binary search)."""
+        """Returns how many entries satisfy `holds`; they must come before all other entries (binary search)."""
         if not self._is_count_known:
             self.open()
         low, high = 0, self._stored + len(self._pending)

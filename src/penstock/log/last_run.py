@@ -36,7 +36,7 @@ class LastRun:
         self._note(ended=False)
 
     def mark_loss_reported(self) -> None:
-        """Records that the power loss was reported: the cluster does not rely on the records that may be lost."""
+        """Records that the power loss was reported: the cluster no longer relies on records that may be lost."""
         if self._is_loss_unreported:
             self._is_loss_unreported = False
             self._note(ended=False)
@@ -46,7 +46,7 @@ class LastRun:
         self._note(ended=True)
 
     def _note(self, *, ended: bool) -> None:
-        """Overwrites the file in place, which works on a full disk. Readers take a torn write for power loss."""
+        """Writes this process's state in place, which works on a full disk. A torn write is read as power loss."""
         note = {"boot_id": self._boot_id, "ended": ended, "doubtful": self._is_loss_unreported}
         with closing(self._disk.open(_FILE)) as file:
             is_new = file.size < _BYTES

@@ -40,7 +40,7 @@ class Appended(NamedTuple):
     append_time_ms: int
     """The time of the append if the topic has message.timestamp.type=LogAppendTime, else -1."""
     repeated: bool
-    """True if the batch is a duplicate: the offsets are then those of its first append."""
+    """True if the batch is a duplicate: the offsets are then those assigned at its first append."""
 
 
 _new = tuple.__new__  # half the time of NamedTuple's own constructors
@@ -146,7 +146,7 @@ class Log(TruncatableLogFiles):
     def append_replica(self, data: Buffer, now_ms: int) -> None:
         """Appends batches fetched from the leader, with the leader's offsets and epochs (a follower's append).
 
-        Raises CorruptMessage for a damaged batch, StorageError for one out of order; earlier batches stay appended.
+        Raises CorruptMessage for a damaged batch, StorageError for wrong offsets; earlier batches stay appended.
         """
         view = memoryview(data)
         for at, header in batches(data):
@@ -168,7 +168,7 @@ class Log(TruncatableLogFiles):
         """Appends a validated batch; all appends end here. After a StorageError nothing was written.
 
         `header`: the fields of its BatchHeader. A leader passes its `leader_epoch` and assigns offsets, epoch and log
-        append time; a follower passes None: the leader has assigned them. `marker`: if it is a transaction marker.
+        append time; a follower passes None: the leader has assigned them. `marker`: content of a transaction marker.
         """
         base, length, epoch, _, _, attributes, delta, _, latest_ms, producer_id, producer_epoch, _, _ = header
         settings = self.settings
@@ -277,7 +277,7 @@ class Log(TruncatableLogFiles):
     # -- reading
 
     def read(self, offset: int, max_bytes: int, limit: int, *, blocking: bool = False, force: bool = True) -> Buffer:
-        """Returns whole batches, from the one that contains `offset` to the offset `limit`, at most `max_bytes`.
+        """Returns whole batches, from the batch that contains `offset` up to the offset `limit`, at most `max_bytes`.
 
         `force`: returns the first batch even if it is larger than `max_bytes`, so that consumers make progress.
         Raises OffsetOutOfRange; unless `blocking`, raises ColdRead if the bytes are not in the page cache.
@@ -307,7 +307,7 @@ class Log(TruncatableLogFiles):
         return segment.read(found.position, self._end_position(number, limit, blocking), max_bytes, blocking, force)
 
     def _end_position(self, number: int, limit: int, blocking: bool) -> int:
-        """Returns the file position in segment `number` at which the batches below the offset `limit` end."""
+        """Returns the position in the file of segment `number` where the batches below the offset `limit` end."""
         segment = self.segments[number]
         if limit >= self.end_offset or (number + 1 < len(self.segments) and limit >= self._bases[number + 1]):
             return segment.file.size

@@ -1,4 +1,4 @@
-"""The offset map of the log cleaner: the last offset of every key, with a memory bound that ignores key length."""
+"""The offset map of the log cleaner: the last offset of every key. Its memory does not depend on key lengths."""
 
 from penstock.records import kernel
 from penstock.records.columns import Columns
@@ -18,7 +18,7 @@ class KeyTable:
         self._table.note(columns.body, columns.key_at, columns.key_len, columns.offsets)
 
     def mask(self, columns: Columns, drop_tombstones: bool) -> bytearray:
-        """Returns a byte per record: 1 if it is the last record of its key; 0 if it has no key, as in Kafka."""
+        """Returns a byte per record: 1 to keep it as the last record of its key; 0 if it has no key, as in Kafka."""
         return self._table.mask(
             columns.body, columns.key_at, columns.key_len, columns.value_len, columns.offsets, drop_tombstones
         )

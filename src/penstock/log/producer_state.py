@@ -13,7 +13,7 @@ WINDOW: Final = 5
 """Number of last batches remembered per producer: the maximum that clients have in flight."""
 SEQUENCE_SPAN: Final = 2**31
 NO_SEQUENCE: Final = -1
-"""The base sequence of batches that a broker built: they have none."""
+"""Base sequence of batches that a broker built, which have no sequence numbers."""
 NO_OFFSET: Final = -1
 NO_EPOCH: Final = -1
 
@@ -50,7 +50,7 @@ class Producer(NamedTuple):
     coordinator_epoch: int = NO_EPOCH
     """Epoch of the transaction coordinator that ended the producer's last transaction."""
     marker_offset: int = NO_OFFSET
-    """Offset of the producer's last transaction marker, if this process appended or replayed it."""
+    """Offset of the producer's last transaction marker; -1 if this process has not appended or replayed it."""
 
     @property
     def is_transactional(self) -> bool:

@@ -31,9 +31,9 @@ PRODUCER_IDS_MAX: Final = 10_000
 EVICTION_SCAN: Final = 2048
 """Number of producers that one eviction scans: bounds the time that it takes."""
 EVICTION_SHIFT: Final = 4
-"""An eviction removes one in 2^EVICTION_SHIFT of the producers that it scans, those idle longest."""
+"""Sets the fraction of scanned producers that an eviction removes, idle longest first: one in 2^EVICTION_SHIFT."""
 BUMPED: Final = 2
-"""The transaction version from which every marker has a new producer epoch (KIP-890)."""
+"""Lowest transaction version in which every transaction marker has a new producer epoch (KIP-890)."""
 
 UNKNOWN_MS: Final = -1
 """Timestamp recorded for a batch from which compaction removed records: its latest timestamp is unknown."""
@@ -62,7 +62,7 @@ class Producers:
         """Ids of the producers that the next evictions scan, in reverse order."""
         self.open = OpenTransactions()
         self._refused: dict[ProducerKey, Refused] = {}
-        """The rejected batch of each producer that is expected to retry one."""
+        """Rejected batches that are expected to be retried, by producer id and epoch."""
         self.changes = 0
         """Number of state changes so far: if it is the same as at the last snapshot, no new snapshot is needed."""
 
@@ -126,14 +126,14 @@ class Producers:
             self._refused[key] = Refused(header.base_sequence, type(error))
 
     def _next_of(self, key: ProducerKey) -> int:
-        """Returns the next sequence expected of a producer; NO_SEQUENCE if there is no state of it in this epoch."""
+        """Returns the sequence expected next of a producer; NO_SEQUENCE if the producer has none in this epoch."""
         producer = self.by_id.get(key.producer_id)
         if producer is None or producer.epoch != key.epoch or not producer.window:
             return NO_SEQUENCE
         return producer.next_sequence
 
     def _check_refused(self, header: BatchHeader, expected: int) -> None:
-        """Raises the error of an earlier rejected batch if this batch comes after it. `expected`: next sequence."""
+        """Raises the error of a rejected, not yet retried batch if this batch is later. `expected`: next sequence."""
         key = ProducerKey(header.producer_id, header.producer_epoch)
         refused = self._refused.get(key)
         if refused is None:
@@ -160,7 +160,7 @@ class Producers:
         """Raises if a transaction marker may not be written with this producer epoch and coordinator epoch.
 
         From transaction version 2 a marker has a newer epoch than its transaction, so that a late marker cannot end
-        the next transaction; only without an open transaction may it have the current epoch (KIP-890).
+        the next transaction; a marker with the current epoch is accepted only if no transaction is open (KIP-890).
         """
         producer = self.by_id.get(key.producer_id)
         if producer is None:
@@ -251,9 +251,9 @@ class Producers:
     # -- expiry
 
     def _evict(self) -> None:
-        """Evicts the producers idle longest, but none with an open transaction: it could never end.
+        """Evicts the producers idle longest, except producers with open transactions, which could then never end.
 
-        Scans EVICTION_SCAN producers by order of first append. `_check_producer_limit` ensures a candidate.
+        Scans EVICTION_SCAN producers in order of first append. `_check_producer_limit` ensures one to evict.
         """
         by_id = self.by_id
         for _ in range(2 + len(by_id) // EVICTION_SCAN):

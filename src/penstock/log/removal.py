@@ -13,11 +13,11 @@ from penstock.log.segment import Segment
 
 
 class TornLog(StorageError):
-    """The disk failed in the middle of a change to the log: it stays offline until recovery has checked it."""
+    """The disk failed in the middle of a change to the log: the log stays offline until recovery has checked it."""
 
 
 class TruncatableLogFiles(LogFiles):
-    """Log files whose segments can be removed: readers lose them immediately; jobs of `io` delete the files."""
+    """Log files whose segments can be removed: at once from reads; jobs of `io` delete the files later."""
 
     # -- trim at the log start offset
 
@@ -56,7 +56,7 @@ class TruncatableLogFiles(LogFiles):
         self._forget_unsynced()
 
     def _schedule_removal(self, gone: Collection[Segment]) -> None:
-        """Schedules deletion of detached segments' files, after queued jobs: those may write a snapshot first."""
+        """Schedules deletion of detached segments' files, after queued jobs: these may have to write a snapshot."""
         snapshots = self._snapshots
 
         def begin() -> Work:
@@ -140,7 +140,7 @@ class TruncatableLogFiles(LogFiles):
         return prepare
 
     def end_replacement(self, first: int, count: int, fresh: list[Segment] | None, clean_to: int) -> None:
-        """Replaces `count` segments from index `first` on by the compacted `fresh`; None if compaction failed."""
+        """Replaces `count` segments from index `first` on by `fresh`, which is None if compaction failed."""
         self._are_segments_pinned = False
         if fresh is None:
             return

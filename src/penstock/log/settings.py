@@ -21,9 +21,9 @@ from penstock.log.setting_table import (
 MEMORY_RETENTION_BYTES: Final = 64 << 20
 """Default of retention.bytes for a memory topic that does not set it."""
 COMPANION_SEGMENT_BYTES_MAX: Final = 128 << 20
-"""Maximum segment size of the companion log of delayed messages: small, as its active segment is not reclaimed."""
+"""Maximum segment bytes of companion logs for delayed messages: small, as active segments are not reclaimed."""
 FLUSH_INTERVALS: Final = ("flush.messages", "flush.ms")
-"""Kafka's flush settings: a topic that sets one of them has its messages fsynced before they are acknowledged."""
+"""Names of Kafka's flush settings: if a topic sets one, its messages are fsynced before they are acknowledged."""
 MEMORY_SEGMENTS: Final = 8
 """Approximate number of segments of a memory log: dropping the oldest segment frees a small part of the log."""
 
@@ -122,7 +122,7 @@ class LogSettings:
         )
 
     def for_internal_topic(self) -> "LogSettings":
-        """Returns the settings of a coordinator's internal topic: no retention by time or size, except in memory."""
+        """Returns the settings of a coordinator's internal topic: no retention, unless the topic is in memory."""
         return replace(
             self,
             compacted=self.storage is Storage.DISK,
@@ -135,7 +135,7 @@ class LogSettings:
     def of(cls, values: Mapping[str, str], *, running: bool = False) -> "LogSettings":
         """Parses and checks the given values; other settings get their defaults. Raises InvalidConfig.
 
-        `running`: the topic exists, and a broker default may have changed: conflicting values are adjusted.
+        `running`: the topic exists, and a broker default may have changed: conflicts are adjusted, not rejected.
         """
         parsed = LOG_SETTINGS.parse({name: text for name, text in values.items() if name in LOG_SETTINGS.by_name})
         policy = parsed["cleanup.policy"]

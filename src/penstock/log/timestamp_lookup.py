@@ -1,4 +1,4 @@
-"""Finds offsets by timestamp (ListOffsets). As a rule it decompresses one batch: the one that the index leads to."""
+"""Finds offsets by timestamp (ListOffsets), mostly by decompressing only the one batch that the index leads to."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -43,7 +43,7 @@ class Candidate(NamedTuple):
 def candidates(log: Log, timestamp_ms: int, limit: int, blocking: bool = False) -> Iterator[Candidate | None]:
     """Yields batches below the offset `limit` that may contain the first record at or after a timestamp.
 
-    Sometimes yields None, to let the caller take a break. Raises ColdRead for uncached bytes, unless `blocking`.
+    Sometimes yields None, so that other tasks can run. Raises ColdRead for uncached bytes, unless `blocking`.
     """
     seen = 0
     for segment in list(log.segments):

@@ -98,7 +98,7 @@ class CleanedTransactions:
         self._with_batches: set[int] = set()
 
     def add_aborted(self, aborted: Iterable[AbortedTransaction]) -> None:
-        """Registers aborted transactions before their batches are read; one may be registered repeatedly."""
+        """Registers aborted transactions before their batches are read; repeating a transaction is harmless."""
         for transaction in aborted:
             heappush(self._pending, (transaction.first_offset, transaction))
 
@@ -116,7 +116,7 @@ class CleanedTransactions:
         return header.producer_id in self._aborted
 
     def end(self, header: BatchHeader, marker: Marker) -> tuple[bool, AbortedTransaction | None]:
-        """Returns whether to keep a marker, and the transaction that it aborts (None if no batch of it is left)."""
+        """Returns whether to keep a marker, and the transaction that it aborts (None if no batch of that is left)."""
         self._advance_to(header.last_offset)
         has_batches = header.producer_id in self._with_batches
         self._with_batches.discard(header.producer_id)

@@ -1,1 +1,1 @@
-"""Network listeners of a broker: Kafka over TCP and HTTP (SQS, health, metrics), and Prometheus collectors."""
+"""Network listeners of a broker: Kafka (TCP) and HTTP (SQS, health, metrics); also Prometheus collectors."""

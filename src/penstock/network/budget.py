@@ -7,7 +7,7 @@ class ReceiveBudget:
     """Bounds the memory of requests that are partly received or await their response.
 
     Only received bytes count: an announced length costs nothing. Above the limit, reading pauses on connections with
-    a large request until others finish, except on the one with the oldest request, so that one always makes progress.
+    a large request until other requests finish. The oldest request is always read, so that one makes progress.
     """
 
     def __init__(self, limit_bytes: int) -> None:

@@ -11,7 +11,7 @@ HAS_MANY_CALLS: Final = 32
 ENCODING: Final = 64
 YIELDED: Final = 128
 BLOCKED: Final = 255
-"""Mask of all flags above: while any of them is set, the connection handles no request."""
+"""Mask of the flags that block a connection: while any of these flags is set, the connection handles no request."""
 HAS_CALLS: Final = 256
 HAS_PARTIAL: Final = 512
 HAS_LARGE: Final = 1024

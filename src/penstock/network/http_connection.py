@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 SLICE_S: Final = 0.005
 """Seconds for which one connection may parse and answer pipelined requests before other connections run.
 
-A request that has begun is finished, so a time slice may exceed this by one request.
+A request is never interrupted, so a time slice may exceed this by one request.
 """
 PIPELINED_MAX: Final = 32
 """Maximum number of pipelined requests that wait for an earlier request; at this number, reading pauses.
@@ -42,7 +42,7 @@ IDLE_S: Final = 75.0
 Longer than the default idle timeout of load balancers.
 """
 SURPLUS_MAX: Final = 100
-"""Maximum number of connections beyond the limit that still get one response; further ones are closed immediately."""
+"""Maximum number of connections beyond the connection limit that still get one response; more are closed at once."""
 SURPLUS_IDLE_S: Final = 5.0
 RECEIPT_S: Final = 0.02
 RECEIPTS_MAX: Final = 100
@@ -119,7 +119,7 @@ class HttpConnection(asyncio.Protocol):
         self._idle = self._loop.call_later(self._idle_s, self._check_idle)
 
     def _refuse(self, transport: asyncio.Transport, is_scarce: bool) -> None:
-        """Marks the connection as beyond the limit: it gets a 503, or is closed immediately if there are too many."""
+        """Marks the connection as beyond the limit: it gets a 503; with too many such connections it is closed."""
         self._is_surplus, self._idle_s = True, SURPLUS_IDLE_S
         self._answer = self._listener.answer_surplus
         self._listener.refused("too_many_http")
@@ -165,7 +165,7 @@ class HttpConnection(asyncio.Protocol):
             self._loop.call_later(RECEIPT_S, self._await_receipt, times - 1)
 
     def _check_idle(self) -> None:
-        """Closes the connection if it is idle, else reschedules this check: one timer serves all requests."""
+        """Closes the connection if it is idle, else schedules the next check; there is no timer per request."""
         left_s = (self._request_began_s or self._last_active_s) + self._idle_s - self._loop.time()
         if left_s <= 0 and self._is_write_paused and self._transport is not None:
             self._has_disconnected = True  # it does not read the rest of its response

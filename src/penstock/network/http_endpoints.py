@@ -57,7 +57,7 @@ class HttpEndpoints:
         return self._to_queues(request)
 
     def _localstack_health(self) -> HttpResponse:
-        """Returns the health response that LocalStack wait scripts match: `"sqs": "running"`, with this one space."""
+        """Returns the health response that LocalStack wait scripts look for: `"sqs": "running"`, with one space."""
         is_ready = self._is_ready()
         services = {"sqs": "running" if is_ready else "starting"}
         found = {"services": services, "edition": "penstock", "version": penstock.__version__}

@@ -9,7 +9,7 @@ from penstock.foundation.http import Answer, HttpRequest, HttpResponse, unavaila
 from penstock.network.budget import ReceiveBudget
 
 BUDGET_BYTES: Final = 256 << 20
-"""Memory limit, in bytes, for large bodies of unanswered requests; above it, only the oldest is still received."""
+"""Memory limit, in bytes, for large bodies of unanswered requests; above it, only the oldest request is read."""
 CONNECTIONS_MAX: Final = 10_000
 
 AnswerSurplus = Callable[[HttpRequest, HttpResponse], HttpResponse | Awaitable[HttpResponse]]

@@ -32,7 +32,7 @@ _BODY_TOO_LARGE: Final = f"a body has at most {BODY_BYTES_MAX} bytes"
 
 
 class BadRequest(PenstockError):
-    """The bytes are no valid request or exceed a limit. The connection is closed after a response with `status`."""
+    """The bytes are not a valid request, or exceed a limit. The connection is closed after a `status` response."""
 
     code = ErrorCode.INVALID_REQUEST
 
@@ -46,7 +46,8 @@ class RequestHandler(Protocol):
     """Callbacks for parsed requests; called from within `feed`."""
 
     def head_read(self, body_bytes: int, expects_continue: bool) -> None:
-        """Called after the headers of a request with a large body. `body_bytes`: its length; the limit if chunked."""
+        """Called after the headers of a request with a large body. `body_bytes`: its length, the maximum if
+        chunked."""
 
     def request_read(self, request: HttpRequest, keeps_alive: bool, is_old: bool) -> None:
         """Called when a request is complete. `is_old`: it is HTTP/1.0 with a Connection header."""
@@ -78,7 +79,7 @@ class RequestReader:
 
     @property
     def feed_bytes_max(self) -> int:
-        """Maximum bytes of the next `feed`: the whole rest of a body of known length, since parsing it is cheap."""
+        """Maximum bytes of the next `feed`; in a body of known length all missing bytes, since parsing is cheap."""
         return max(FEED_BYTES, self._body_bytes - len(self._body))
 
     @property

@@ -285,7 +285,7 @@ class KafkaConnection(RequestDispatcher):
         return large.is_slow(now_s)
 
     def idle_for_s(self, now_s: float) -> float:
-        """Returns the seconds since data was received, as seen by calls of this method: reads are not timestamped."""
+        """Returns the seconds since a call of this method first saw the latest data: reads are not timestamped."""
         if self.reads != self._reads_before:
             self._reads_before = self.reads
             self._last_read_s = now_s

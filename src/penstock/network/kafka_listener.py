@@ -1,4 +1,4 @@
-"""The Kafka listener: shared receive buffers, API routes, idle connections and draining."""
+"""The Kafka listener: shares receive buffers, routes API versions, closes idle connections, drains at shutdown."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from penstock.network.large_request import RECEIVE_BYTES, BufferPool, LargeReque
 
 
 class Probe(Protocol):
-    """The metrics that the listener reports to."""
+    """Interface of the metrics that the listener reports."""
 
     def connected(self) -> None: ...
 
@@ -114,7 +114,7 @@ class KafkaListener:
             self._buffers.put_back(large.borrowed)
 
     def apply(self, image: ClusterImage) -> None:
-        """Clears the connections' fast paths if the broker's settings have changed, on which they depend."""
+        """Clears the connections' fast paths, which depend on the broker's settings, if these have changed."""
         if image.broker_configs is not self._broker_configs:
             self._broker_configs = image.broker_configs
             for connection in self.connections:
@@ -122,7 +122,7 @@ class KafkaListener:
                 connection.fast_paths.clear()
 
     def report(self) -> None:
-        """Reports the fast-path requests of all connections."""
+        """Reports the fast-path requests of all connections to the probe."""
         for connection in self.connections:
             connection.report()
 

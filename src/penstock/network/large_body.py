@@ -1,4 +1,4 @@
-"""A large HTTP body that is being received: its share of the memory budget, and its minimum rate."""
+"""A large HTTP body that is being received: its share of the memory budget, and its minimum receive rate."""
 
 import asyncio
 from collections.abc import Callable

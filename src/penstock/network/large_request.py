@@ -1,4 +1,4 @@
-"""Buffers for Kafka requests that are larger than a partial read, their pool, and their minimum rate."""
+"""Kafka requests that are larger than PARTIAL_BYTES_MAX: buffers, buffer pool, and minimum receive rate."""
 
 import mmap
 from typing import Final
@@ -6,7 +6,7 @@ from typing import Final
 from penstock.network.budget import Reservation
 
 PARTIAL_BYTES_MAX: Final = 32 << 10
-"""Maximum bytes of a partial request that is copied in front of the next read; a larger request gets a buffer."""
+"""Maximum bytes of a partial request that is copied in front of the next read; larger requests get a LargeRequest."""
 SMALL_FRAME_BYTES_MAX: Final = 2 << 20
 """Maximum request size, in bytes, for all APIs but Produce: decoding their many fields would block the event loop."""
 RECEIVE_BYTES: Final = 1 << 20
@@ -62,7 +62,7 @@ class ReceiveRate:
         self._checked_s = 0.0
 
     def is_slow(self, now_s: float, received_bytes: int) -> bool:
-        """Returns whether less than RATE_MIN arrived over RATE_S. Call it periodically."""
+        """Returns whether the rate over the last RATE_S seconds was below RATE_MIN. Call it periodically."""
         if not self._checked_s:
             self._checked_s, self._checked_bytes = now_s, received_bytes
         elapsed_s = now_s - self._checked_s

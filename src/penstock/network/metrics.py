@@ -1,4 +1,4 @@
-"""Prometheus metrics of a broker: connections, requests per API, log sizes; collects all other collectors."""
+"""Prometheus metrics of a broker: connections, requests per API, log sizes; includes all other collectors."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -65,7 +65,7 @@ class Metrics:
     # -- called by a scrape
 
     def text(self) -> Iterator[bytes]:
-        """Yields the text of all metrics, in pieces of about a millisecond."""
+        """Yields the text of all metrics, in pieces that each take about a millisecond to write."""
         return text_pieces(self.collect())
 
     def collect(self) -> Iterator[Metric | LargeGauge | None]:

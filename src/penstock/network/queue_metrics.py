@@ -12,7 +12,7 @@ from penstock.foundation.clock import Clock
 QUEUES_MAX: Final = 1000
 """Maximum number of queues with their own metrics; bounds the size of a scrape."""
 QUEUE_PARTITIONS_PER_SLICE: Final = 20
-"""Number of queue partitions scanned before the event loop may run; each also reads its log."""
+"""Number of queue partitions scanned before the event loop runs other work; a scan also reads the partition's log."""
 
 
 class QueueMetrics:

@@ -49,7 +49,7 @@ class UnconfirmedResponses:
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport = transport
         self._written = 0
-        """Bytes written to the connection since the first of these responses."""
+        """Bytes written to the connection since the first response was added."""
         self._waiting: deque[tuple[int, Callable[[], None]]] = deque()
         """Unconfirmed responses, oldest first: the value of `_written` after each response, and its `on_lost`
         callback."""

@@ -105,8 +105,7 @@ class RequestDispatcher(ResponseSender):
         self.task = asyncio.get_running_loop().create_task(self._wait(work, call))
 
     async def _wait(self, work: Coroutine[Any, Any, Any], call: Call) -> None:
-        """Awaits the handler and sends its response. Any error closes the connection; unexpected ones are
-        re-raised."""
+        """Awaits the handler and sends its response. Errors close the connection; unexpected errors are re-raised."""
         result = None
         try:
             result = await work

@@ -36,7 +36,7 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
     ) -> None:
         """`on_ready`: called when a state machine is loaded and accepts commands; `on_gone`: when it no longer does.
 
-        `wants`: the topics whose companion logs have state machines of this kind. A companion log has only one kind.
+        `wants`: whether the companion logs of a topic have state machines of this kind; a companion log has one kind.
         """
         super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=_ignore_effect)
         self._perform_for = perform
@@ -54,7 +54,7 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
         return runtime if runtime is not None and runtime.is_loaded else None
 
     def at(self, tp: TopicIdPartition) -> StateRuntime | None:
-        """Returns the runtime of a replica on this broker, whether loaded, loading or standby; else None."""
+        """Returns the state machine runtime of a replica on this broker, loaded, loading or standby; else None."""
         return self._running.get(tp) or self._standbys.get(tp)
 
     @property
@@ -96,4 +96,4 @@ class CompanionRuntimes(RuntimeSet[TopicIdPartition]):
 
 
 def _ignore_effect(effect: object) -> None:
-    """Does nothing: effects of decisions are performed with their topic-partition, see `_new`."""
+    """Does nothing: `_new` passes a function that also gets the topic-partition to perform effects of decisions."""

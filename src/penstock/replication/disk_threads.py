@@ -1,7 +1,7 @@
 """Thread pool for work that waits for the disk: fsync, opening and removing logs, compaction.
 
-Separate from the threads for cold reads and decompression: a disk whose fsync takes seconds would delay these, and
-with them consumers that need no fsync.
+Cold reads and decompression have other threads: a disk whose fsync takes seconds would delay them, and with them
+consumers that need no fsync.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COUNT: Final = 8
-"""Number of disk threads: more than cores, since they wait. One job per log runs at a time, and few jobs that
-open, remove, close or compact logs, so that flushes of other logs always find a thread."""
+"""Number of disk threads: more than cores, since the threads mostly wait. Each log runs one job at a time, and few
+jobs open, remove, close or compact logs, so that flushes of other logs always find a thread."""
 
 
 class DiskThreads:
@@ -28,7 +28,7 @@ class DiskThreads:
     def __init__(self, count: int = COUNT) -> None:
         self._pool: Final = ThreadPoolExecutor(count, thread_name_prefix="penstock-disk")
         self.trash: Final = ThreadPoolExecutor(1, thread_name_prefix="penstock-trash")
-        """Frees the disk space of removed files in the background, since that may take long."""
+        """Thread that frees the disk space of removed files in the background, since that may take long."""
         self._running = 0
         self._idle: list[asyncio.Future[None]] = []
 

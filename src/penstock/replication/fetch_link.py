@@ -1,6 +1,6 @@
 """Replica fetcher logic for one leader: builds Fetch requests and applies responses. Pure but for the logs.
 
-Requests are incremental (KIP-227): only changed partitions are sent, since the leader's fetch session has the others.
+Requests are incremental (KIP-227): they list only partitions whose parameters changed since the last request.
 """
 
 import logging
@@ -30,7 +30,7 @@ Key = tuple[bytes, int]
 """A topic id and a partition index."""
 BACKOFF_MIN_MS: Final = 10
 BACKOFF_MAX_MS: Final = 320
-"""Maximum backoff of a partition after errors, in milliseconds; it doubles with each error."""
+"""Maximum backoff of a partition after errors, in milliseconds; the backoff doubles with each error."""
 TRUNCATION_RETRY_MS: Final = 10
 """Delay, in milliseconds, before a truncation is retried while the log's I/O queue is busy."""
 
@@ -99,7 +99,7 @@ class FetchLink:
     def put(self, partition: Partition, is_lagging: bool = False) -> None:
         """Adds or updates a partition to fetch.
 
-        `is_lagging`: this broker is not in its ISR. Then it is throttled if the topic lists this replica (KIP-73).
+        `is_lagging`: this broker is not in the ISR; fetches are throttled if the topic lists this replica (KIP-73).
         """
         key = partition.topic_id, partition.name.partition
         self._partitions[key] = partition
@@ -179,7 +179,7 @@ class FetchLink:
         return found
 
     def wait_ms(self, now_ms: int) -> int:
-        """Returns the milliseconds until the throttle allows a fetch; 0 if any partition is not throttled."""
+        """Returns the milliseconds until the throttle allows a fetch; 0 if some partition is not throttled."""
         if not self._throttled or len(self._throttled) < len(self._partitions):
             return 0
         return self._throttle.wait_ms(now_ms)
@@ -291,7 +291,7 @@ class FetchLink:
     def _handle_out_of_range(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> int:
-        """Restarts the log at the leader's log start offset if that is higher. Returns how many offsets were lost."""
+        """Restarts the log at the leader's log start offset if that is higher. Returns the count of lost offsets."""
         log = partition.log
         if data.log_start_offset <= log.end_offset or log.io.is_busy:
             self._back_off(key, now_ms)
@@ -303,7 +303,7 @@ class FetchLink:
     def _restart_inside_batch(
         self, key: Key, partition: Partition, following: Following, data: PartitionData, now_ms: int
     ) -> None:
-        """Restarts the log with the leader's first batch, if the leader's log start offset lies inside it."""
+        """Restarts the log with the leader's first batch, inside which the leader's log start offset lies."""
         if partition.log.io.is_busy:
             self._back_off(key, now_ms)
             return

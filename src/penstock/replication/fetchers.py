@@ -85,7 +85,7 @@ class ReplicaFetchers:
             fetcher.wake()
 
     def wake(self, partition: Partition) -> None:
-        """Wakes the fetchers when the log of a follower is durable, so that it may be fetched again."""
+        """Wakes the fetchers when a follower's log has become durable, so that the partition may be fetched again."""
         for fetcher in self._fetchers.values():
             fetcher.wake()
 

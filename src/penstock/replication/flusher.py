@@ -1,6 +1,6 @@
-"""Fsync of logs: group commit for topics that sync before they acknowledge, closed segments for the others.
+"""Fsync of logs: group commit for topics that fsync before they acknowledge, closed segments for other topics.
 
-One fsync per partition runs at a time; each covers all records appended before it began.
+One fsync per partition runs at a time; each fsync covers all records appended before it began.
 """
 
 import logging

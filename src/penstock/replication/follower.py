@@ -56,8 +56,8 @@ class Following:
         self.high_watermark = offset
 
     def starts_inside_batch(self, records: Buffer, leader_start: int) -> bool:
-        """Whether the leader's log start offset lies inside the first batch sent, and this log holds none of its
-        records: it is empty, or ends before the leader's log start offset."""
+        """Whether the leader's log start offset lies inside the first batch of `records`, and this log has no
+        records of that batch: this log is empty, or ends before the leader's log start offset."""
         if not records or (self.log.size_bytes and leader_start < self.log.end_offset):
             return False
         header = read_header(records)

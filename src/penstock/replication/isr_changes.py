@@ -36,7 +36,7 @@ def due_change(partition: Partition, now_ms: int, eligible: Mapping[int, int]) -
 
 
 def begin(changes: Sequence[IsrChange], image: ClusterImage) -> list[Op]:
-    """Returns the operations of one transaction, and marks the ISR changes as proposed. Call `end` afterwards."""
+    """Returns the store operations for the ISR changes, and marks the changes as proposed. Call `end` afterwards."""
     ops: list[Op] = []
     joining: set[int] = set()
     for change in changes:

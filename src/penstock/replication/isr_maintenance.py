@@ -22,17 +22,17 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 0.1
 SLICE: Final = 500
 PAUSE_S: Final = 0.025
-"""Pause, in seconds, after each time slice: checking ten thousand partitions takes half a second."""
+"""Pause, in seconds, after each time slice of the ISR check: ten thousand partitions take half a second to check."""
 GROUP_SIZE: Final = 64
 """Number of partitions whose ISRs are changed in one transaction: a restarted broker joins thousands of ISRs."""
 IN_FLIGHT_MAX: Final = 8
 """Maximum number of ISR transactions in flight."""
 LINES_MAX: Final = 20
-"""Maximum number of partitions per transaction that get a log line of their own."""
+"""Maximum number of partitions per transaction whose ISR change is logged in a line of its own."""
 
 
 class IsrMaintenance:
-    """Periodic task that writes due ISR changes, many per transaction; after a conflict, one by one."""
+    """Periodic task that writes due ISR changes: many per transaction or, after a conflict, one per transaction."""
 
     def __init__(self, *, partitions: Partitions, metadata: Metadata, store: Store, clock: Clock) -> None:
         self._partitions = partitions
@@ -94,7 +94,7 @@ class IsrMaintenance:
         return state
 
     async def _resign(self, led: Sequence[tuple[TopicIdPartition, PartitionState]]) -> None:
-        """Resigns leadership of partitions in one transaction; after a conflict, one by one."""
+        """Resigns leadership of partitions in one transaction; after a conflict, one transaction per partition."""
         try:
             await self._store.transact(
                 [

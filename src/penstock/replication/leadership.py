@@ -11,7 +11,7 @@ from typing import Final
 from penstock.cluster.image import PartitionState
 
 UNKNOWN: Final = -1
-"""Stands for the log end offset of a follower that has not fetched in this leader epoch."""
+"""Placeholder for the log end offset of a follower that has not fetched in this leader epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class ProposedIsr:
     isr: tuple[int, ...]
     version: int
     joining: Mapping[int, int]
-    """Broker epochs of the replicas that join, by node id; these registrations must still exist."""
+    """Broker epochs of the replicas that join the ISR, by node id; these registrations must still exist."""
 
 
 class Progress:
@@ -56,7 +56,7 @@ class LedLog:
 
     def __init__(self, *, end: int, epoch_start: int, high_watermark: int) -> None:
         self.end = end
-        """The leader's log end offset; with synced writes, its synced end offset."""
+        """The leader's log end offset; with `flush=group`, its fsynced end offset."""
         self.epoch_start: Final = epoch_start
         """First offset of the leader epoch. A high watermark below it may be outdated (KIP-207)."""
         self.high_watermark = min(high_watermark, epoch_start)
@@ -89,14 +89,15 @@ class Leadership:
         """Replicas of the proposed ISR while its outcome is unknown."""
         self._is_asking = False
         self._lost_version = UNKNOWN
-        """Version of a partition state that another broker has replaced; the image does not show that yet."""
+        """Version of a partition state that another broker has replaced, although the image does not show that
+        yet."""
         self.state = state
         self.follow(state, now_ms)
 
     # -- the state in the store
 
     def follow(self, state: PartitionState, now_ms: int) -> None:
-        """Adopts a new partition state of the same leader epoch, and logs that were added to `logs`."""
+        """Adopts a new partition state of the same leader epoch; also tracks logs that were added to `logs`."""
         if state.version != self.state.version:
             self._proposed.clear()
         self.state = state
@@ -157,7 +158,7 @@ class Leadership:
         return self._proposed.union(self.state.isr)
 
     def nearest(self, offset: int, nodes: Container[int]) -> int | None:
-        """Returns the in-sync replica among `nodes` that has the most records from `offset` on, or None (KIP-392)."""
+        """Returns the in-sync replica in `nodes` with the most records from `offset` on, or None (KIP-392)."""
         followers = self.logs[0].followers
         able = [
             node
@@ -169,7 +170,7 @@ class Leadership:
     # -- the ISR
 
     def propose_isr(self, now_ms: int, brokers: Mapping[int, int]) -> ProposedIsr | None:
-        """Returns the ISR to shrink or expand to, or None. `brokers`: epochs of registered brokers, by node id."""
+        """Returns the ISR to propose; None if no change is due. `brokers`: registered broker epochs by node id."""
         if self._is_asking or self._lost_version == self.state.version or self._is_steady(now_ms, brokers):
             return None
         current = self.state.isr
@@ -208,7 +209,7 @@ class Leadership:
         return all(log.followers[node].end >= max(log.high_watermark, log.epoch_start) for log in self.logs)
 
     def _is_behind(self, node: int, now_ms: int, brokers: Mapping[int, int]) -> bool:
-        """Whether a member must leave the ISR: it lags, or is offline (without writes it would never lag)."""
+        """Whether an ISR member must leave: it lags, or it is offline (without writes it would never lag)."""
         for log in self.logs:
             progress = log.followers.get(node)
             if progress is None:
@@ -220,12 +221,12 @@ class Leadership:
         return False
 
     def isr_proposed(self, proposed: ProposedIsr) -> None:
-        """Records that a proposed ISR is being written: from now on the high watermark waits for its replicas."""
+        """Records that a proposed ISR is being written: from now on the high watermark waits for its replicas too."""
         self._is_asking = True
         self._proposed.update(proposed.isr)
 
     def isr_decided(self, proposed: ProposedIsr, *, is_outdated: bool) -> None:
-        """Records that the write of a proposed ISR has ended; only the metadata image shows its outcome.
+        """Records that the write of a proposed ISR has ended; whether it succeeded, only the metadata image shows.
 
         `is_outdated`: the write failed because the partition state had changed.
         """

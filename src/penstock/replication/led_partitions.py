@@ -9,7 +9,7 @@ K = TypeVar("K")
 
 
 class LedPartitions:
-    """Led partitions by topic name and by topic id, and their companion logs by companion id."""
+    """Partitions led by this broker, by topic name and by topic id, and their companion logs, by companion id."""
 
     def __init__(self) -> None:
         self.by_name: Final[dict[str, dict[int, Partition]]] = {}

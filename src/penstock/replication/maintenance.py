@@ -27,7 +27,7 @@ TICK_S: Final = 1.0
 SLICE: Final = 50
 """Number of partitions maintained per time slice of the event loop, which takes at most about 10 ms."""
 CLOCK_JUMP_MS: Final = 1000
-"""Clock change between two ticks, in milliseconds, that counts as a jump: slewing (NTP) changes it by less."""
+"""Minimum clock change between two ticks, in milliseconds, that counts as a jump; NTP slewing changes it by less."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Intervals:
     """Intervals of the maintenance jobs in milliseconds, read at every tick."""
 
     first_retention_ms: int
-    """Delay of the first retention run after startup, as in Kafka: time to raise retention settings."""
+    """Delay of the first retention run after startup, as in Kafka: gives operators time to raise retention."""
     retention_ms: int
     compaction_ms: int
     producer_expiry_ms: int
@@ -117,8 +117,8 @@ class Maintenance:
                 await asyncio.sleep(0)
 
     def _detect_clock_change(self, steady_ms: int) -> tuple[int, int]:
-        """Returns the time, and by how much the clock was set since the last tick (0 if it was not). Producer
-        state must not expire because the clock was set: retries would become duplicates."""
+        """Returns the time, and by how many milliseconds the clock was set since the last tick (0 if it was not).
+        Producer state must not expire because the clock was set: retries would become duplicates."""
         now_ms = self._clock.now_ms()
         before_ms, self._ahead_ms = self._ahead_ms, now_ms - steady_ms
         by_ms = self._ahead_ms - before_ms

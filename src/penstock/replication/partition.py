@@ -25,7 +25,7 @@ from penstock.replication.replica_log import ReplicaLog
 class Partition(ReplicaLog):
     """One replica of a partition.
 
-    It starts as a leader without followers, whose records are all committed. Its companion log, which holds state
+    A new Partition leads without followers, and all its records are committed. Its companion log, which holds state
     about the partition, is a Partition too: it has the same role, and only brokers can find it.
     """
 
@@ -50,7 +50,7 @@ class Partition(ReplicaLog):
         self.is_internal: Final = name.topic in INTERNAL_TOPICS
         """Whether only brokers write to this partition: see `append_own`."""
         self.with_companion: tuple[Partition, ...] = (self,)
-        """The partition and its companion log, if any; both have the same tuple."""
+        """This partition and its companion log, if any; both Partition objects have the same tuple."""
         self._index: Final = 0 if companion_of is None else 1
         """Index of this log in `with_companion` and in `leadership.logs`."""
         self.leader_epoch = leader_epoch
@@ -61,12 +61,12 @@ class Partition(ReplicaLog):
         self.on_append: Callable[[Partition], None] = _ignore
         """Callback after each append that needs a flush."""
         self.on_durable: Callable[[Partition], None] = _ignore
-        """Callback when the log of a follower is durable, so that it may be fetched again."""
+        """Callback when the log of a follower has become durable, so that the partition may be fetched again."""
         self.on_marker: Callable[[int, bool], None] | None = None
         """Callback after a transaction marker is appended, with the producer id and whether it commits."""
 
     def go_offline(self, reason: str) -> None:
-        """Takes the partition offline: requests get a storage error from now on, and all waiters are woken."""
+        """Takes the partition offline: all waiters are woken, and requests get a storage error from now on."""
         for one in self.with_companion:
             one._take_offline(reason)
         for one in self.with_companion:
@@ -125,7 +125,7 @@ class Partition(ReplicaLog):
         return LedLog(end=self.durable_end, epoch_start=self.log.end_offset, high_watermark=self.high_watermark)
 
     def become_follower(self, state: PartitionState, node_id: int) -> None:
-        """Becomes a follower of another leader (or without a leader), and wakes all waiters."""
+        """Becomes a follower, of another broker or for now without a leader, and wakes all waiters."""
         has_leader = state.leader not in (NO_LEADER, node_id)
         for one in self.with_companion:
             one._become_follower(state.leader_epoch, has_leader)
@@ -172,12 +172,12 @@ class Partition(ReplicaLog):
 
     @property
     def is_settled(self) -> bool:
-        """Whether the high watermark is current: it is not at the beginning of a leader epoch (KIP-207)."""
+        """Whether the high watermark is current. At the start of a leader epoch it may be outdated (KIP-207)."""
         return self.leadership is None or self.leadership.logs[self._index].is_settled
 
     @property
     def has_followers(self) -> bool:
-        """Whether another broker is in the ISR, so that it could be elected as leader."""
+        """Whether another broker is in the ISR and could therefore be elected as leader."""
         return self.leadership is not None and len(self.leadership.maximal_isr) > 1
 
     @property
@@ -204,7 +204,7 @@ class Partition(ReplicaLog):
     # -- appending
 
     def append(self, batch: bytearray | memoryview, now_ms: int, may_begin: bool = False) -> Appended:
-        """Appends the batch of a producer. It is committed once `high_watermark` has passed its last offset.
+        """Appends a producer's batch, which is committed once `high_watermark` has passed the batch's last offset.
 
         `may_begin`: whether it may begin a transaction; see Log.append. Raises InvalidTopic for an internal topic.
         """
@@ -244,7 +244,7 @@ class Partition(ReplicaLog):
         """Appends a marker that ends a transaction; harmless if no transaction is open, as when it is repeated.
 
         Raises InvalidProducerEpoch if a newer epoch of the producer has written here (with transaction version 2:
-        also if the producer has written since), TransactionCoordinatorFenced if a newer coordinator has.
+        also if the same epoch has an open transaction), TransactionCoordinatorFenced if a newer coordinator has.
         """
         self.log.producers.check_marker(producer, coordinator_epoch, transaction_version)
         marker = control_marker(
@@ -263,14 +263,14 @@ class Partition(ReplicaLog):
         raise NotLeaderOrFollower(f"{self.name} is led by another broker now")
 
     def _on_appended(self, log: Log) -> None:
-        """Records that appended records are durable; with `flush=group`, requests the flush that makes them so."""
+        """Marks appended records as durable; with `flush=group`, requests the flush that makes them durable."""
         if log.settings.flush is Flush.OS:
             self.mark_durable(log.end_offset)
         elif self.high_watermark < log.end_offset:
             self.on_append(self)
 
     def flush_soon(self) -> None:
-        """Requests a flush if the log is not durable, as after a follower's append or a crash."""
+        """Requests a flush if the log has records that are not durable, as after a follower's append or a crash."""
         if not self.is_durable:
             self.on_append(self)
 

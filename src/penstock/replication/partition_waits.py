@@ -11,7 +11,7 @@ from penstock.replication.partitions import Partitions
 logger = logging.getLogger(__name__)
 
 SETTLE_S: Final = 5.0
-"""How long, in seconds, CreateTopics waits for this broker to open new partitions. After that, clients retry."""
+"""Seconds that CreateTopics waits until this broker has opened new partitions. After that, clients retry."""
 
 
 async def wait_until_settled(partitions: Partitions) -> None:

@@ -1,6 +1,6 @@
 """All replicas on this broker (Kafka's ReplicaManager): opens, updates and closes them as in the metadata image.
 
-`apply` queues the partitions that a new image changes; then each is updated to the newest image in time slices, and
+`apply` queues the partitions that a new image changes; each is then updated to the newest image in a time slice, and
 logs are opened and removed on threads (replica_logs.py). Until its log is open, a partition is not found, and
 requests for it get an error that clients retry. A deleted topic is not found, and its partitions are offline, as soon
 as `apply` returns.
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 SLICE: Final = 100
 """Number of partitions updated per time slice of the event loop, which takes at most about 10 ms."""
 NOTIFY_STEPS: Final = 10
-"""Number of time slices after which `on_progress` is called; it is also called after the last."""
+"""Number of time slices between two calls of `on_progress`, which is also called after the last time slice."""
 
 
 class Partitions:
@@ -66,13 +66,13 @@ class Partitions:
         self.companions: Final = self._led.companions
         """Companion logs of the led partitions, by companion id; only brokers fetch companion logs."""
         self.broker_epoch = NO_EPOCH
-        """The broker epoch of the current registration. Leadership of an earlier registration does not count."""
+        """Broker epoch of the current registration. Leadership gained in an earlier registration does not count."""
         self.on_append: Callable[[Partition], None] | None = None
         self.on_durable: Callable[[Partition], None] | None = None
         self.on_follow: Callable[[Topic, Partition], None] | None = None
-        """Callback before a partition leads or follows, so that its delayed records are hidden in time."""
+        """Callback before a partition becomes leader or follower, so that its delayed records are hidden in time."""
         self.on_progress: Callable[[], None] | None = None
-        """Callback after time slices outside of `apply`: replicas or leaders may have changed."""
+        """Callback between time slices that run outside of `apply`: replicas or leaders may have changed."""
         self.decompresses_batches = False
         """Whether batches of any led topic must be decompressed before they are appended (see log/admission.py)."""
         self._image = ClusterImage()
@@ -135,7 +135,7 @@ class Partitions:
         self._step()
 
     def register(self, broker_epoch: int) -> None:
-        """Adopts a new broker registration: this broker leads no partition until it is elected in it."""
+        """Adopts a new broker registration: this broker leads no partition until elected under this registration."""
         self.broker_epoch = broker_epoch
         self._seen = {}
 
@@ -267,7 +267,7 @@ class Partitions:
         self._continue()
 
     def _admit(self, replica: Replica, logs: list[OpenedLog]) -> None:
-        """Builds a partition or a companion log from opened logs; removes logs that are no longer wanted."""
+        """Builds a partition or a companion log from opened logs; removes opened logs that are no longer wanted."""
         tp = replica.tp
         topic = self._image.topics.get(tp.topic_id)
         state = topic.partitions.get(tp.partition) if topic is not None else None
@@ -328,7 +328,7 @@ class Partitions:
         return False
 
     def _requeue(self, tp: TopicIdPartition) -> None:
-        """Queues a partition after a change of its log: the image may have changed during that."""
+        """Queues a partition after a job changed its log: the metadata image may have changed since the job began."""
         if not self._is_closing:
             self._pending.mark(tp.topic_id, [tp.partition])
             self._continue()
@@ -403,7 +403,7 @@ class Partitions:
         self._run(lambda: self._logs.remove_strays(known), then)
 
     def close(self, then: Callable[[bool], None] = lambda is_clean: None) -> None:
-        """Syncs and closes all logs, also logs being opened; calls `then` with False if some could not be closed."""
+        """Syncs and closes all logs, also logs being opened; calls `then` with False if a log could not be closed."""
         self._is_closing = True
         self._pending.clear()
         logs = [found.log for _, opened in self._opened for found in opened if found.log is not None]

@@ -1,4 +1,4 @@
-"""Queue of partitions that do not match the metadata image yet, and callbacks that wait until they do. Pure."""
+"""Queue of partitions that do not match the metadata image yet, and callbacks for when they do. Pure."""
 
 from collections import deque
 from collections.abc import Callable, Iterable

@@ -1,7 +1,7 @@
 """Replays a log into a state machine, and skips or refuses records that the state machine cannot read.
 
-Internal topics: an unreadable record is skipped, logged and counted. A single such record, written by a client before
-brokers refused that or by a later version, must not make all groups or transactions of its partition unavailable.
+Internal topics: an unreadable record is skipped, logged and counted. A single such record, written by a later version
+or by a client (brokers now refuse that), must not make all groups or transactions of its partition unavailable.
 Companion logs: replay stops. Clients cannot write there, and an offset without a readable record would count as
 finished: messages would be lost silently. A batch with a wrong checksum stops both: the log itself is damaged, and
 another replica may have the right bytes.
@@ -22,13 +22,13 @@ from penstock.records.layout import Buffer
 logger = logging.getLogger(__name__)
 
 NOOP_KEY: Final = (30_002).to_bytes(2, "big")
-"""Key of a record without content. Like Kafka's keys it begins with a version number, one that Kafka's tools skip."""
+"""Key of a record without content: like Kafka's keys, a version number first; Kafka's tools skip this version."""
 DECOMPRESSED_BYTES_MAX: Final = 4 << 20
-"""Maximum decompressed bytes of one batch. Brokers write less than 1 MiB; clients may have written more."""
+"""Maximum decompressed size of a batch, in bytes. Brokers write less than 1 MiB; clients may have written more."""
 RECORDS_AT_ONCE: Final = 1000
 """Number of records applied per time slice of the event loop."""
 LINES_MAX: Final = 10
-"""Maximum number of skipped records per log that get a log line of their own."""
+"""Maximum number of skipped records per log that are each logged in a line of their own."""
 
 
 class DamagedBatch(StorageError):
@@ -50,7 +50,7 @@ class Replay:
         """`on_skipped`: called with the number of skipped records; if None, an unreadable record stops the replay."""
         self._machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
-        """Applies a whole batch at once, for a BatchedMachine; else None."""
+        """Function that applies a whole batch at once, if the state machine is a BatchedMachine; else None."""
         self._name = name
         self._on_skipped = on_skipped
         self.skipped_count = 0

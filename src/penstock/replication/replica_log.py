@@ -13,25 +13,25 @@ from penstock.wire.schema import Buffer
 
 
 class ReplicaLog:
-    """Base of Partition: the log up to its high watermark, online or offline; `offline_reason` tells why."""
+    """Base class of Partition: a log with its high watermark, online or offline (`offline_reason` tells why)."""
 
     name: TopicPartition
 
     def __init__(self, log: Log | None, high_watermark: int | None) -> None:
         self._log = log
         self.held = log
-        """The log, even while it is offline or lent to a disk thread: its files stay open until it is closed."""
+        """The log, even while offline or owned by a disk thread: its files stay open until the log is closed."""
         self.is_lent = False
         """Whether a disk thread owns the log: the replica is offline until the thread has finished."""
         self.offline_reason = ""
         self.on_returned: Callable[[], None] = _ignore
-        """Callback when a disk thread returns the log: the replica must apply changes that it has missed."""
+        """Callback when a disk thread returns the log: the replica must apply the changes missed until then."""
         self.is_leader = True
         self.allows_fast_path = False
-        """Whether the fast path is allowed: appends are committed at once, and batches are not decompressed."""
+        """Whether appends may take the fast path: they are committed at once, and batches are not decompressed."""
         self.high_watermark = (log.end_offset if log else 0) if high_watermark is None else high_watermark
         self.visibility: VisibilityFilter | None = None
-        """Filter that hides delayed messages from consumers until they are due; None if there are none."""
+        """Filter that hides delayed messages from consumers until they are due; None without delayed messages."""
         self._until_committed, self._until_durable = OffsetWaiters(), OffsetWaiters()
         self._consumers, self._followers = ChangeWaiters(), ChangeWaiters()
 
@@ -79,12 +79,12 @@ class ReplicaLog:
 
     @property
     def is_durable(self) -> bool:
-        """Whether all records are durable; with `flush=group` this means synced."""
+        """Whether all records are durable; with `flush=group` this means fsynced."""
         return self.durable_end >= self.log.end_offset
 
     @property
     def durable_end(self) -> int:
-        """The offset below which all records are durable; with `flush=group` this means synced."""
+        """The offset below which all records are durable; with `flush=group` this means fsynced."""
         log = self.log
         return log.end_offset if log.settings.flush is Flush.OS else min(log.checkpoint.synced_to, log.end_offset)
 
@@ -145,7 +145,7 @@ class ReplicaLog:
         self._consumers.wake()
 
     def watch_tail(self, waiter: Waiter) -> int:
-        """Same as `watch`, but for a follower: called at the next append, committed or not."""
+        """Same as `watch`, but for a follower's fetch: `waiter` is called at the next append, committed or not."""
         return self._followers.add(waiter)
 
     def unwatch_tail(self, ticket: int) -> None:

@@ -1,7 +1,7 @@
 """Opens, removes and closes the logs of replicas: on disk threads, many per job, one job per path at a time.
 
-Requests are collected, and `dispatch` starts jobs for them. Topics with few partitions come first, so that they do
-not wait for a topic with ten thousand partitions.
+Logs to open or remove are queued, and `dispatch` starts jobs for them. Topics with few partitions come first, so that
+they do not wait for a topic with ten thousand partitions.
 """
 
 import logging
@@ -29,10 +29,10 @@ NO_DESCRIPTORS: Final = "too many open files for new partitions; raise the limit
 OPEN_JOBS: Final = 2
 """Maximum number of concurrent jobs that open logs: other threads must stay free for flushes."""
 OPEN_BATCH: Final = 500
-"""Number of replicas that one job opens: new logs of a job share their fsyncs."""
+"""Number of replicas that one job opens: the new logs of one job share their fsyncs."""
 REMOVE_BATCH: Final = 1000
 CLOSE_BATCH: Final = 25
-"""Number of logs that one job closes, with one fsync after another."""
+"""Number of logs that one job closes; their fsyncs run one after another."""
 
 
 class LogSpec(NamedTuple):
@@ -54,7 +54,7 @@ class OpenedLog(NamedTuple):
     log: Log | None = None
     reason: str = ""
     is_postponed: bool = False
-    """Whether the log could not be created for now, as with a full disk, and may be retried."""
+    """Whether the log could not be created for now, as on a full disk; its creation may be retried."""
 
 
 class Replica(NamedTuple):
@@ -104,12 +104,12 @@ class ReplicaLogs:
         return path in self._busy
 
     def open(self, replica: Replica) -> None:
-        """Queues the logs of a replica to be opened; none of their paths may have another job."""
+        """Queues the logs of a replica to be opened; there must be no other job for their paths."""
         self._busy.update(spec.path for spec in replica.specs)
         self._to_open.setdefault(replica.tp.topic_id, []).append(replica)
 
     def remove(self, tp: TopicIdPartition, path: str, log: Log | None) -> None:
-        """Closes a log without a sync and removes its files, after the running job of that log."""
+        """Closes a log without fsync and removes its files, after the log's running job has ended."""
         self._busy.add(path)
 
         def stopped() -> None:
@@ -214,7 +214,7 @@ class ReplicaLogs:
     def _open_replica(
         self, replica: Replica, lost: set[str], fresh: set[str], not_made: Mapping[str, str]
     ) -> list[OpenedLog]:
-        """Opens all logs of a replica or none. `not_made`: new logs that could not be created, reasons by path."""
+        """Opens all logs of a replica or none. `not_made`: by path, why a new log could not be created."""
         opened: list[OpenedLog] = []
         for spec in replica.specs:
             is_fresh = spec.path in fresh
@@ -275,10 +275,10 @@ class ReplicaLogs:
     # -- closing
 
     def close(self, logs: Sequence[Log], then: Callable[[bool], None]) -> None:
-        """Syncs and closes these logs and logs being opened; starts no other job.
+        """Syncs and closes `logs` and the logs being opened; starts no other job.
 
-        `then` gets False if some log could not be closed, which does not stop the others. Logs that are still to be
-        removed are removed at the next start.
+        `then` gets False if a log could not be closed; the other logs are closed all the same. Logs that are still to
+        be removed are removed at the next start.
         """
         self._is_closing = True
         self._to_open.clear()

@@ -40,10 +40,10 @@ logger = logging.getLogger(__name__)
 
 LOAD_BYTES: Final = 256 << 10
 FOLLOW_BYTES: Final = 64 << 10
-"""Bytes that a standby reads per time slice of the event loop; LOAD_BYTES while loading."""
+"""Bytes that a standby state machine reads per time slice of the event loop; while loading, it reads LOAD_BYTES."""
 EFFECTS_AT_ONCE: Final = 32
 REPLIES_AT_ONCE: Final = 64
-"""Maximum number of replies of one state machine per iteration of the event loop; EFFECTS_AT_ONCE for effects."""
+"""Maximum replies that one state machine sends per iteration of the event loop; EFFECTS_AT_ONCE for its effects."""
 
 _PRODUCER_ERRORS: Final = frozenset(
     (
@@ -53,10 +53,10 @@ _PRODUCER_ERRORS: Final = frozenset(
         ErrorCode.TRANSACTION_COORDINATOR_FENCED,
     )
 )
-"""Error codes that a transactional producer gets unchanged, because it must not retry."""
+"""Error codes that are sent unchanged to a transactional producer, because the producer must not retry."""
 
 Answer = Callable[[Any], None]
-"""Callback for the reply to a command: its value, or a PenstockError."""
+"""Callback for the reply to a command; called with the reply's value, or with a PenstockError."""
 
 
 class StateRuntime:
@@ -73,11 +73,11 @@ class StateRuntime:
         perform: Callable[[Any], None],
         on_skipped: Callable[[int], None] | None = None,
     ) -> None:
-        """`perform`: performs an effect of a decision. `on_skipped`: see Replay."""
+        """`perform`: carries out an effect (a side effect that a decision asks for). `on_skipped`: see Replay."""
         self.partition = partition
         self.machine = machine
         self._apply_batch: Callable[[Any, BatchHeader], None] | None = getattr(machine, "apply_batch", None)
-        """Applies a whole batch at once, for a BatchedMachine; else None."""
+        """Function that applies a whole batch at once, if the state machine is a BatchedMachine; else None."""
         self._replay = Replay(machine, partition.name, on_skipped)
         self._clock = clock
         self._timer = timer
@@ -91,7 +91,7 @@ class StateRuntime:
         self._answers: dict[Ticket, Answer] = {}
         self._read_to: int | None = None
         self._read_epoch = NO_EPOCH
-        """Offset up to which the log was replayed, and the leader epoch of the last record before it."""
+        """Leader epoch of the last replayed record; the offset after that record is `_read_to`."""
         self._read_end: int | None = None
         """Offset up to which the log must be replayed before the first decision."""
         self._effects: deque[Any] = deque()
@@ -128,8 +128,7 @@ class StateRuntime:
         await begun.wait()
 
     def follow(self) -> bool:
-        """Replays some committed records as a standby, before an election. Returns whether more may follow. Raises
-        ColdRead."""
+        """As a standby: replays some committed records. Returns whether there may be more. Raises ColdRead."""
         return self._read_next(min(self.partition.high_watermark, self.partition.log.end_offset), FOLLOW_BYTES)
 
     def read_back(self) -> bool:
@@ -174,7 +173,7 @@ class StateRuntime:
         )
 
     def begin_when_committed(self, then: Callable[[], None]) -> None:
-        """Accepts commands once all replayed records are committed, since they may be lost before. Calls `then`."""
+        """Accepts commands and calls `then` once all replayed records are committed: before, they may be lost."""
 
         end = self._read_end or 0
 
@@ -238,10 +237,8 @@ class StateRuntime:
         )
 
     def repeat(self, repeated: RepeatedDecision, values: Any) -> bool:
-        """Fast path: repeats an earlier decision if its records are committed immediately; returns whether they were.
-
-        If False, call `submit`, which handles all other cases and errors.
-        """
+        """Fast path: repeats an earlier decision. Returns whether its records were committed; if not, call
+        `submit`, which handles all other cases and errors."""
         if not self.may_repeat:
             return False
         partition, now_ms = self.partition, self.now_ms
@@ -257,7 +254,7 @@ class StateRuntime:
         return partition.high_watermark > appended.last_offset
 
     def post(self, command: Any) -> None:
-        """Decides a command without a reply. Ignored while loading: afterwards the machine sees the new state."""
+        """Decides a command that needs no reply; ignores the command while the state machine is loading."""
         if self.is_loaded:
             self._carry_out(self.machine.decide(NO_TICKET, command, self.now_ms))
             self._arm()
@@ -320,7 +317,8 @@ class StateRuntime:
         self.partition.when_committed(end, forget)
 
     def _append_noop(self, decision: Decision) -> bool:
-        """Appends an empty record: if it is committed, this broker still leads. Returns whether it was appended."""
+        """Appends an empty record: its commit proves that this broker still leads. Returns whether it was
+        appended."""
         now_ms = self.now_ms
         try:
             self.partition.append_own(build_pairs([(NOOP_KEY, None)], now_ms), now_ms)
@@ -359,7 +357,7 @@ class StateRuntime:
                 self._perform_some()
 
     def _perform_some(self) -> None:
-        """Performs effects and replies in order, a limited number per iteration of the event loop."""
+        """Carries out effects and sends replies in order, a limited number per iteration of the event loop."""
         self._is_performing = True  # performing one may add others
         count = 0
         while self._effects and count < EFFECTS_AT_ONCE:

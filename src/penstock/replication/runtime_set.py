@@ -1,4 +1,4 @@
-"""State machines of many logs: runs those of logs led by this broker, keeps standbys for the other replicas.
+"""State machines of many logs: runs those of logs led by this broker, and standbys for its other replicas.
 
 A standby replays committed records as they arrive, so that a new leader has little left to load.
 """
@@ -64,7 +64,7 @@ class RuntimeSet(Generic[K]):
         self._stop_following: Callable[[], None] | None = None
         self._loads: dict[K, asyncio.Task[None]] = {}
         self._to_load: dict[K, StateRuntime] = {}
-        """Runtimes whose load waits until others are loaded."""
+        """Runtimes that are queued to be loaded, because LOADS_MAX loads are running."""
         self._reading: set[K] = set()
         self.failures: dict[K, Failure] = {}
         """Logs led by this broker that could not be loaded; their loads are retried."""
@@ -73,7 +73,7 @@ class RuntimeSet(Generic[K]):
 
     @property
     def all(self) -> list[StateRuntime]:
-        """Returns all runtimes: of led logs, loaded or not, and standbys."""
+        """Returns all state machine runtimes: of led logs, loaded or not, and of standbys."""
         return [*self._running.values(), *self._standbys.values()]
 
     @property
@@ -109,10 +109,8 @@ class RuntimeSet(Generic[K]):
     def update_roles(
         self, led: Mapping[K, Partition], replicas: Mapping[K, Partition], why: PenstockError | None = None
     ) -> None:
-        """Loads the logs that this broker now leads, unloads others, and keeps standbys for all other replicas.
-
-        `why`: the error for requests that wait at an unloaded runtime; by default NotCoordinator.
-        """
+        """Loads the logs that this broker now leads, unloads logs that it no longer leads, and keeps standbys for
+        all other replicas. `why`: error for requests that wait at an unloaded runtime; by default NotCoordinator."""
         for key, runtime in list(self._running.items()):
             if led.get(key) is not runtime.partition:
                 del self._running[key]
@@ -190,7 +188,7 @@ class RuntimeSet(Generic[K]):
     # -- loading
 
     def _start_load(self, key: K, runtime: StateRuntime) -> None:
-        """Starts a load, or queues it: thousands of concurrent loads would block the event loop."""
+        """Starts a load, or queues it if too many run: thousands of concurrent loads would block the event loop."""
         if len(self._reading) >= LOADS_MAX:
             self._to_load[key] = runtime
             return

@@ -23,7 +23,7 @@ from penstock.replication.runtime_set import RuntimeSet
 
 @lru_cache(maxsize=10_000)
 def java_hash(text: str) -> int:
-    """Returns Java's String.hashCode without its sign, by which Kafka chooses coordinator partitions.
+    """Returns Java's String.hashCode without its sign bit; Kafka chooses coordinator partitions by this hash.
 
     >>> java_hash("my-group") % 50
     36
@@ -55,13 +55,13 @@ class StateRuntimes(RuntimeSet[int]):
         super().__init__(make=make, clock=clock, timer=timer, threads=threads, perform=perform)
         self.topic: Final = topic
         self._hashed_by = hashed_by
-        """Returns the part of a key that is hashed: keys with the same part share a partition."""
+        """Function that returns the part of a key to hash: keys with the same part share a partition."""
         self._partitions = partitions
         self._count = 0
         self._to_lead: frozenset[int] = frozenset()
         """Partitions that this broker was elected to lead, even if their logs are not open yet."""
         self.is_paused = False
-        """Whether all runtimes are unloaded while the topic is repaired. Takes effect with the next image."""
+        """Whether all runtimes are unloaded while the topic is repaired; takes effect with the next image."""
 
     def partition_of(self, key: str) -> int | None:
         """Returns the index of the partition that holds the state of a key; None while the topic does not exist."""
@@ -108,7 +108,7 @@ class StateRuntimes(RuntimeSet[int]):
         return CoordinatorLoadInProgress(f"{self.topic} is being repaired; retry")
 
     def is_here(self, key: str) -> bool:
-        """Whether this broker is the coordinator of a key, and its state is loaded."""
+        """Whether this broker is the coordinator of a key, and the state of the key is loaded."""
         number = self.partition_of(key)
         runtime = self._running.get(number) if number is not None else None
         return runtime is not None and runtime.is_loaded

@@ -7,11 +7,11 @@ from penstock.foundation.decision import NO_PRODUCER, StateRecord
 from penstock.records.batch import assemble
 
 BATCH_BYTES_MAX: Final = 512 << 10
-"""Maximum bytes of a batch. The records of a larger decision are split into several, unless it is atomic."""
+"""Maximum bytes of a batch. The records of a larger decision are split into several batches unless it is atomic."""
 
 
 def plain_batch(body: bytes, count: int, now_ms: int) -> bytearray:
-    """Builds a batch of records with one timestamp, without a transaction."""
+    """Builds a batch without a transaction; all its records get the same timestamp."""
     return assemble(
         body,
         count=count,

@@ -1,7 +1,7 @@
 """Replication throttle (KIP-73): a token bucket that limits how fast lagging replicas catch up.
 
-One throttle limits the bytes that this broker sends, another those it fetches. Only replicas listed by the topic are
-throttled, and only until they are in sync: new records are never delayed. Pure.
+One throttle limits the bytes that this broker sends, another the bytes that it fetches. Only replicas listed by the
+topic are throttled, and only until they are in sync: new records are never delayed. Pure.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from penstock.foundation.settings import LONG_MAX
 
 UNLIMITED: Final = LONG_MAX
 BURST_MS: Final = 1000
-"""Size of the bucket as milliseconds at the full rate: longer than followers wait for new records."""
+"""Size of the token bucket, as milliseconds at the full rate: longer than followers wait for new records."""
 _WAIT_MAX_MS: Final = 60_000
 
 
 class Throttle:
     """A token bucket of bytes.
 
-    Since batches are sent whole, more may be taken than available; then nothing is available until the debt is
-    refilled. So the average stays below the rate, and a burst below the bucket size plus one batch.
+    Since batches are sent whole, more bytes may be taken than are available; then none are available until the debt
+    is refilled. So the average stays below the rate, and a burst below the bucket size plus one batch.
     """
 
     def __init__(self, rate: Callable[[], int] = lambda: UNLIMITED) -> None:

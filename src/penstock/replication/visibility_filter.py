@@ -13,7 +13,7 @@ class VisibleRecords(NamedTuple):
     high_watermark: int
     last_stable_offset: int
     is_changed: bool = False
-    """Whether records were filtered out. If so, aborted records were filtered out, too."""
+    """Whether records were filtered out. If so, records of aborted transactions were filtered out too."""
 
 
 class VisibilityFilter(Protocol):
@@ -23,10 +23,10 @@ class VisibilityFilter(Protocol):
 
     @property
     def keep_from(self) -> int:
-        """The offset from which on records must be kept: retention may only delete records below it."""
+        """The lowest offset whose record must be kept: retention may only delete records below it."""
 
     def visible_to(self, limit: int) -> int:
-        """Returns the end offset that consumers see, given the end offset `limit` without delayed messages."""
+        """Returns the end offset that consumers see; `limit` is the end offset that they would see without delays."""
 
     def read(self, offset: int, max_bytes: int, *, blocking: bool, force: bool, stable: bool) -> VisibleRecords:
         """Reads records, without those that are hidden from consumers."""

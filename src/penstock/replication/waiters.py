@@ -31,7 +31,7 @@ class OffsetWaiters:
             heappop(self.waiting)[2]()
 
     def wake(self) -> None:
-        """Calls all waiters, since their offsets will not be reached on this broker."""
+        """Calls all waiters, because this broker will not reach their offsets."""
         waiting, self.waiting = self.waiting, ()
         for _, _, waiter in waiting:
             waiter()
