@@ -16,8 +16,8 @@ from penstock.groups.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
 
 TASKS_MAX: Final = 10_000
-"""Maximum number of tasks of a group, not counting standbys: one event loop assigns all tasks. Kafka has no
-maximum."""
+"""Maximum number of tasks of a group, not counting standbys. Kafka has none; here one event loop assigns all
+tasks."""
 NAMES_SHOWN: Final = 3
 
 
