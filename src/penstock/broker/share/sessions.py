@@ -51,8 +51,7 @@ class ShareSession:
     partitions: dict[TopicIdPartition, None] = field(default_factory=dict)
 
     def rotated_partitions(self) -> list[TopicIdPartition]:
-        """Returns the session's partitions, starting with a different one in each request, so that none is
-        starved."""
+        """Returns the session's partitions, in each request with another partition first, so that none is starved."""
         tps = list(self.partitions)
         first = self.epoch % len(tps) if tps else 0
         return tps[first:] + tps[:first]
