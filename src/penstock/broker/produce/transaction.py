@@ -73,7 +73,7 @@ def verify_first_batches(
 
 
 def _check_sequence(batch: ProducedBatch) -> None:
-    """Raises OutOfOrderSequence if a transaction's first batch is missing: its sequence number must be 0."""
+    """Raises OutOfOrderSequence if a transaction's first batch has a sequence number above 0: a batch is missing."""
     header = read_header(batch.records)
     if header.base_sequence != 0 and header.producer_id not in batch.partition.log.producers.by_id:
         raise OutOfOrderSequence(

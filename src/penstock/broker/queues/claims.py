@@ -49,7 +49,7 @@ class Survey(NamedTuple):
 class FinishedClaims(NamedTuple):
     finished: int
     lost: tuple[Range, ...]
-    """Ranges in which the consumer no longer holds all messages, because other consumers acquired some."""
+    """Ranges in which the consumer no longer holds all messages."""
 
 
 def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:

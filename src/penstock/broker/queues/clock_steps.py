@@ -49,7 +49,7 @@ class ClockSteps:
             self._move(partition, Reschedule(-skew_ms), 0)
 
     def _move(self, partition: QueuePartition, command: Reschedule, ahead_ms: int) -> None:
-        """Submits the command, with retries, until all deadlines are shifted; then advances the partition's clock."""
+        """Submits the command until all deadlines are shifted; then adds `ahead_ms` to the partition's clock."""
         self._moving.add(partition)
 
         def on_reply(reply: Any) -> None:

@@ -47,7 +47,7 @@ class MessageAppender:
     def _append(
         self, partition: Partition, messages: Sequence[NewMessage], duplicates: DeduplicationIndex | None
     ) -> list[Sent]:
-        """Returns the results in the order of the messages. Raises a Kafka error if nothing was appended."""
+        """Returns the results in the order of the messages; if it raises a Kafka error, nothing was appended."""
         if not partition.is_leader:
             raise NotLeaderOrFollower(f"{partition.name} is led by another broker now")
         partition.check_in_sync()

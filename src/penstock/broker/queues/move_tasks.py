@@ -218,7 +218,7 @@ class MoveTasks:
             await self._end(queue, replace(current, status=MoveStatus.FAILED, failure=failure))
 
     def _destination(self, task: MoveTask, message: Delivered) -> Destination | str:
-        """Returns the destination of a message; the failure reason, as a string, if there is no destination."""
+        """Returns the destination of a message; if there is none, the failure reason as a string."""
         image, name = self._metadata.image, task.destination
         if not name:
             origin = next((text for header, text in message.headers if header == SOURCE_ARN and text), None)

@@ -16,7 +16,8 @@ class PendingReply(Generic[T]):
     __slots__ = ("_future", "_reply", "_undo")
 
     def __init__(self, undo: Callable[[T], None] | None = None) -> None:
-        """`undo`: called with a reply that nobody awaits: a second reply, or after the waiting task was cancelled."""
+        """`undo`: called with a reply that is not awaited: a second reply, or one after the waiting task was
+        cancelled."""
         self._reply: object = _NOTHING
         self._future: asyncio.Future[object] | None = None
         self._undo = undo

@@ -22,7 +22,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.wire.messages.queue_control import STOP_WAITING, QueueControlRequest
 
 TICKET_BITS: Final = 62
-"""Size, in bits, of the first ticket, a random number: tickets must differ from those before a broker restart."""
+"""Size, in bits, of the random first ticket, so that tickets differ from those issued before a broker restart."""
 RETRY_S: Final = 0.5
 """Pause, in seconds, before a request to an unreachable broker is retried."""
 

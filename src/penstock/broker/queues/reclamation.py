@@ -114,7 +114,7 @@ class Reclaimer:
             found.runtime.append_snapshot(machine.summary())
 
     def _trim(self, topic: Topic, partition: Partition, machine: QueueMachine) -> None:
-        """Moves the log start offset past finished and expired messages, as DeleteRecords does; followers follow."""
+        """Moves the log start offset past finished and expired messages, as DeleteRecords does; followers copy it."""
         log, mark = partition.log, partition.high_watermark
         start = machine.start if self._all_queues_started(topic, machine) else None
         finished_to = min(mark, start, self._needed_from(topic, log)) if start is not None else log.start_offset

@@ -48,7 +48,7 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
 
 ATTEMPT_CHARS: Final = 16
-"""Number of hex digits of the hash by which a ReceiveRequestAttemptId becomes the name of the consumer."""
+"""Number of hex digits of a ReceiveRequestAttemptId's hash, which names the consumer that holds the messages."""
 WAIT_FOR_QUEUE_S: Final = 5.0
 _SETTINGS_CACHE_MAX: Final = 10_000
 
