@@ -1,4 +1,4 @@
-"""Submits client requests to group and transaction coordinators and returns their replies as responses."""
+"""Submits client requests to group and transaction coordinators, and answers with the coordinators' replies."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -18,16 +18,16 @@ from penstock.replication.runtimes import StateRuntimes
 from penstock.wire.schema import with_field
 
 ToErrorResponse = Callable[[PenstockError], Any]
-"""A function that builds the response for an error."""
+"""Type of functions that build the response for an error."""
 
 
 def error_response(response: Callable[..., Any], **fields: Any) -> ToErrorResponse:
-    """Returns a function that builds a response of this class with the code and message of an error."""
+    """Returns a function that builds, for an error, a response of this class with the error's code and message."""
     return lambda error: response(throttle_time_ms=0, error_code=error.code, error_message=error.message, **fields)
 
 
 def command(request: Any, call: Call) -> ClientRequest:
-    """Wraps a request with the version, client id and client host that a coordinator needs."""
+    """Returns the request as a ClientRequest: with the version, client id and client host from the call."""
     return ClientRequest(body=request, version=call.version, client_id=call.client_id or "", client_host=call.host)
 
 
@@ -44,7 +44,7 @@ def submit(runtimes: StateRuntimes, key: str, wanted: Any, call: Call, to_error:
 def ask_cancellable(
     runtimes: StateRuntimes, group_id: str, request: Any, call: Call, to_error: ToErrorResponse
 ) -> None:
-    """Like `ask`, for replies that may take long: the group coordinator is notified if the client disconnects."""
+    """Like `ask`, for requests that may wait long: if the client disconnects, the group coordinator is notified."""
     receiver = _reply_receiver(call.answer, to_error)
     try:
         runtime = runtimes.find(group_id)
@@ -66,7 +66,7 @@ def ask_each(
 ) -> Awaitable[None] | None:
     """Submits each part of a request to the coordinator of its key; answers the call with the merged replies.
 
-    Replies may be large: if there are several parts, they are submitted in time slices.
+    Replies may be large: several parts are submitted in time slices.
     """
     gatherer = ResponseGatherer(call, len(parts), merge)
 
@@ -81,8 +81,8 @@ def ask_each(
 def describe_each(
     broker: Broker, of: type[ModernGroup[Any, Any, Any]], request: Any, call: Call
 ) -> Awaitable[None] | None:
-    """Answers ConsumerGroupDescribe, ShareGroupDescribe or StreamsGroupDescribe: each group's coordinator describes
-    it. `of`: the class of the groups to describe."""
+    """Answers ConsumerGroupDescribe, ShareGroupDescribe or StreamsGroupDescribe with descriptions from the groups'
+    coordinators. `of`: the class of the groups to describe."""
     named = dict.fromkeys(filter(None, request.group_ids))
     nameless = InvalidGroupId("the group id is empty")
     errors = [of.describe_error(group_id, nameless) for group_id in request.group_ids if not group_id]
@@ -120,7 +120,7 @@ async def ask_all(
 
 
 async def reply_of(submit: Callable[[Answer], None]) -> Any:
-    """Calls `submit` with a callback; returns the reply, which may be a PenstockError, that the callback receives."""
+    """Calls `submit` with a callback; returns the reply passed to the callback, which may be a PenstockError."""
     replied: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
     def answer(reply: Any) -> None:
@@ -132,7 +132,7 @@ async def reply_of(submit: Callable[[Answer], None]) -> Any:
 
 
 async def ask_share_coordinator(broker: Broker, group_id: str, command: Any) -> Any:
-    """Submits a command about a share group; returns the reply. Raises the coordinator's error, or NotCoordinator."""
+    """Submits a command to a share group's coordinator; returns the reply. Raises its error, or NotCoordinator."""
     if not group_id:
         raise InvalidGroupId("the share group id is empty; give the id of the group")
     reply = await reply_of(partial(broker.groups.submit, group_id, command))
@@ -153,7 +153,7 @@ class ResponseGatherer:
             call.answer(merge([]))
 
     def receiver(self, number: int, to_error: ToErrorResponse) -> Answer:
-        """Returns the callback for part `number` of the response; `to_error` builds the part if an error arrives."""
+        """Returns the callback for the part with index `number`; if an error arrives, `to_error` builds the part."""
 
         def take(part: Any) -> None:
             self._parts[number] = part

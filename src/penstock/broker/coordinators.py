@@ -59,11 +59,11 @@ class Coordinators:
         self._shown: Mapping[bytes, Topic] = {}
         self._watch = InternalTopicWatch(configs)
         self.perform_for_groups: Callable[[Any], None] = _ignore
-        """Carries out an action that a group coordinator requests outside its state (broker/group_effects.py)."""
+        """Function that carries out an effect of a group coordinator; see broker/group_effects.py."""
         markers = MarkerWriter(node_id=node_id, partitions=partitions, clock=clock, timer=timer, image=image, ask=ask)
 
         def write_soon(effect: WriteMarkers) -> None:
-            """Writes transaction markers after the EndTxn response was sent: the producer does not wait for them."""
+            """Writes transaction markers after EndTxn was answered: the producer does not wait for the markers."""
             timer(0, partial(markers.write, effect))
 
         self.groups = self.runtimes(
@@ -100,7 +100,7 @@ class Coordinators:
         )
 
     def apply(self, image: ClusterImage) -> None:
-        """Starts, stops and updates coordinators as in the image. Call it after the partitions were updated."""
+        """Starts, stops and updates coordinators for a new metadata image. Call it after updating the partitions."""
         self._watch.apply(image)
         paused = self._configs[PAUSED]
         for runtimes in (self.groups, self.transactions):

@@ -1,4 +1,4 @@
-"""Carries out what group coordinators request: changes of share-group delivery state, topics of streams groups."""
+"""Carries out effects of group coordinators: changes of share-group delivery state, topics of streams groups."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ class GroupEffects:
         self._streams_topics = StreamsTopics(broker)
 
     def perform(self, effect: Any) -> None:
-        """Carries out one requested action. If it fails, the coordinator requests it again."""
+        """Carries out one effect of a group coordinator. If it fails, the coordinator requests it again."""
         if isinstance(effect, CreateStreamsTopics):
             self._streams_topics.perform(effect)
         else:

@@ -1,4 +1,4 @@
-"""Commands and effects of the group coordinator for topic changes, delivery state and topics of streams groups."""
+"""Commands and effects of the group coordinator: topic changes, share-group delivery state, streams topics."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ class TopicsChanged:
 class RemoveOffsets:
     """Command: removes part of the committed offsets of a group with very many offsets, before the group is deleted.
 
-    The reply is the number of removed offsets; 0 if DeleteGroups can remove the rest. Raises as DeleteGroups does.
+    The reply is the number of removed offsets; 0 if DeleteGroups can remove the rest. Has the errors of DeleteGroups.
     """
 
     group_id: str
@@ -38,7 +38,7 @@ class ClientDisconnected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindDeliveryState:
-    """Command: finds the topics in which a share group has delivery state. Replies with names by topic id."""
+    """Command: finds the topics in which a share group has delivery state. The reply is topic names by topic id."""
 
     group_id: str
 
@@ -70,14 +70,14 @@ class DeliveryStateDeleted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCompanionLogs:
-    """Effect: the broker adds companion logs, which store delivery state, to topics. Repeated until logs exist."""
+    """Effect: the broker adds companion logs, which store delivery state, to topics. Repeated until they exist."""
 
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteStateAtLeaders:
-    """Effect: partition leaders delete a group's delivery state. Repeated until DeliveryStateDeleted is received."""
+    """Effect: leaders delete a share group's delivery state. Repeated until DeliveryStateDeleted is received."""
 
     group_id: str
     topic_ids: frozenset[bytes]

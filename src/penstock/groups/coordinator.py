@@ -67,7 +67,7 @@ logger = logging.getLogger(__name__)
 
 EXPIRATION: Final = ("", "expiration", "")
 TOPIC_CHANGES: Final = ("", "topics", "")
-"""Keys of the coordinator's own timers: EXPIRATION of offsets, and TOPIC_CHANGES (next time slice of that work)."""
+"""Key of the coordinator's timer for the next time slice of topic changes. EXPIRATION: for expiring offsets."""
 EXPIRATION_PAUSE_MS: Final = 1
 MODERN_GROUPS: Final[Mapping[int, tuple[type[ModernGroup[Any, Any, Any]], type, type]]] = {
     kind: (of, *classes)
@@ -78,7 +78,7 @@ MODERN_GROUPS: Final[Mapping[int, tuple[type[ModernGroup[Any, Any, Any]], type, 
     )
     for kind, classes in group_records.kinds.items()
 }
-"""By kind of record: the class of the group it belongs to, its key class and its value class."""
+"""For each kind of record of modern groups: the group's class, the class of record keys and that of values."""
 
 
 class GroupCoordinator:
@@ -90,7 +90,7 @@ class GroupCoordinator:
         self.new_member_id = new_member_id
         self.timers: Final[Timers[tuple[str, str, str]]] = Timers()
         self.groups: dict[str, Group] = {}
-        """All groups, by group id: those with members, pending member ids, a record, or committed offsets."""
+        """All groups, by group id; each has members, pending member ids, a record, or committed offsets."""
         self.offsets: Final = Offsets()
         self._uncommitted_groups: dict[str, Group] = {}
         """Groups that are added to `groups` once the records of the last decision are persisted."""
@@ -167,7 +167,7 @@ class GroupCoordinator:
 
     @property
     def wake_at_ms(self) -> int | None:
-        """Time of the next wake-up; may be before the next timer is due: heartbeats postpone session timeouts."""
+        """Time of the next wake-up, in ms; may be earlier than the next due timer. None if there are no timers."""
         return self.timers.next_ms_lower_bound
 
     def loaded(self, now_ms: int) -> None:
@@ -208,7 +208,7 @@ class GroupCoordinator:
         self.create_or_remove_group(group_id)
 
     def _apply_modern(self, kind: int, record: StateRecord) -> None:
-        """Applies a record of a modern group. A group is of the kind of its last record."""
+        """Applies a record of a consumer, share or streams group. The last record determines the group's kind."""
         of, key_class, value_class = MODERN_GROUPS[kind]
         key: Any
         value: Any
@@ -226,7 +226,8 @@ class GroupCoordinator:
         self.create_or_remove_group(key.group)
 
     def create_or_remove_group(self, group_id: str) -> None:
-        """Creates a classic group for committed offsets without a group; removes a vacant one without offsets."""
+        """Creates an empty classic group if this id has committed offsets but no group; removes a classic group
+        that has no members, no record and no offsets."""
         group = self.groups.get(group_id)
         has_offsets = self.offsets.has_any(group_id)
         if group is None and has_offsets:

@@ -14,7 +14,7 @@ from penstock.wire.messages.describe_groups import DescribedGroup, DescribedGrou
 from penstock.wire.messages.list_groups import ListedGroup, ListGroupsRequest
 
 CLASSIC_TYPE: Final = "classic"
-"""Group type of classic groups in ListGroups; of other groups it is their kind, which is also the protocol type."""
+"""The group type of classic groups in ListGroups."""
 
 
 def describe(group_id: str, group: Group | None, version: int) -> DescribedGroup:
@@ -84,7 +84,7 @@ def listed_group(group_id: str, group: Group) -> ListedGroup:
 
 
 def filter_of(request: ListGroupsRequest) -> Callable[[ListedGroup], bool]:
-    """Returns a predicate for the states and types that ListGroups filters by; unknown names match no group."""
+    """Returns a predicate for the states and types that the request selects; unknown names match no group."""
     states = {state.strip().lower() for state in request.states_filter}
     types = {name.strip().lower() for name in request.types_filter}
 

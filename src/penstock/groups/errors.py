@@ -63,7 +63,7 @@ class UnsupportedVersion(PenstockError):
 
 
 class FencedMemberEpoch(PenstockError):
-    """The request has a member epoch other than the current one: the member has to drop its partitions and rejoin."""
+    """The request does not have the member's current epoch: the member has to drop its partitions and rejoin."""
 
     code = ErrorCode.FENCED_MEMBER_EPOCH
 

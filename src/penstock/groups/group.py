@@ -1,4 +1,4 @@
-"""Base class of groups of every kind, and protocol class of their coordinator: `Group` and `CoordinatorView`."""
+"""The base class `Group` of groups of every kind, and `CoordinatorView`, the coordinator as groups see it."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -15,10 +15,10 @@ SESSION: Final = "session"
 """Kind of the timer for the session timeout of a member."""
 BECAME_CLASSIC: Final = "became-classic"
 BECAME_CONSUMER: Final = "became-consumer"
-"""Kinds of timers: BECAME_CLASSIC and BECAME_CONSUMER, due at once after a downgrade or upgrade of a group with
-members. Once the migration is persisted, they restart the session timeout of every member."""
+"""Kind of the timer that restarts all members' session timeouts after the group's upgrade to a consumer group is
+persisted. BECAME_CLASSIC: the same after a downgrade to a classic group."""
 RETRY_MS: Final = 1000
-"""Delay in milliseconds before a record that could not be persisted is written again."""
+"""Delay, in milliseconds, before the coordinator retries to write a record that could not be persisted."""
 
 logger = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ class Group(ABC):
 
     @abstractmethod
     def subscribes_to(self, topic: str) -> bool:
-        """Whether members may read the topic; if so, its committed offsets must not expire."""
+        """Whether members may be subscribed to the topic; if so, its committed offsets must not expire."""
 
     @abstractmethod
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
@@ -62,7 +62,7 @@ class Group(ABC):
 
     @abstractmethod
     def loaded(self, now_ms: int) -> None:
-        """Restarts the session timeout of every member after all records were replayed."""
+        """Restarts the session timeout of every member; called when a new coordinator has replayed all records."""
 
     @abstractmethod
     def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
@@ -70,7 +70,7 @@ class Group(ABC):
 
     @abstractmethod
     def tombstones(self) -> tuple[StateRecord, ...]:
-        """Returns the tombstones that remove the group."""
+        """Returns the tombstones of all records of the group, which delete the group."""
 
     # -- timers
 
@@ -100,7 +100,7 @@ class CoordinatorView(Protocol):
 
     @property
     def timers(self) -> Timers[tuple[str, str, str]]:
-        """Timers of all groups, by group id, kind of timer and member id."""
+        """Timers of all groups; the key of a timer is group id, kind of timer and member id."""
 
     @property
     def groups(self) -> Mapping[str, Group]:
@@ -110,7 +110,7 @@ class CoordinatorView(Protocol):
     def offsets(self) -> Offsets: ...
 
     def settings_of(self, group_id: str) -> GroupSettings:
-        """Returns the settings of a group: those of the broker, or its own group configs."""
+        """Returns the settings of a group: the broker's settings, overridden by the group's own configs."""
 
     def new_member_id(self, name: str, /) -> str:
         """Returns a unique member id that starts with `name`."""

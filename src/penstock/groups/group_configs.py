@@ -1,6 +1,6 @@
 """Group configs: dynamic settings of a single group (KIP-848, KIP-932, KIP-1071). Pure.
 
-In DescribeConfigs and IncrementalAlterConfigs their resource type is GROUP.
+Their resource type in DescribeConfigs and IncrementalAlterConfigs is GROUP.
 """
 
 import re
@@ -92,11 +92,11 @@ _BOUNDED: Final = (
     "streams.session.timeout.ms",
     "streams.heartbeat.interval.ms",
 )
-"""Group configs bounded by broker settings: `share.x` by `group.share.min.x` and `group.share.max.x`."""
+"""Names of group configs with bounds: `share.x` is bounded by `group.share.min.x` and `group.share.max.x`."""
 
 
 def check_group_configs(overrides: Mapping[str, str], broker: Callable[[str], Any]) -> None:
-    """Raises InvalidConfig if a group may not have these configs. `broker` returns parsed broker settings by name."""
+    """Raises InvalidConfig if a config of `overrides` is invalid. `broker` returns parsed broker settings by name."""
     for name, text in overrides.items():
         GROUP_CONFIGS.get(name).parse(text)
     for name in _BOUNDED:
@@ -138,7 +138,7 @@ def group_value(name: str, overrides: Mapping[str, str], broker: Callable[[str],
 
 
 def reset_before_ms(text: str) -> int | None:
-    """Returns the milliseconds in a `share.auto.offset.reset` of by_duration; None for latest and earliest.
+    """Returns the duration, in ms, of a `share.auto.offset.reset` by_duration; None for latest and earliest.
 
     >>> reset_before_ms("by_duration:PT1H0.5S")
     3600500

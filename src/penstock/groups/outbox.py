@@ -11,8 +11,8 @@ class Outbox:
         self._replies: list[Reply] = []
 
     def reply(self, ticket: Ticket, response: Any) -> None:
-        """Adds a reply. A PenstockError is converted to a response of the right version by the request handler; most
-        errors are raised instead: only those of waiting requests, or after a change of state, are replies."""
+        """Adds a reply. The request handler converts a PenstockError to a response. Most errors are raised, not
+        added: only errors for other waiting requests, or errors after a change of state, are added."""
         self._replies.append(Reply(ticket=ticket, value=response))
 
     def decision(self, transaction: ProducerKey | None = None) -> Decision:

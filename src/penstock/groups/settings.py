@@ -15,7 +15,7 @@ CONSUMER: Final = "consumer"
 SHARE: Final = "share"
 STREAMS: Final = "streams"
 MODERN_KINDS: Final = (CONSUMER, SHARE, STREAMS)
-"""Kinds of the groups that Kafka calls modern: members send heartbeats only, and the broker assigns partitions."""
+"""The kinds of group that Kafka calls modern: members only send heartbeats, and the broker assigns partitions."""
 
 GROUP_SETTINGS: Final = (
     number("offsets.topic.num.partitions", 50, 1, "Partitions of the topic __consumer_offsets."),
@@ -81,7 +81,7 @@ class GroupSettings:
 
     @classmethod
     def of(cls, value: Callable[[str], Any]) -> "GroupSettings":
-        """Builds the settings; `value` returns the parsed value of a setting by name."""
+        """Returns the settings; `value` returns the parsed value of a broker setting by its name."""
         policy = value("group.consumer.migration.policy")
         return cls(
             offsets_retention_ms=value("offsets.retention.minutes") * 60_000,

@@ -19,7 +19,7 @@ KEYS: Final[Mapping[int, type]] = {
         for kind, (key, _) in group_records.kinds.items()
     },
 }
-"""The key class of each kind of record."""
+"""The class of the record key, by kind of record."""
 
 
 def group_of(key: bytes) -> str | None:

@@ -1,4 +1,4 @@
-"""After a change of topics: removes offsets of deleted topics and resolves all subscriptions again. Pure.
+"""Removes offsets of deleted topics and resolves all subscriptions when topics have changed. Pure.
 
 Both are done in time slices: a group may have offsets in 10,000 partitions, and there may be thousands of groups.
 """
@@ -14,18 +14,18 @@ from penstock.groups.offsets.committed import offset_tombstone
 TOMBSTONES_AT_ONCE: Final = 500
 GROUPS_AT_ONCE: Final = 10
 PAUSE_MS: Final = 5
-"""Delay in milliseconds before the next time slice, so that the records of the last slice can be persisted."""
+"""Pause, in milliseconds, between time slices, in which the records of the last slice can be persisted."""
 
 
 class SliceResult(NamedTuple):
-    """Result of a time slice: records to persist, and when to run the next slice (None if all work is done)."""
+    """Result of a time slice: records to persist, and the time of the next slice (None if all work is done)."""
 
     records: tuple[StateRecord, ...]
     next_ms: int | None
 
 
 class TopicChanges:
-    """Updates groups and offsets after topics have changed; repeated until there is nothing to persist."""
+    """Updates groups and offsets after topics have changed; repeats this until there is nothing to persist."""
 
     def __init__(self, coordinator: CoordinatorView) -> None:
         self._coordinator = coordinator
@@ -48,7 +48,7 @@ class TopicChanges:
         )
 
     def run_slice(self, now_ms: int) -> SliceResult:
-        """Runs the next time slice; returns the records to persist."""
+        """Runs the next time slice; returns the records to persist and the time of the next slice."""
         stale = self._stale_offsets()
         records = stale[:TOMBSTONES_AT_ONCE]
         for group_id in list(islice(self._unresolved, GROUPS_AT_ONCE)):
@@ -67,7 +67,7 @@ class TopicChanges:
         return SliceResult((), None)
 
     def _stale_offsets(self) -> list[StateRecord]:
-        """Returns tombstones for offsets of deleted topics: TOMBSTONES_AT_ONCE, and one more if there are more."""
+        """Returns tombstones for offsets of deleted topics: at most TOMBSTONES_AT_ONCE + 1."""
         records: list[StateRecord] = []
         for topic in sorted(self._deleted):
             limit = TOMBSTONES_AT_ONCE + 1 - len(records)

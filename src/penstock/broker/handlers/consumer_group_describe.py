@@ -1,4 +1,4 @@
-"""ConsumerGroupDescribe: describes consumer groups and their members, each by its coordinator (KIP-848)."""
+"""ConsumerGroupDescribe: describes consumer groups and their members; asks each group's coordinator (KIP-848)."""
 
 from collections.abc import Awaitable
 

@@ -1,4 +1,4 @@
-"""DeleteGroups: deletes groups that have no members, with their offsets; each group's coordinator deletes it."""
+"""DeleteGroups: deletes groups that have no members, with their offsets, at the coordinator of each group."""
 
 import asyncio
 from typing import Any
@@ -25,7 +25,7 @@ async def delete_groups(request: DeleteGroupsRequest, call: Call, broker: Broker
 
 
 async def _remove_offsets(broker: Broker, group_id: str) -> None:
-    """Removes a group's offsets (possibly very many) in several batches, before the group itself is deleted."""
+    """Removes a group's offsets, of which there may be very many, in several batches before the group is deleted."""
     reply: Any = 1
     while isinstance(reply, int) and reply:
         answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()

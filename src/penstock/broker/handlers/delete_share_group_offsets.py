@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets: deletes a share group's delivery state in topics; refused if it has members (KIP-932)."""
+"""DeleteShareGroupOffsets: deletes the delivery state of a share group without members in given topics (KIP-932)."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

@@ -1,4 +1,4 @@
-"""DescribeGroups: describes classic groups and their members, each by its coordinator."""
+"""DescribeGroups: describes classic groups and their members; asks each group's coordinator."""
 
 from collections.abc import Awaitable
 from typing import Any

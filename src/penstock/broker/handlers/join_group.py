@@ -1,4 +1,4 @@
-"""JoinGroup: joins a classic group; answered when the rebalance completes."""
+"""JoinGroup: adds a member to a classic group; answered when the join phase of the rebalance ends."""
 
 from penstock.broker.broker import Broker
 from penstock.broker.call import Call

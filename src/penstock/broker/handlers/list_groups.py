@@ -1,4 +1,4 @@
-"""ListGroups: lists all groups whose coordinator is this broker; an error while any coordinator is still loading."""
+"""ListGroups: lists all groups whose coordinator is this broker; fails while any coordinator is still loading."""
 
 from typing import Any
 
@@ -28,7 +28,7 @@ def _error_response(error: PenstockError) -> ListGroupsResponse:
 
 
 def _merge(answers: list[Any]) -> ListGroupsResponse:
-    """Returns all groups, or an error if any reply is an error: clients would take a partial list as complete."""
+    """Returns all groups; an error if any reply is an error, since clients would take a partial list for complete."""
     code = next((answer.error_code for answer in answers if answer.error_code), 0)
     groups = () if code else [group for answer in answers for group in answer.groups]
     return ListGroupsResponse(error_code=code, groups=groups)

@@ -35,7 +35,7 @@ def offset_fetch(request: OffsetFetchRequest, call: Call, broker: Broker) -> Awa
 
 
 def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
-    """Returns the request without duplicate queries for all offsets of a group, whose responses may be large."""
+    """Returns the request without repeated queries for all offsets of the same group: responses may be large."""
     whole = [group.group_id for group in request.groups if group.topics is None]
     if len(whole) == len(set(whole)):
         return request
@@ -45,7 +45,7 @@ def distinct_groups(request: OffsetFetchRequest) -> OffsetFetchRequest:
 
 
 def _code(error: PenstockError) -> int:
-    """Returns the error's code, but NOT_COORDINATOR for CoordinatorNotAvailable: consumers before 3.9 need it."""
+    """Returns the error's code; NOT_COORDINATOR for CoordinatorNotAvailable, as consumers before 3.9 need."""
     return ErrorCode.NOT_COORDINATOR if isinstance(error, CoordinatorNotAvailable) else error.code
 
 

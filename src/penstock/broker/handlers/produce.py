@@ -50,7 +50,7 @@ def _append_in_transaction(
 ) -> None:
     """Waits for earlier requests of the transactional id, then validates, joins the transaction, and appends.
 
-    Appends as soon as it has joined: a transaction that ended in between would begin again, and never end.
+    Appends at once after joining: if the transaction ended in between, appending would begin one that never ends.
     """
     copy_records(batches)
 

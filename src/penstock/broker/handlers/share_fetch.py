@@ -1,4 +1,4 @@
-"""ShareFetch: acknowledges messages and acquires new messages, waiting until some are available (KIP-932)."""
+"""ShareFetch: acknowledges messages, and acquires new messages when some are available (KIP-932)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -43,9 +43,9 @@ from penstock.wire.messages.share_fetch import (
 )
 
 RECORD_LIMIT: Final = 1
-"""Value of the acquire mode in which max_records is a strict limit (KIP-1206)."""
+"""Value of ShareAcquireMode with which max_records is a strict limit (KIP-1206)."""
 NOT_READY_RETRY_S: Final = 0.1
-"""Delay, in seconds, before a partition whose delivery state was not loaded is tried again."""
+"""Delay, in seconds, before a ShareFetch retries partitions whose delivery state was not loaded."""
 
 
 @handles(ApiKey.SHARE_FETCH)
@@ -60,7 +60,7 @@ def share_fetch(request: ShareFetchRequest, call: Call, broker: Broker) -> Share
 
 
 def _session(request: ShareFetchRequest, key: SessionKey, call: Call, broker: Broker) -> ShareSession:
-    """Returns the member's share session, opened or resumed. Raises InvalidRequest or a share session error."""
+    """Returns the member's new or resumed share session. Raises InvalidRequest or a share session error."""
     named = [
         TopicIdPartition(topic.topic_id, entry.partition_index)
         for topic in request.topics
@@ -250,7 +250,7 @@ class _ShareFetch:
         self._on_partition_done()
 
     def _on_partition_done(self) -> None:
-        """Continues with the next partition; may be called while `_acquire_next` runs further up the call stack."""
+        """Continues with the next partition; may be called from inside `_acquire_next`."""
         self._is_asking = False
         self._acquire_next()
 
@@ -264,7 +264,7 @@ class _ShareFetch:
     # -- waiting
 
     def _wait(self) -> None:
-        """Waits at all partitions at once; the first partition that gets messages delivers them."""
+        """Waits at all partitions at the same time; the first partition that gets messages answers the request."""
         if self._has_unready:
             self._cancel_retry = self._broker.timer(NOT_READY_RETRY_S, self._retry)
         waiters: dict[bytes, ShareWaiter] = {}

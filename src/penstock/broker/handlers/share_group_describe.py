@@ -1,4 +1,4 @@
-"""ShareGroupDescribe: describes share groups and their members, each by its coordinator (KIP-932)."""
+"""ShareGroupDescribe: describes share groups and their members; asks each group's coordinator (KIP-932)."""
 
 from collections.abc import Awaitable
 

@@ -1,4 +1,4 @@
-"""StreamsGroupDescribe: describes streams groups and their members, each by its coordinator (KIP-1071)."""
+"""StreamsGroupDescribe: describes streams groups and their members; asks each group's coordinator (KIP-1071)."""
 
 from collections.abc import Awaitable
 

@@ -1,1 +1,1 @@
-"""Produce requests in stages: find partitions, join the transaction, validate, append, wait for acknowledgements."""
+"""Produce requests in stages: find partitions, validate, join the transaction, append, wait for acknowledgements."""

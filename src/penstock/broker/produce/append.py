@@ -18,7 +18,7 @@ _RETRIED_BY_PRODUCER: Final = frozenset(
 
 
 def append(request: ProduceRequest, batches: list[ProducedBatch], call: Call, broker: Broker) -> None:
-    """Appends the batches that no earlier stage has refused, and answers the request, now or later."""
+    """Appends all batches that no earlier stage has refused, and answers the request, now or later."""
     now_ms = broker.clock.now_ms()
     needs_all = request.acks == ALL
     uncommitted = []
@@ -68,7 +68,7 @@ def _answer_when_acknowledged(
     call: Call,
     broker: Broker,
 ) -> None:
-    """Answers when `uncommitted` are durable or replicated as `acks` requires, or after the request's timeout."""
+    """Answers when the batches `uncommitted` are durable or replicated as `acks` requires, or after the timeout."""
     needs_all = request.acks == ALL
     waiting = len(uncommitted)
 

@@ -1,4 +1,4 @@
-"""The batches of a Produce request: each with its partition, its records and its result."""
+"""The batches of a Produce request: partition, records and result of each batch."""
 
 from collections.abc import Iterable
 from itertools import islice
@@ -31,20 +31,20 @@ class ProducedBatch:
     __slots__ = ("end_offset", "index", "may_begin", "partition", "records", "result")
 
     partition: Partition
-    """The partition, led by this broker. Not set if it was not found; then `result` is the error."""
+    """The partition, led by this broker. Not set if the partition was not found: `result` has the error."""
 
     def __init__(self, data: PartitionProduceData) -> None:
         self.index = data.index
         self.records: Buffer = data.records or b""
         self.result: PartitionProduceResponse | None = None
-        """The partition's part of the response; None until the batch is appended or refused."""
+        """The partition's part of the Produce response; None until the batch is appended or refused."""
         self.may_begin = False
-        """Whether it may begin a transaction: the coordinator has added or verified the partition (KIP-890)."""
+        """Whether the batch may begin a transaction on its partition: the coordinator has agreed (KIP-890)."""
         self.end_offset = 0
-        """The offset after the last record, once the batch is appended."""
+        """The offset after the batch's last record; set when the batch is appended."""
 
     def refuse(self, error: PenstockError, code: ErrorCode | None = None) -> None:
-        """Sets an error result; `code`: sent in place of the error's own code."""
+        """Sets an error as the result; `code`, if given, is sent in place of the error's own code."""
         rows = error.rows if isinstance(error, RejectedRecords) else ()
         reasons = error.reasons if isinstance(error, RejectedRecords) else {}
         self.result = PartitionProduceResponse(
@@ -59,7 +59,7 @@ class ProducedBatch:
 
 
 def find_partitions(request: ProduceRequest, broker: Broker) -> list[ProducedBatch]:
-    """Returns the batches of a request, in order; refuses those whose partitions clients may not write to here."""
+    """Returns the batches of a request, in order; refuses batches to partitions that clients cannot write to here."""
     batches = []
     for topic in request.topic_data:
         for data in topic.partition_data:
@@ -81,13 +81,13 @@ def find_partitions(request: ProduceRequest, broker: Broker) -> list[ProducedBat
 
 
 def copy_records(batches: Iterable[ProducedBatch]) -> None:
-    """Copies the records. Necessary before a request waits: another connection may reuse the receive buffer."""
+    """Copies the batches' records out of the receive buffer, which other requests reuse while this request waits."""
     for batch in batches:
         batch.records = bytearray(batch.records)
 
 
 def build_response(request: ProduceRequest, batches: Iterable[ProducedBatch]) -> ProduceResponse:
-    """Returns the response to a request, all of whose batches have a result."""
+    """Returns the response to a request; all its batches must have a result."""
     results = map(_RESULT, batches)
     topics = []
     for topic in request.topic_data:

@@ -1,4 +1,4 @@
-"""Keeps Produce requests of a transactional id in order while one waits for the transaction coordinator."""
+"""Keeps Produce requests of a transactional id in order while a request waits for the transaction coordinator."""
 
 from collections import deque
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class ProduceOrder:
         return transactional_id in self._waiting
 
     def enqueue(self, transactional_id: str, start: Callable[[], None]) -> None:
-        """Calls `start` when all earlier requests of this id have finished; the request must call `finish` once."""
+        """Calls `start` when all earlier requests of this id have finished; the request must then call `finish`."""
         if transactional_id in self._waiting:
             self._waiting[transactional_id].append(start)
         else:
@@ -32,7 +32,7 @@ class ProduceOrder:
             del self._waiting[transactional_id]
 
     def _start(self, start: Callable[[], None]) -> None:
-        """Starts requests in a loop, not recursively: many may finish as soon as they are started."""
+        """Starts waiting requests in a loop, without recursion: many may finish as soon as they are started."""
         self._ready.append(start)
         if self._is_starting:
             return

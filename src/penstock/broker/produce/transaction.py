@@ -29,7 +29,7 @@ _RETRIABLE: Final = frozenset(
 
 
 def find_first_batches(batches: Iterable[ProducedBatch]) -> dict[ProducerKey, list[ProducedBatch]]:
-    """Returns the batches that would begin a transaction on their partitions, by producer."""
+    """Returns the batches that would begin a transaction on their partitions, by producer id and epoch."""
     found: dict[ProducerKey, list[ProducedBatch]] = {}
     for batch in batches:
         if batch.result is not None or not batch.partition.is_online or len(batch.records) < HEADER_BYTES:
@@ -44,8 +44,8 @@ def find_first_batches(batches: Iterable[ProducedBatch]) -> dict[ProducerKey, li
 def verify_first_batches(
     transactional_id: str, version: int, batches: Iterable[ProducedBatch], broker: Broker, then: Callable[[], None]
 ) -> None:
-    """Has the partitions of first batches added to the transaction, or verified before Produce version 12; sets
-    `may_begin` of the accepted batches, refuses the others, and calls `then`."""
+    """Asks the transaction coordinator to add the partitions of first batches (before Produce v12: to verify
+    them); sets `may_begin` of the accepted batches, refuses the others, and calls `then`."""
     first_batches = find_first_batches(batches)
     waiting = len(first_batches)
     if not waiting:
@@ -73,7 +73,7 @@ def verify_first_batches(
 
 
 def _check_sequence(batch: ProducedBatch) -> None:
-    """Raises if a batch is missing: every transaction has its own epoch, and its first sequence number is 0."""
+    """Raises OutOfOrderSequence if a transaction's first batch has a sequence number above 0: a batch is missing."""
     header = read_header(batch.records)
     if header.base_sequence != 0 and header.producer_id not in batch.partition.log.producers.by_id:
         raise OutOfOrderSequence(

@@ -11,7 +11,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.log.admission import TooLargeForEventLoop, admit, must_decompress
 
 DECOMPRESS_INLINE_BYTES_MAX: Final = 64 << 10
-"""Maximum decompressed size, in bytes, of batches validated on the event loop: using a thread would cost more."""
+"""Maximum decompressed size, in bytes, of batches validated on the event loop; larger batches use a thread."""
 
 
 def find_compressed(batches: Iterable[ProducedBatch], broker: Broker) -> list[ProducedBatch]:
@@ -28,7 +28,7 @@ def find_compressed(batches: Iterable[ProducedBatch], broker: Broker) -> list[Pr
 
 
 async def validate(batches: Iterable[ProducedBatch], broker: Broker) -> None:
-    """Refuses invalid batches; replaces the records of those that the topic stores with another compression."""
+    """Refuses invalid batches; replaces the records of batches that the topic stores with another compression."""
     loop = asyncio.get_running_loop()
     for batch in batches:
         partition = batch.partition

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueueAdministration:
-    """Changes the queues in the metadata store. The partition leaders apply the change later, by QueueService."""
+    """Changes queues in the metadata store. QueueService applies the change later at the partition leaders."""
 
     def __init__(self, *, metadata: Metadata, clock: Clock, defaults: Callable[[], Defaults]) -> None:
         self._metadata = metadata
@@ -106,7 +106,7 @@ class QueueAdministration:
         return queue_of(self._metadata.image, name)
 
     async def delete(self, queue: Queue) -> None:
-        """Deletes this queue. Unless it is attached, also deletes its topic, with all other queues on the topic.
+        """Deletes this queue. Unless the queue is attached to a topic, also deletes its topic and all queues on it.
 
         Takes a Queue, not a name: the name may have been reused for another queue.
         """
@@ -123,7 +123,7 @@ def _plan_create(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
 
 
 def _plan_delete(queue: Queue) -> Callable[[ClusterImage], Sequence[Op]]:
-    """Returns a plan that deletes this queue; does nothing if its name has been reused for another queue."""
+    """Returns a function that computes the store operations to delete this queue; none if its name was reused."""
 
     def plan(image: ClusterImage) -> Sequence[Op]:
         return plan_forget_queues(image, [queue]) if queue.is_same(image.queues.get(queue.name)) else []

@@ -1,6 +1,6 @@
 """Claims: acquire and acknowledge messages of a queue by offset, on partitions led by this broker.
 
-For clients that read a queue's topic and then acquire the messages they choose, such as Spark: see queues/claims.py.
+For clients, such as Spark, that read a queue's topic and then acquire the messages they choose: see queues/claims.py.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from penstock.queues.settings import DEFAULTS, DeliverySettings
 FRESH_MAX: Final = 1000
 """Maximum number of never-delivered messages per Claim command: in a FIFO queue each becomes its own record."""
 ITEMS_MAX: Final = 500
-"""Maximum number of ranges acknowledged by one command, so that its records fit into one batch."""
+"""Maximum number of ranges that one Acknowledge command contains, so that its records fit into one batch."""
 
 Range = tuple[int, int]
 
@@ -33,15 +33,15 @@ class ClaimSettings(NamedTuple):
     group: str
     settings: DeliverySettings = DEFAULTS
     delay_ms: int | None = None
-    """Delay of messages without a delay header. None: all messages are due at once."""
+    """Delay, in milliseconds, of messages without a delay header; None if all messages are due at once."""
 
 
 class Survey(NamedTuple):
-    """One page of the delivery ranges of a partition: the messages that are neither finished nor new."""
+    """One page of a share group's delivery ranges in a partition: messages delivered before and not finished."""
 
     ranges: tuple[DeliveryRange, ...]
     undelivered_from: int
-    """The share group's end offset: all messages from here on have never been delivered."""
+    """The share group's end offset: messages from this offset on have never been delivered."""
     next_offset: int
     """The offset at which the next page starts; UNKNOWN on the last page."""
 
@@ -49,11 +49,11 @@ class Survey(NamedTuple):
 class FinishedClaims(NamedTuple):
     finished: int
     lost: tuple[Range, ...]
-    """Ranges of which another consumer now holds all or some messages."""
+    """Ranges in which the consumer no longer holds all messages."""
 
 
 def check_ranges(ranges: Sequence[Range], limit: int) -> tuple[Range, ...]:
-    """Returns the ranges as a tuple. Raises InvalidRequest if more than `limit`, unsorted or overlapping."""
+    """Returns the ranges as a tuple. Raises InvalidRequest if they are more than `limit`, unsorted or overlapping."""
     if len(ranges) > limit:
         raise InvalidRequest(f"{len(ranges)} offset ranges in one request; at most {limit} are allowed")
     before = -1
@@ -80,7 +80,7 @@ def survey(partition: QueuePartition, group: str, offset: int, limit: int, now_m
 
 
 class Claimer:
-    """Acquires chosen messages of one partition. Never-delivered messages before them become available ranges."""
+    """Acquires chosen messages of one partition. Never-delivered messages before them become available messages."""
 
     def __init__(self, partition: QueuePartition, terms: ClaimSettings, threads: Executor) -> None:
         self._partition = partition
@@ -89,7 +89,7 @@ class Claimer:
         self._window = Window(partition.partition)
 
     async def claim(self, holder: str, ranges: Sequence[Range], visibility_ms: int) -> list[Acquired]:
-        """Returns the messages acquired, once committed. If it raises PenstockError, some may still be acquired."""
+        """Returns the acquired messages, once committed. After a PenstockError, messages may still be acquired."""
         taken: list[Acquired] = []
         left = tuple(ranges)
         while left:
@@ -135,7 +135,7 @@ class Claimer:
 async def acknowledge(
     partition: QueuePartition, terms: ClaimSettings, holder: str, ranges: Sequence[Range], ack_type: AckType
 ) -> FinishedClaims:
-    """Finishes or releases the messages in these ranges that the consumer holds. Safe to repeat."""
+    """Finishes or releases those messages of the ranges that `holder` has acquired. Can be repeated safely."""
     finished = 0
     lost: list[Range] = []
     for at in range(0, len(ranges), ITEMS_MAX):
@@ -155,7 +155,7 @@ async def acknowledge(
 
 
 async def _submit(partition: QueuePartition, command: Any) -> Any:
-    """Returns the state machine's reply once it is committed. Raises PenstockError."""
+    """Submits a command to the partition's state machine; returns the reply once committed. Raises PenstockError."""
     reply: PendingReply[Any] = PendingReply()
     partition.runtime.submit(command, reply)
     return await reply

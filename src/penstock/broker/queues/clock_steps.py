@@ -1,4 +1,4 @@
-"""Shifts visibility timeouts and delays when the wall clock is stepped, so that they keep their length.
+"""Shifts visibility timeouts and delays when the wall clock is stepped, so that their durations do not change.
 
 Deadlines are persisted as wall-clock times, which are valid for the next leader; the leader itself measures time by a
 steady clock. Without a shift, a message would become visible too early or too late by the size of the step.
@@ -15,9 +15,9 @@ from penstock.queues.commands import Reschedule
 logger = logging.getLogger(__name__)
 
 STEP_MS: Final = 1000
-"""Smallest clock difference, in ms, that counts as a step; a slewed clock drifts less between two checks."""
+"""Smallest change of the wall clock, in ms, that is treated as a step; slewing changes it less between two checks."""
 SKEW_MS: Final = 10_000
-"""How far, in ms, the previous leader's clock must have been ahead of this one's to shift its deadlines."""
+"""Clock difference, in ms, above which deadlines are shifted because the previous leader's clock was ahead."""
 RETRY_S: Final = 1.0
 
 
@@ -30,7 +30,7 @@ class ClockSteps:
         self._moving: set[QueuePartition] = set()
 
     def follow(self, partition: QueuePartition) -> None:
-        """Shifts the deadlines of a partition if the wall clock was stepped since the last shift."""
+        """Shifts the deadlines of a partition if the wall clock was stepped since the last call."""
         runtime = partition.runtime
         by_ms = self._clock.now_ms() - self._clock.steady_ms() - runtime.ahead_ms
         if abs(by_ms) < STEP_MS or partition in self._moving:
@@ -41,7 +41,7 @@ class ClockSteps:
         self._move(partition, Reschedule(by_ms), by_ms if by_ms > 0 else 0)
 
     def check_last_leader(self, partition: QueuePartition) -> None:
-        """Shifts deadlines to an earlier time if the previous leader's clock was ahead of this broker's."""
+        """Makes deadlines earlier if the previous leader's clock was ahead of this broker's clock."""
         written_ms = max((segment.latest_ms for segment in partition.runtime.partition.log.segments[-1:]), default=-1)
         skew_ms = written_ms - partition.now_ms
         if skew_ms > SKEW_MS:

@@ -1,7 +1,7 @@
 """Counts available, in-flight and delayed messages of a queue (ApproximateNumberOfMessages).
 
 The state machine counts messages below the end offset; later messages are counted in the log. If the log has no
-markers, aborted records or gaps, offsets are enough. Otherwise batch headers are read once, and sums are cached.
+markers, aborted records or gaps, offsets are enough. Otherwise batch headers are read once, and counts are cached.
 """
 
 import asyncio
@@ -23,15 +23,15 @@ from penstock.replication.partition import Partition
 
 SCAN_BYTES: Final = 24 << 10
 SUM_EVERY: Final = 1000
-"""Minimum distance, in offsets, between two cached sums."""
+"""Minimum distance, in offsets, between two offsets for which the number of earlier messages is cached."""
 READ_MAX: Final = 5000
 """Maximum number of never-delivered messages that one call reads to find their due times."""
 DELAYED_MAX: Final = 100_000
-"""Maximum number of delayed messages remembered per share group."""
+"""Maximum number of delayed messages whose due times are remembered per share group."""
 
 
 class MessageCounter:
-    """Counts messages in a partition's log; caches counts below some offsets, so that only new parts are read."""
+    """Counts messages in a partition's log; caches the counts below some offsets, so that only new data is read."""
 
     def __init__(self, partition: Partition, threads: Executor) -> None:
         self._partition = partition
@@ -43,12 +43,12 @@ class MessageCounter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether every offset of the log is a message."""
+        """Whether every offset of the log is a message: no control records and no gaps."""
         log = self._partition.log
         return not log.has_transactions and not log.checkpoint.has_holes
 
     async def between(self, first: int, end: int) -> int:
-        """Returns the number of messages from `first` up to `end`, which is at most the last stable offset."""
+        """Returns the number of messages from offset `first` up to `end`, which is at most the last stable offset."""
         start = self._partition.log.start_offset
         first = max(first, start)
         if first >= end:
@@ -67,7 +67,7 @@ class MessageCounter:
         return await self._sum_below(end) - await self._sum_below(first)
 
     def _begin(self, start: int) -> None:
-        """Drops the cached sums below the log start offset."""
+        """Drops the cached counts of offsets below the log start offset."""
         at = bisect_right(self._offsets, start)
         self._offsets, self._sums = self._offsets[max(0, at - 1) :], self._sums[max(0, at - 1) :]
         if not self._offsets or self._offsets[0] < start:
@@ -101,7 +101,7 @@ class MessageCounter:
 
 
 def _count_messages(partition: Partition, offset: int, end: int) -> tuple[int, int]:
-    """Returns the offset after the batches read, at most `end`, and the number of messages before that offset."""
+    """Reads batches from `offset` on; returns the offset after them (at most `end`) and the number of messages."""
     log = partition.log
     data = log.read(offset, SCAN_BYTES, partition.last_stable_offset)
     found, before = 0, offset
@@ -124,7 +124,7 @@ def _count_messages(partition: Partition, offset: int, end: int) -> tuple[int, i
 
 
 class _DelayedMessages:
-    """Delayed messages above the share group's end offset, as far as the log was read."""
+    """Due times of the delayed messages above the share group's end offset, as far as the log was read."""
 
     def __init__(self) -> None:
         self.to = 0
@@ -155,7 +155,7 @@ class QueueCounter:
         self._counters: dict[QueuePartition, tuple[MessageCounter, dict[str, _DelayedMessages]]] = {}
 
     async def counts(self, partition: QueuePartition, group: str, delay_ms: int) -> Counts:
-        """Returns the number of available, in-flight, delayed and moving messages. Exact if nothing changes."""
+        """Returns the number of available, in-flight, delayed and moving messages; exact while nothing changes."""
         if partition not in self._counters:
             self._counters = {known: cached for known, cached in self._counters.items() if not known.is_closed}
             self._counters[partition] = MessageCounter(partition.partition, self._threads), {}
@@ -186,7 +186,7 @@ class QueueCounter:
     async def _count_delayed(
         self, queue: QueuePartition, fresh_delayed: _DelayedMessages, end: int, delay_ms: int
     ) -> int:
-        """Returns the number of never-delivered messages not due: first by delay header, the rest by timestamp."""
+        """Returns the number of never-delivered messages not due: by header up to READ_MAX, then by timestamp."""
         partition, read_count = queue.partition, 0
         while fresh_delayed.to < end and read_count < READ_MAX and not fresh_delayed.is_full:
             try:

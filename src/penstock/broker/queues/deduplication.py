@@ -26,7 +26,7 @@ Key = tuple[str, bytes | None]
 
 
 class DeduplicationIndex:
-    """The deduplication ids of one partition that this broker leads."""
+    """The deduplication ids of messages in one partition that this broker leads."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class DeduplicationIndex:
         self._index = Deduplication(is_by_group=is_by_group, window_ms=window_ms)
         self._at: int | None = None
         self._end = 0
-        """The offset up to which the log must be read; `_at` is the offset up to which it was read."""
+        """The offset up to which the log must be read to load the ids; `_at`: the offset up to which it was read."""
         self._began_ms = 0
         self.is_loaded = False
         self._error: PenstockError | None = None
@@ -55,7 +55,7 @@ class DeduplicationIndex:
     # -- loading
 
     def when_loaded(self, then: Callable[[PenstockError | None], None]) -> None:
-        """Calls `then` when the ids in the log are loaded, possibly at once; with the error if loading failed."""
+        """Calls `then` when the ids in the log are loaded, possibly at once: with None, or with the error."""
         if self.is_loaded:
             then(None)
             return
@@ -86,7 +86,7 @@ class DeduplicationIndex:
         return self._at > before
 
     def _read(self, offset: int, end: int, now_ms: int) -> int:
-        """Adds the ids of one read of the log; returns the offset after the records read."""
+        """Reads the log once and adds the ids found; returns the offset after the records read."""
         data = self._partition.log.read(offset, LOAD_BYTES, end)
         for at, header in batches(data):
             offset = header.next_offset
@@ -115,7 +115,7 @@ class DeduplicationIndex:
             then(error)
 
     def close(self) -> None:
-        """Fails the waiting sends, so that no message is appended that the next leader's index might miss."""
+        """Fails the sends that wait for loading: if they appended now, the next leader's index might miss them."""
         if self._task is not None:
             self._task.cancel()
 
@@ -130,7 +130,7 @@ class DeduplicationIndex:
         return self._index.find(_text(message.key), message.deduplication_id, now_ms)
 
     def forget_below(self, offset: int) -> None:
-        """Forgets the ids of messages below an offset, because the messages were purged."""
+        """Removes the ids of messages below an offset, because these messages were purged."""
         self._index.forget_below(offset)
 
     def check_room(self, count: int, now_ms: int) -> None:

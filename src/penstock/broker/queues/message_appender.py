@@ -13,7 +13,7 @@ from penstock.records.build import build_rows
 from penstock.replication.partition import Partition
 
 COMMIT_TIMEOUT_S: Final = 20.0
-"""Maximum time, in seconds, for a message to be committed; after it, the sender gets an error."""
+"""Maximum time, in seconds, to wait until a message is committed; then the sender gets an error."""
 
 TakeSent = Callable[[list[Sent] | PenstockError], None]
 
@@ -47,7 +47,7 @@ class MessageAppender:
     def _append(
         self, partition: Partition, messages: Sequence[NewMessage], duplicates: DeduplicationIndex | None
     ) -> list[Sent]:
-        """Returns the results in the order of the messages. If it raises a Kafka error, nothing was appended."""
+        """Returns the results in the order of the messages; if it raises a Kafka error, nothing was appended."""
         if not partition.is_leader:
             raise NotLeaderOrFollower(f"{partition.name} is led by another broker now")
         partition.check_in_sync()

@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_S: Final = 0.2
 REFUSED_MS: Final = 5000
-"""How long, in milliseconds, a message stays hidden after its destination has refused the copy."""
+"""Time, in milliseconds, for which a message stays hidden after its destination has refused the copy."""
 TIMEOUT_MS: Final = 8000
 _SUCCESS: Final = frozenset((ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER))
 _UNKNOWN_TOPIC: Final = frozenset((ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
@@ -66,7 +66,7 @@ _PERMANENT_ERRORS: Final = frozenset(
 
 
 class MessageMover:
-    """Carries out the effects of all queue state machines on this broker: copies messages, reserves producer ids."""
+    """Carries out the effects of the queue state machines on this broker: copies messages, reserves producer ids."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class _MessageMove:
 
     @property
     def _is_wanted(self) -> bool:
-        """Whether the state machine that requested the move still runs here; if not, the next leader repeats it."""
+        """Whether the state machine that requested the copy still runs here; if not, the next leader copies."""
         return self._owner.runtimes.find(self._tp) is self._runtime
 
     async def run(self) -> None:
@@ -155,7 +155,7 @@ class _MessageMove:
                 return
 
     async def _read(self) -> tuple[Message, Iterator[Header]] | None:
-        """Returns the message and its headers; None if it was removed from the log: nothing is to be moved."""
+        """Returns the message and its headers; None if the message was removed from the log and cannot be moved."""
         owner = self._owner
         partition = owner.partitions.by_id.get(self._tp.topic_id, {}).get(self._tp.partition)
         if partition is None:
@@ -173,7 +173,7 @@ class _MessageMove:
                 await asyncio.get_running_loop().run_in_executor(owner.threads, cold.warm)
 
     async def _append(self, message: Message, headers: Iterator[Header]) -> ErrorCode:
-        """Appends the copy to the destination partition; returns the error code."""
+        """Appends the copy to the destination partition; returns the error code, which may be NONE."""
         owner, (topic_id, number) = self._owner, self._effect.destination
         topic = owner.image().topics.get(topic_id)
         if topic is None or number not in topic.partitions:
@@ -228,7 +228,7 @@ class _MessageMove:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER if code in _UNKNOWN_TOPIC else code
 
     def _headers(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
-        """Yields the message's own headers one by one, then the headers that tell where the message came from."""
+        """Yields the headers of the copy: the message's own headers, then headers that tell where it came from."""
         tp, effect, image = self._tp, self._effect, self._owner.image()
         queue = image.queues.get(effect.group)
         if queue is None:
@@ -252,7 +252,7 @@ class _MessageMove:
             yield RECEIVE_COUNT, str(effect.count + (int(before) if before.isdigit() else 0)).encode()
 
     def _headers_of_share_group(self, message: Message, headers: Iterator[Header]) -> Iterator[Header]:
-        """Yields the headers of a share group's dead letter, with the origin in Kafka's header names (KIP-1191)."""
+        """Yields the headers of a dead letter of a share group; its origin is in Kafka's headers (KIP-1191)."""
         topic = self._owner.image().topics.get(self._tp.topic_id)
         added = {
             "__dlq.errors.topic": topic.name if topic is not None else "",

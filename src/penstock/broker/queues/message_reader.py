@@ -23,19 +23,19 @@ from penstock.replication.partition import Partition
 logger = logging.getLogger(__name__)
 
 READ_AHEAD_BYTES: Final = 24 << 10
-"""Bytes read at a time; few enough that the log returns a copy, not a view of its file, which must not be kept."""
+"""Number of bytes per read: so few that the log returns a copy, which may be kept, and not a view of its file."""
 LOOKUP_BYTES: Final = 4 << 10
 PLAUSIBLE_RATIO: Final = 16
-"""Largest plausible compression ratio. A batch whose header claims more records than that is decoded to check."""
+"""Largest plausible compression ratio. If a batch claims so many records that its ratio is larger, it is decoded."""
 HEADERS_MAX: Final = 1000
-"""Maximum number of a record's headers that are delivered. SQS allows ten, but Kafka producers may write more."""
+"""Maximum number of headers delivered with a message. SQS allows ten, but Kafka producers may write more."""
 CACHED_BATCHES_MAX: Final = 4
-"""Number of decoded batches cached for redelivery: after one message, its neighbours are often redelivered, too."""
+"""Number of decoded batches cached for redelivery: messages of the same batch are often redelivered together."""
 DELAY_HEADER: Final = b"penstock-delay-ms"
 _NEVER_MS: Final = 1 << 60
-"""Latest due time, in milliseconds; later due times are lowered to it, because producers may set any timestamp."""
+"""Upper limit of due times, in milliseconds since the epoch: producers may set any timestamp."""
 _DIGITS_MAX: Final = 12
-"""Maximum number of digits read of a delay in milliseconds: enough for thirty years; further digits are ignored."""
+"""Maximum number of digits of a delay header in milliseconds, enough for thirty years; further digits are ignored."""
 _NO_COLUMNS: Final = Columns(b"", tuple(memoryview(array("q")) for _ in range(10)))
 
 
@@ -53,11 +53,11 @@ class Message(NamedTuple):
 
 
 class FreshMessages(NamedTuple):
-    """Messages that a share group has not delivered yet: at or above its end offset."""
+    """Messages of a partition that were never delivered to a share group: at or above its end offset."""
 
     fresh: tuple[Fresh, ...]
     end: int
-    """`fresh` contains all messages below this offset."""
+    """The offset below which `fresh` contains all messages."""
     has_own_delays: bool
     """Whether some messages may have a delay header: then later messages may be due before earlier ones."""
 
@@ -107,7 +107,7 @@ class LazyBatch:
                 raise ColdRead("a large batch", lambda: self._decode(self._body_max)) from None
 
     def _decode(self, max_bytes: int) -> None:
-        """May run on two threads at once. Raises MessageTooLarge if the body is larger than `max_bytes`."""
+        """Decodes the batch; may run on two threads at once. Raises MessageTooLarge if it exceeds `max_bytes`."""
         batch, delays = self._batch, None
         if self._decoded is not None:
             return
@@ -126,7 +126,7 @@ class LazyBatch:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether offsets are known without decoding: no gaps from compaction, and a plausible record count."""
+        """Whether offsets follow from the header alone: no gaps from compaction, and a plausible record count."""
         is_dense = self.count == self.next_offset - self.base_offset
         return self._decoded is None and is_dense and not self._is_count_doubtful
 
@@ -134,7 +134,7 @@ class LazyBatch:
         return self.base_offset + row if self._is_plain else self._columns.offsets[row]
 
     def append_undecoded(self, rows: range, found: list[Fresh]) -> bool:
-        """Like `append_rows`, if delays and message groups do not matter: avoids decoding the batch if possible."""
+        """Like `append_rows`, but without delays and message groups, so that most batches need not be decoded."""
         if not self._is_plain:
             return self.append_rows(rows, found, None, False)
         if rows:
@@ -142,7 +142,7 @@ class LazyBatch:
         return False
 
     def append_rows(self, rows: range, found: list[Fresh], delay_ms: int | None, with_groups: bool) -> bool:
-        """Appends these rows to `found`; returns whether any message may have its own delay.
+        """Appends the messages in these rows to `found`; returns whether any of them may have a delay header.
 
         `delay_ms`: delay of messages without a delay header; None: all messages are due at once.
         """
@@ -177,7 +177,7 @@ class LazyBatch:
         return next((found for found in range(self.count) if offsets[found] >= offset), self.count)
 
     def delay_ms(self, row: int) -> int | None:
-        """Returns the delay in the message's delay header; None if it has none."""
+        """Returns the value of the message's delay header, in milliseconds; None if the header is missing."""
         columns = self._columns
         if self._delays is None:
             return None
@@ -199,7 +199,7 @@ class LazyBatch:
                 yield columns.offsets[row], columns.timestamps[row] + wait_ms
 
     def message_at(self, offset: int, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset with its first `headers_max` headers; None if there is none."""
+        """Returns the message at an offset, with its first `headers_max` headers; None if there is no message."""
         columns, row = self._columns, offset - self.base_offset  # exact unless compaction has left gaps
         if not 0 <= row < self.count or columns.offsets[row] != offset:
             row = self.row_of(offset)
@@ -265,7 +265,7 @@ def read_batches(
 
 
 class Window:
-    """The next messages of one share group on one partition, read ahead of its end offset."""
+    """The next messages of one partition for one share group, read ahead from the share group's end offset on."""
 
     def __init__(self, partition: Partition, *, stable: bool = True) -> None:
         self._partition = partition
@@ -273,7 +273,7 @@ class Window:
         self._batches: deque[LazyBatch] = deque()
         self._from = 0
         self._to = 0
-        """The window has all messages from the offset `_from` up to this offset."""
+        """The offset up to which messages were read; the window has all messages from `_from` up to `_to`."""
         self._rows = 0
 
     @property
@@ -282,7 +282,7 @@ class Window:
         return readable_end(self._partition, stable=self._stable)
 
     def seek(self, offset: int) -> None:
-        """Moves the start of the window to an offset. Below the log start offset, it starts at the first message."""
+        """Moves the start of the window to an offset, which may be below the log start offset."""
         if self._from <= offset <= self._to:
             self._from = offset
             while self._batches and self._batches[0].next_offset <= offset:
@@ -296,7 +296,7 @@ class Window:
         self._from = self._to = offset
 
     def fill(self, count: int) -> None:
-        """Reads until the window has `count` messages, or all that are readable now. Raises ColdRead."""
+        """Reads until the window has `count` messages, or all messages that can be read now. Raises ColdRead."""
         while self._rows < count + self._rows_before_window():
             found, end = read_batches(self._partition, self._to, READ_AHEAD_BYTES, stable=self._stable)
             if end == self._to:
@@ -312,7 +312,7 @@ class Window:
     def fresh(
         self, count: int, delay_ms: int | None, *, with_groups: bool = False, whole_max: int = 0
     ) -> FreshMessages:
-        """Returns the next `count` messages for the state machine, or up to `whole_max` if they are in one batch.
+        """Returns the next `count` messages for the state machine; up to `whole_max`, to complete the last batch.
 
         `delay_ms`: delay of messages without a delay header. None: all are due at once, and batches are not decoded.
         """
@@ -350,7 +350,7 @@ class MessageLookup:
         self._cache: deque[LazyBatch] = deque(maxlen=CACHED_BATCHES_MAX)
 
     def message(self, offset: int, *, stable: bool = True, headers_max: int = HEADERS_MAX) -> Message | None:
-        """Returns the message at an offset; None if it was removed. Raises the same errors as `batch`."""
+        """Returns the message at an offset; None if the message was removed. Raises the same errors as `batch`."""
         batch = self.batch(offset, stable=stable)
         return None if batch is None else batch.message_at(offset, headers_max)
 

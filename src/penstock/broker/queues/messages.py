@@ -16,14 +16,14 @@ class NewMessage(NamedTuple):
 
     value: bytes
     key: bytes | None = None
-    """The message group in a FIFO queue, stored as the record's key; else None."""
+    """In a FIFO queue, the message group, which is stored as the record's key; else None."""
     headers: Headers = ()
     deduplication_id: str = ""
-    """FIFO queues: a message with the same id as one sent within five minutes is not sent again."""
+    """Deduplication id in a FIFO queue: another message with this id is not stored within five minutes."""
 
 
 class Sent(NamedTuple):
-    """The result of sending one message, which is committed."""
+    """The result of sending one message, once it is committed."""
 
     partition: int
     offset: int
@@ -46,7 +46,7 @@ class Delivered(NamedTuple):
     value: bytes
     headers: Headers
     is_repeat: bool = False
-    """Whether this repeats an earlier response (AWS: ReceiveRequestAttemptId); such a delivery is never undone."""
+    """Whether the message is part of a repeated response (ReceiveRequestAttemptId); its delivery is never undone."""
 
 
 class MessageAck(NamedTuple):
@@ -57,7 +57,7 @@ class MessageAck(NamedTuple):
     holder: str
     ack_type: AckType
     delay_ms: int = 0
-    """For RELEASE and RENEW: time from now, in milliseconds, until the message is available."""
+    """For RELEASE and RENEW: time, in milliseconds from now, until the message becomes available."""
 
 
 class QueueUnavailable(PenstockError):

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 BATCH_MAX: Final = 10
 COPYING_MAX: Final = 100
-"""Number of a partition's messages waiting to be copied, above which a move task takes no further messages."""
+"""Maximum number of messages per partition that wait to be copied; above it a move task takes no more messages."""
 POLL_S: Final = 0.25
 RETRY_S: Final = 1.0
 VISIBILITY_MS: Final = 60_000
@@ -68,7 +68,7 @@ class MoveTasks:
         self._runners: dict[tuple[str, QueuePartition], asyncio.Task[None]] = {}
         self._watchers: dict[str, asyncio.Task[None]] = {}
         self._busy: set[QueuePartition] = set()
-        """Partitions on which a task may hold in-flight messages that it is about to move."""
+        """Partitions on which a task may have received messages that it is about to move."""
         partitions.on_ready.append(lambda partition: self.apply(metadata.image))
 
     # -- requests
@@ -134,7 +134,7 @@ class MoveTasks:
     # -- running
 
     def apply(self, image: ClusterImage) -> None:
-        """Starts or stops work for tasks, according to the running tasks and the partitions led by this broker."""
+        """Starts and stops work for a new metadata image: for running tasks, on the partitions led by this broker."""
         wanted: dict[tuple[str, QueuePartition], tuple[Queue, MoveTask]] = {}
         watched: dict[str, tuple[Queue, MoveTask]] = {}
         for name in image.queue_moves:
@@ -218,7 +218,7 @@ class MoveTasks:
             await self._end(queue, replace(current, status=MoveStatus.FAILED, failure=failure))
 
     def _destination(self, task: MoveTask, message: Delivered) -> Destination | str:
-        """Returns the destination of a message; if there is none, the reason for the failure as text."""
+        """Returns the destination of a message; if there is none, the failure reason as a string."""
         image, name = self._metadata.image, task.destination
         if not name:
             origin = next((text for header, text in message.headers if header == SOURCE_ARN and text), None)
@@ -238,14 +238,14 @@ class MoveTasks:
         return Destination(target.topic_id, message.offset % count)
 
     def adjust_counts(self, partition: QueuePartition, counts: Counts) -> Counts:
-        """Returns the counts with messages that a move task holds counted as moving, not as in flight."""
+        """Returns the counts, in which in-flight messages that a move task has received are counted as moving."""
         if partition not in self._busy:
             return counts
         held = min(BATCH_MAX, counts.in_flight)
         return counts._replace(in_flight=counts.in_flight - held, moving=counts.moving + held)
 
     async def _watch(self, queue: Queue, task: MoveTask) -> None:
-        """Completes the task once two checks in a row find the queue empty: one check may miss a message."""
+        """Ends the task as completed once two checks in a row find the queue empty: one check may miss a message."""
         times_empty = 0
         while times_empty < 2:
             await asyncio.sleep(POLL_S)
@@ -272,12 +272,12 @@ def _cancel_unwanted(running: dict[K, asyncio.Task[None]], wanted: Container[K])
 
 
 def _with_moved(task: MoveTask, left: Counts) -> MoveTask:
-    """Returns the task with its progress. Messages sent during the task lower `moved` until they are moved, too."""
+    """Returns the task with its progress. Messages sent during the task reduce `moved` until they are moved, too."""
     return replace(task, moved=max(task.moved, task.to_move - left.available - left.delayed - left.moving))
 
 
 async def _retry_until_done(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Retries the work after errors, because no other broker does it while this broker is the leader."""
+    """Runs `work`, again after each error: no other broker does the work while this broker is the leader."""
     while True:
         try:
             await work()

@@ -1,7 +1,7 @@
 """Delivers messages of one partition led by this broker, for both SQS queues and Kafka share groups.
 
-The state machine decides which receiver gets which message. This object reads messages ahead for the state machine,
-returns acquired messages once that is committed, and holds long-polling receivers until messages are available.
+The state machine decides which receiver gets which message. QueuePartition reads messages ahead for it, returns
+acquired messages once that is committed, and holds long-polling receivers until messages are available.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
 
 READ_AHEAD_MIN: Final = 100
-"""Minimum number of messages read ahead from the second round on: those of the first could not be delivered."""
+"""Minimum number of messages read ahead if those of the first acquire round could not be delivered."""
 ROUNDS_MAX: Final = 10
-"""Number of acquire rounds in a row before other tasks of the event loop may run."""
+"""Maximum number of consecutive acquire rounds for one request before other tasks of the event loop may run."""
 RECHECK_MS: Final = 50
 UNSEEN: Final = -1
 
@@ -57,7 +57,7 @@ class ReceiveRequest(NamedTuple):
 
 
 class Waiter:
-    """A long-polling receiver, possibly at several partitions; the first partition with messages serves it."""
+    """A long-polling receiver, which may wait at several partitions; the first partition with messages serves it."""
 
     __slots__ = ("is_busy", "is_open", "missed", "receive_request", "take")
 
@@ -75,7 +75,7 @@ class Waiter:
         partition.receive(self.receive_request, then)
 
     def undo(self, partition: "QueuePartition", found: Any) -> None:
-        """Undoes the delivery of messages that arrived after the receiver was served or gone."""
+        """Undoes the delivery of messages that came when the receiver was already served or gone."""
         partition.undo(self.receive_request.group, found)
 
 
@@ -88,18 +88,18 @@ class _Group:
         self.window = window
         self.parked: dict[Waiter, None] = {}
         self.ticket: int | None = None
-        """Identifies the watch for new messages; set while a receiver waits."""
+        """Ticket of the watch for new messages in the log; None if no receiver waits."""
         self.stop_timer: Callable[[], None] | None = None
         self.is_checking = False
         self.seen = UNSEEN
-        """The end of the readable log, as an offset, when the last check began."""
+        """The offset up to which messages were readable when the last check began."""
         self.next_due_ms: int | None = None
-        """Earliest due time of the fresh messages that are not due yet; None if there are none."""
+        """Earliest due time, in ms, of the never-delivered messages that were read ahead; None if there are none."""
         self.is_used = True
 
 
 class QueuePartition:
-    """Delivers messages while this broker leads the partition and the partition's delivery state is loaded."""
+    """Delivers a partition's messages; exists while this broker leads it and its delivery state is loaded."""
 
     def __init__(
         self, *, partition: Partition, runtime: StateRuntime, clock: Clock, timer: Timer, threads: Executor
@@ -155,7 +155,7 @@ class QueuePartition:
             )
 
     def _next_command(self, receive_request: ReceiveRequest, group: _Group, rounds: int) -> Acquire | None:
-        """Returns the command for the state machine; None if no message can be available. Raises ColdRead."""
+        """Returns the next command for the state machine; None if no message can be available. Raises ColdRead."""
         start = self.partition.log.start_offset
         delivery = self.machine.group(receive_request.group)
         if delivery is not None and delivery.start < start:
@@ -211,7 +211,7 @@ class QueuePartition:
             self._try_acquire(receive_request, then, rounds + 1)
 
     def _warm(self, cold: ColdRead, then: Callable[[], None], on_error: Callable[[PenstockError], None]) -> None:
-        """Reads data that is not in the page cache on a thread, then calls `then`."""
+        """Loads data into the page cache on a thread, then calls `then`, or `on_error` with the error."""
         future = asyncio.get_running_loop().run_in_executor(self._threads, cold.warm)
 
         def done(warmed: "asyncio.Future[None]") -> None:
@@ -260,7 +260,7 @@ class QueuePartition:
         then(found)
 
     def delivered(self, message: Message, holder: str, acquired: Acquired) -> Delivered:
-        """Returns a message of this partition in the form that receivers get."""
+        """Returns the Delivered object that a receiver gets for a message of this partition."""
         offset, timestamp_ms, key, value, headers = message
         known = next((text for name, text in headers if name == MESSAGE_ID and text), None) if headers else None
         return Delivered(
@@ -287,7 +287,7 @@ class QueuePartition:
         self.check_waiters(command.group)
 
     def undo(self, group: str, delivered: Sequence[Delivered]) -> None:
-        """Undoes deliveries that did not reach a receiver: they do not count as deliveries."""
+        """Undoes deliveries that did not reach a receiver: the messages are available, and no delivery is counted."""
         undone = [each for each in delivered if not each.is_repeat]
         items = tuple(Acknowledgement(each.offset, each.offset, each.holder, AckType.UNDO) for each in undone)
         if items and not self.is_closed:
@@ -310,7 +310,7 @@ class QueuePartition:
                 self._stop_waiting(group)
 
     def check_waiters(self, name: str) -> None:
-        """Checks for messages for the waiting receivers of a share group, because messages may be available again."""
+        """Checks for messages for a share group's waiting receivers, because messages may have become available."""
         for is_stable in (True, False):
             group = self._groups.get((name, is_stable))
             if group is not None and group.parked:
@@ -396,7 +396,7 @@ class QueuePartition:
             group.is_used = False
 
     def close(self) -> None:
-        """Drops all waiting receivers: another broker leads the partition, and they wait there from now on."""
+        """Drops all waiting receivers, because another broker now leads the partition: receivers wait there."""
         self.is_closed = True
         for group in self._groups.values():
             self._stop_waiting(group)

@@ -26,7 +26,7 @@ WATCH_S: Final = 1.0
 
 
 class QueuePartitions:
-    """Has one QueuePartition for each partition led by this broker whose delivery state is loaded."""
+    """One QueuePartition for each partition that this broker leads and whose delivery state is loaded."""
 
     def __init__(
         self,
@@ -45,9 +45,9 @@ class QueuePartitions:
         self._clock_steps = ClockSteps(clock, timer)
         self._stop_watch: Callable[[], None] | None = None
         self.on_ready: list[Callable[[QueuePartition], None]] = []
-        """Callbacks for when a partition is ready on this broker."""
+        """Callbacks that are called with each partition that becomes ready on this broker."""
         self.perform: Callable[[TopicIdPartition, Any], None] = _ignore_effect
-        """Carries out the effects of a queue state machine: see queues/commands.py."""
+        """Function that carries out the effects of queue state machines: see queues/commands.py."""
         self.runtimes: Final = CompanionRuntimes(
             make=lambda partition: QueueMachine(),
             partitions=partitions,
@@ -74,14 +74,14 @@ class QueuePartitions:
         yield from list(self.by_tp.values())
 
     def apply(self, image: ClusterImage) -> None:
-        """Applies a new metadata image. Call after the partitions have applied it."""
+        """Applies a new metadata image. Must be called after the partitions have applied the image."""
         self.runtimes.apply(image)
 
     def _on_ready(self, tp: TopicIdPartition, runtime: StateRuntime) -> None:
         """Opens a partition whose delivery state is loaded, once all of its messages are committed.
 
         A new leader does not know its high watermark at first (KIP-207): it could not read a message that was
-        delivered before, and would mistake it for a message that retention has removed.
+        delivered before, and would mistake the message for one that retention has removed.
         """
         partition = self._partition_of(tp, runtime)
         if partition is not None:
@@ -89,7 +89,7 @@ class QueuePartitions:
             partition.when_committed(end, lambda: self._open(tp, runtime, end))
 
     def _partition_of(self, tp: TopicIdPartition, runtime: StateRuntime) -> Partition | None:
-        """Returns the partition of a state machine runtime; None if this broker does not lead it or it is offline."""
+        """Returns the partition of a state machine runtime; None if it is offline or led by another broker."""
         partition = self._partitions.by_id.get(tp.topic_id, {}).get(tp.partition)
         if partition is None or partition.companion is not runtime.partition or not partition.is_online:
             return None
@@ -117,8 +117,8 @@ class QueuePartitions:
 
     @staticmethod
     def _reset_lost_groups(found: QueuePartition) -> None:
-        """Resets share groups whose end offset is above the log end offset: an unclean election has lost messages,
-        and new messages get their offsets.
+        """Resets share groups whose end offset is above the log end offset: after messages were lost in an unclean
+        election, new messages get the same offsets.
 
         All unfinished messages are then delivered again.
         """

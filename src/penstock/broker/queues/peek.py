@@ -35,10 +35,10 @@ class PeekRequest(NamedTuple):
     """A request to show messages of a queue without receiving them."""
 
     group: str
-    """The queue's name."""
+    """The name of the queue, which is also the name of its share group."""
     max_messages: int
     max_bytes: int
-    """Maximum total size of the messages with headers; the first message is shown even if it is larger."""
+    """Maximum total bytes of the messages, including their headers; the first message is always shown."""
     shows_in_flight: bool = False
     shows_delayed: bool = False
     delay_ms: int = 0
@@ -61,7 +61,7 @@ class PeekedMessage(NamedTuple):
     state: int
     """VISIBLE, IN_FLIGHT or DELAYED."""
     message: Delivered
-    """The message as it would be delivered, without a holder; its count is the number of deliveries so far."""
+    """The message as a receiver would get it, with an empty holder and the number of deliveries so far."""
 
 
 class PeekResult(NamedTuple):
@@ -74,7 +74,7 @@ class PeekResult(NamedTuple):
         return PeekResult(self.messages + other.messages, self.has_more or other.has_more)
 
     def rest_of(self, wanted: PeekRequest) -> PeekRequest | None:
-        """Returns the request for further messages; None if this result already reaches the limits of `wanted`."""
+        """Returns the request for the messages still missing; None if this result reaches the limits of `wanted`."""
         size = sum(size_of(each.message) for each in self.messages)
         left = wanted._replace(
             max_messages=wanted.max_messages - len(self.messages), max_bytes=wanted.max_bytes - size
@@ -186,7 +186,7 @@ class Peeker:
     # -- messages in the delivery state
 
     async def _find_known(self, limit: int) -> list[_Position]:
-        """Returns messages below the share group's end offset, which are in flight, delayed, or available again."""
+        """Returns messages below the share group's end offset: in flight, delayed, or available for redelivery."""
         found: list[_Position] = []
         offset = self._start
         while (delivery := self._delivery()) is not None:
@@ -245,6 +245,6 @@ def _state(delivery: DeliveryState, delivery_range: DeliveryRange) -> int:
 
 
 def _is_blocked(delivery: DeliveryState | None, group: str) -> bool:
-    """Whether a message group is blocked by its in-flight messages."""
+    """Whether messages of a FIFO message group must wait, because other messages of the group are in flight."""
     chain = None if delivery is None else delivery.chains.get(group)
     return chain is not None and chain.held > 0

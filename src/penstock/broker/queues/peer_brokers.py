@@ -58,7 +58,7 @@ RETRIABLE_ERRORS: Final = (
     NotEnoughReplicas,
     StorageError,
 )
-"""Errors after which nothing was done: the request can be retried, possibly at another broker."""
+"""Errors that mean that a request was not executed: it can be retried, possibly at another broker."""
 _ERRORS: Final[dict[str, type[PenstockError]]] = {
     kind.__name__: kind
     for kind in (
@@ -89,7 +89,7 @@ _ACK_TYPES: Final = {
 
 
 def error_name(error: PenstockError) -> str:
-    """Returns the name under which an error is sent to other brokers: its nearest base class known to them."""
+    """Returns the name by which an error is sent to other brokers: that of its nearest base class in the protocol."""
     for kind in type(error).__mro__:
         if kind.__name__ in _ERRORS:
             return kind.__name__
@@ -103,7 +103,7 @@ def error_from_name(name: str, message: str) -> PenstockError | None:
 
 
 class PeerBrokers:
-    """Sends queue requests to other brokers. If a request fails, it may still have taken effect."""
+    """Sends queue requests to other brokers. A request that fails may have been executed."""
 
     def __init__(self, node_id: int, ask: AskPeer) -> None:
         self.node_id: Final = node_id
@@ -135,7 +135,7 @@ class PeerBrokers:
     def receive(
         self, node: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int, ticket: int, then: TakeMessages
     ) -> None:
-        """Calls `then` with the messages available now; during `wait_ms`, later messages arrive under `ticket`."""
+        """Calls `then` with the messages available now; messages of the next `wait_ms` are sent with `ticket`."""
         request = QueueReceiveRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
@@ -156,7 +156,7 @@ class PeerBrokers:
     def deliver(
         self, node: int, ticket: int, messages: Sequence[Delivered], then: Callable[[bool | PenstockError], None]
     ) -> None:
-        """Delivers messages to a client waiting at another broker; calls `then` with whether it took them."""
+        """Delivers messages to a long poll at another broker; calls `then` with whether the long poll took them."""
 
         def take(answer: QueueDeliverResponse | PenstockError) -> None:
             if not isinstance(answer, PenstockError):
@@ -206,7 +206,7 @@ class PeerBrokers:
         self._ask(node, request, _reader(then, read))
 
     def peek(self, node: int, queue: Queue, wanted: PeekRequest, then: TakePeekResult) -> None:
-        """Calls `then` with messages of the partitions that a broker leads, without receiving them."""
+        """Peeks at the partitions that a broker leads; calls `then` with the messages, which are not received."""
         request = QueuePeekRequest(
             queue=queue.name,
             topic_id=queue.topic_id,
@@ -245,7 +245,7 @@ def _decode_headers(headers: Iterable[QueueHeader]) -> Headers:
 
 
 def decode_new_messages(messages: Iterable[QueueNewMessage]) -> list[NewMessage]:
-    """Returns copies of the messages, because the decoded messages point into a buffer that is reused."""
+    """Returns the decoded messages as copies, because the buffer of the request is reused."""
     return [
         NewMessage(
             bytes(each.value),

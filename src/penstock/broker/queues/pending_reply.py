@@ -1,4 +1,4 @@
-"""A callback whose argument can be awaited: connects coroutines to partitions and peers, which call back."""
+"""An awaitable callback, with which coroutines wait for replies of partitions and peer brokers."""
 
 import asyncio
 from collections.abc import Callable, Generator
@@ -11,19 +11,20 @@ _NOTHING = object()
 
 
 class PendingReply(Generic[T]):
-    """A callback for one reply. `await` returns the reply, without suspending if it is there, or raises its error."""
+    """A callback for one reply. `await` returns the reply, at once if it has arrived, or raises its error."""
 
     __slots__ = ("_future", "_reply", "_undo")
 
     def __init__(self, undo: Callable[[T], None] | None = None) -> None:
-        """`undo`: called with a reply that comes too late, because there was another or the task was cancelled."""
+        """`undo`: called with a reply that is not awaited: a second reply, or one after the waiting task was
+        cancelled."""
         self._reply: object = _NOTHING
         self._future: asyncio.Future[object] | None = None
         self._undo = undo
 
     @property
     def is_awaited(self) -> bool:
-        """Whether there is no reply yet, and the task that waits for it was not cancelled."""
+        """Whether a reply is still expected: none has arrived, and the waiting task was not cancelled."""
         return self._reply is _NOTHING and not (self._future is not None and self._future.done())
 
     def __call__(self, reply: T | PenstockError) -> None:

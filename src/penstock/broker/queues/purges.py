@@ -1,4 +1,4 @@
-"""PurgeQueue on one partition, and which deduplication ids a purge makes the partition forget.
+"""PurgeQueue on one partition; a purge also makes the partition forget the deduplication ids of its messages.
 
 The state machine applies a purge as soon as it is decided. But a purged deduplication id is accepted again only once
 the purge is committed: if the purge were lost with this leader, both messages would remain.
@@ -16,7 +16,7 @@ from penstock.replication.runtime import StateRuntime
 
 
 class Purges:
-    """Purges of one partition that this broker leads. Create it when the loaded delivery state is committed."""
+    """Purges queues on one partition that this broker leads. Created once the loaded delivery state is committed."""
 
     def __init__(self, partition: Partition, runtime: StateRuntime, machine: QueueMachine) -> None:
         self._partition = partition
@@ -40,6 +40,6 @@ class Purges:
         self._runtime.submit(Purge(name, end, forgets_ids), on_done)
 
     def purged_to(self, name: str) -> int:
-        """Returns the offset below which the deduplication ids of a queue's messages are forgotten."""
+        """Returns the offset below which a queue's deduplication ids are forgotten because of purges."""
         # An unclean election lowers it, because new messages get the same offsets: see QueueMachine.
         return min(self._committed.get(purge_mark(name), 0), self._machine.purged_to(name))

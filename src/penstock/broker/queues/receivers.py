@@ -22,13 +22,13 @@ from penstock.foundation.errors import PenstockError
 from penstock.wire.messages.queue_control import STOP_WAITING, QueueControlRequest
 
 TICKET_BITS: Final = 62
-"""Size of the random first ticket, in bits: other brokers may still use tickets from before this broker's restart."""
+"""Size, in bits, of the random first ticket, so that tickets differ from those issued before a broker restart."""
 RETRY_S: Final = 0.5
-"""Pause, in seconds, before an unreachable broker is asked again."""
+"""Pause, in seconds, before a request to an unreachable broker is retried."""
 
 
 class Receivers:
-    """Receives messages for clients of this broker, and, from the partitions led here, for clients of others."""
+    """Receives messages for clients of this broker; also, from partitions led here, for clients of other brokers."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Receivers:
             long_poll.close()
 
     async def _receive_here(self, queue: Queue, receive_request: ReceiveRequest) -> list[Delivered]:
-        """Receives from one partition led by this broker after another until there are enough messages."""
+        """Receives from the partitions led by this broker, one after the other, until there are enough messages."""
         found: list[Delivered] = []
         last_error: PenstockError | None = None
         for partition in self._rotate_partitions(queue):
@@ -96,7 +96,7 @@ class Receivers:
         return found
 
     async def _receive_from_peers(self, queue: Queue, receive_request: ReceiveRequest) -> list[Delivered]:
-        """Receives from the first of the other leaders that has messages, without long polling."""
+        """Receives from other leaders, one after the other, until one has messages; without long polling."""
         last_error: PenstockError | None = None
         for node in self.other_leaders(queue):
             reply = self.pending_reply(queue)
@@ -114,7 +114,7 @@ class Receivers:
     async def receive_for_peer(
         self, node: int, ticket: int, queue: Queue, receive_request: ReceiveRequest, wait_ms: int
     ) -> list[Delivered]:
-        """Receives messages for another broker; if there are none, sends later ones there while its client waits."""
+        """Receives messages for another broker; if none are available, sends messages that come within `wait_ms`."""
         messages = await self._receive_here(queue, receive_request)
         if not messages and wait_ms > 0:
             self.stop_peer_long_poll(node, ticket)  # the other broker may have lost the answer, and asked again
@@ -162,7 +162,7 @@ class Receivers:
             long_poll.close()
 
     def refresh(self) -> None:
-        """Makes long polls wait at the current leaders after a metadata change."""
+        """Makes all long polls wait at the current partition leaders, after a metadata change."""
         topics, self._topics_seen = self._topics_seen, self.image().topics
         for long_poll in list(self.long_polls.values()):
             topic_id = long_poll.queue.topic_id
@@ -184,7 +184,7 @@ class Receivers:
 
 
 class LongPoll(Waiter):
-    """A receive request that waits at the partitions led by this broker."""
+    """A receive request that waits for messages at the partitions led by this broker."""
 
     __slots__ = ("_receivers", "_stop_timer", "queue", "ticket")
 
@@ -204,7 +204,7 @@ class LongPoll(Waiter):
         self._stop_timer = receivers.timer(wait_ms / 1000, self.expire)
 
     def wait_at_leaders(self) -> None:
-        """Waits at the partitions that this broker leads now."""
+        """Starts to wait at the partitions that this broker leads now."""
         for partition in self._receivers.queue_partitions.of_topic(self.queue.topic_id):
             partition.park(self)
 
@@ -231,10 +231,10 @@ class ClientLongPoll(LongPoll):
         self.reply: Final = receivers.pending_reply(queue)
         self._until_ms = receivers.clock.steady_ms() + wait_ms
         self._waiting_at: dict[int, int] = {}
-        """Ids of the other brokers at which the request waits, with their broker epochs when it began to."""
+        """Ids of the other brokers at which the request waits, each with its broker epoch when the wait began."""
 
     def wait_at_leaders(self) -> None:
-        """Waits at all brokers that lead partitions of the queue now."""
+        """Starts to wait at all brokers that lead partitions of the queue now."""
         receivers, image = self._receivers, self._receivers.image()
         if not self.reply.is_awaited:
             return
@@ -301,9 +301,9 @@ class PeerLongPoll(LongPoll):
         self._node = node
 
     def _send(self, messages: list[Delivered]) -> None:
-        """Sends messages to the client's broker; undoes a delivery that the broker refuses.
+        """Sends messages to the client's broker; undoes the delivery if that broker refuses the messages.
 
-        If it is unknown whether they arrived, the visibility timeout releases them.
+        If it is unknown whether the messages arrived, the visibility timeout releases them.
         """
 
         def on_sent(is_taken: bool | PenstockError) -> None:

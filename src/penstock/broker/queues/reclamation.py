@@ -1,9 +1,9 @@
 """Reclaims disk space of queues: trims the log below the first unfinished message and applies retention.
 
 A queue's own log starts at its first unfinished message. Later segments are dropped once all of their messages are
-finished, so that one stuck message does not retain all later messages; every replica does that on its own. A topic
-with an attached queue keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which a new
-leader reads the deduplication ids (deduplication.py).
+finished, so that one stuck message does not retain all later messages; every replica drops segments on its own. A
+topic with an attached queue keeps its own retention. The log of a FIFO queue keeps the last five minutes, from which
+a new leader reads the deduplication ids (deduplication.py).
 """
 
 import asyncio
@@ -33,13 +33,13 @@ logger = logging.getLogger(__name__)
 TICK_S: Final = 1.0
 EVICT_TICKS: Final = 30
 ROLL_BYTES: Final = 1 << 20
-"""Size of the active segment, in bytes, above which a log is rolled once all of its messages are finished."""
+"""Size of the active segment, in bytes, above which it is rolled once all of its messages are finished."""
 SUMMARY_BYTES: Final = 16 << 20
-"""Size, in bytes, above which a companion log in memory is replaced by a summary; it is not compacted."""
+"""Size of a companion log in memory, in bytes, above which a snapshot replaces its records: it is not compacted."""
 
 
 class Reclaimer:
-    """Reclaims disk space of all partitions with delivery state that this broker has a replica of."""
+    """Reclaims disk space of all partitions with delivery state whose replicas are on this broker."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Reclaimer:
         self._deduplication_ms = deduplication_ms
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Reclaims disk space periodically until cancelled."""
         while True:
             await asyncio.sleep(TICK_S)
             self.tick()
@@ -138,7 +138,7 @@ class Reclaimer:
         return found[1] if found is not None else limit
 
     def _needed_from(self, topic: Topic, log: Log) -> int:
-        """Returns the base offset of the first segment with messages of the deduplication interval."""
+        """Returns the base offset of the first segment that may have messages of the last five minutes."""
         if topic.topic_id not in self._fifo:
             return log.end_offset
         oldest_ms = conservative_now_ms(self._clock) - self._deduplication_ms
@@ -168,13 +168,13 @@ class Reclaimer:
             log.drop_segments(finished, self._clock.now_ms(), then)
 
     def _all_queues_started(self, topic: Topic, machine: QueueMachine) -> bool:
-        """Whether every queue of a topic has delivery state here; a queue without it has no finished messages."""
+        """Whether every queue of a topic has delivery state here; a queue without it has not finished any message."""
         names = self._names.get(topic.topic_id)
         return bool(names) and all(machine.group(name) is not None for name in names or ())
 
 
 def _is_finished(machine: QueueMachine, first: int, end: int) -> bool:
-    """Whether no share group has an unfinished message from the offset `first` up to `end`."""
+    """Whether all messages from the offset `first` up to `end` are finished in all share groups."""
     for name in machine.groups:
         delivery = machine.group(name)
         if delivery is not None and (delivery.end < end or next(delivery.between(first, end - 1), None) is not None):

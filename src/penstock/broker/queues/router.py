@@ -32,11 +32,11 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import QueueControlRequest
 
 RETRY_TIMEOUT_S: Final = 15.0
-"""How long, in seconds, requests are retried while a partition has no leader."""
+"""Time, in seconds, for which requests are retried while a partition has no leader."""
 RETRY_PAUSE_S: Final = 0.1
 _FIFO_RULES: Final = {AckType.DONE: AckType.DELETE}
 _STANDARD_RULES: Final = {AckType.RENEW: AckType.CHANGE}
-"""How acknowledgement types are replaced in standard queues (in FIFO queues: _FIFO_RULES), to behave as on AWS."""
+"""Replacements of acknowledgement types in standard queues, to behave as on AWS; _FIFO_RULES: in FIFO queues."""
 T = TypeVar("T")
 SendResults = list[Sent | PenstockError]
 AckResults = list[PenstockError | None]
@@ -80,7 +80,7 @@ class QueueRouter:
         return len(topic.partitions)
 
     def leader(self, queue: Queue, number: int) -> int:
-        """Returns the broker id of a partition's leader. Raises NotLeaderOrFollower if there is none."""
+        """Returns the broker id of a partition's leader. Raises NotLeaderOrFollower if there is no leader."""
         image = self._image()
         topic = image.topics.get(queue.topic_id)
         state = topic.partitions.get(number) if topic is not None else None
@@ -113,7 +113,7 @@ class QueueRouter:
         return await _by_partition(numbers, send_part)
 
     async def _send_anywhere(self, queue: Queue, messages: Sequence[NewMessage]) -> list[Sent]:
-        """Sends messages to the first partition that accepts them, those led by this broker first."""
+        """Sends messages to the first partition that accepts them; tries partitions led by this broker first."""
         led, turn = [*self._partitions.by_id.get(queue.topic_id, ())], next(self._turns)
         for number in _rotate(led, turn):
             try:
@@ -156,7 +156,7 @@ class QueueRouter:
             await loaded
 
     def _duplicates_of(self, partition: Partition, queue: Queue) -> DeduplicationIndex:
-        """Returns the deduplication index of a FIFO queue's partition, without messages that were purged."""
+        """Returns the deduplication index of a FIFO queue's partition, after removing ids of purged messages."""
         here = self._queue_partition(queue, partition.name.partition)  # its delivery state has the last purge
         tp, is_by_group = partition.tp, queue.settings.deduplication_scope == SCOPE_GROUP
         epoch, found = self._duplicates.get(tp, (partition.leader_epoch, None))
@@ -177,7 +177,7 @@ class QueueRouter:
     # -- acknowledging
 
     async def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
-        """Acknowledges messages; returns an error or None for each, in the order of the messages."""
+        """Acknowledges messages; returns an error or None for each message, in the order of `items`."""
         numbers = [item.partition for item in items]
         here = self._queue_partitions.find(queue.topic_id, numbers[0]) if len(set(numbers)) == 1 else None
         if here is not None:  # most requests; after an error, the general way below retries
@@ -205,7 +205,7 @@ class QueueRouter:
         return await _by_partition(numbers, acknowledge_part)
 
     async def _acknowledge_at(self, queue: Queue, number: int, items: Sequence[MessageAck]) -> AckResults:
-        """Acknowledges messages of one partition, here or at its leader."""
+        """Acknowledges messages of one partition: here if this broker leads the partition, else at its leader."""
         if self._led_here(queue, number) is not None:
             return list(await self._submit(self._queue_partition(queue, number), queue, items))
         reply: AckReply = PendingReply()
@@ -217,7 +217,7 @@ class QueueRouter:
         return results
 
     async def acknowledge_here(self, queue: Queue, items: Sequence[MessageAck]) -> AckResults:
-        """Acknowledges messages on partitions led by this broker. Raises NotLeaderOrFollower if it leads not all."""
+        """Acknowledges messages on partitions led by this broker. Raises NotLeaderOrFollower for other partitions."""
         numbers = [item.partition for item in items]
         here = {number: self._queue_partition(queue, number) for number in numbers}
 
@@ -254,7 +254,7 @@ class QueueRouter:
     # -- all partitions
 
     async def control_all(self, queue: Queue, request: QueueControlRequest, do_here: DoHere) -> dict[int, Counts]:
-        """Runs a control action on all partitions; returns their counts by index. Raises QueueUnavailable."""
+        """Runs a control action on all partitions; returns counts by partition index. Raises QueueUnavailable."""
         done: dict[int, Counts] = {}
 
         async def attempt() -> dict[int, Counts]:
@@ -297,7 +297,7 @@ def _rotate(numbers: list[int], turn: int) -> list[int]:
 async def _by_partition(
     numbers: Sequence[int], work: Callable[[int, Sequence[int]], Coroutine[Any, Any, list[T]]]
 ) -> list[T]:
-    """Runs `work` for each partition in `numbers`, with the rows where it is; returns the results by row."""
+    """Runs `work` for each distinct partition in `numbers`, with its positions there; returns results by position."""
     if numbers and numbers.count(numbers[0]) == len(numbers):  # no task is needed
         return await work(numbers[0], range(len(numbers)))
     rows_of: dict[int, list[int]] = {}
@@ -311,7 +311,8 @@ async def _by_partition(
 
 
 async def _retry(attempt: Callable[[], Awaitable[T]], *, may_repeat: bool = False) -> T | PenstockError:
-    """Retries until success or timeout, then returns the last error. `may_repeat`: also if it may have succeeded."""
+    """Retries `attempt` after retriable errors; returns its result, or the last error after RETRY_TIMEOUT_S.
+    `may_repeat`: whether attempts that may have been executed are retried, too."""
     loop = asyncio.get_running_loop()
     until_s = loop.time() + RETRY_TIMEOUT_S
     while True:

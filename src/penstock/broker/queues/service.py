@@ -1,4 +1,4 @@
-"""The queue service of a broker: what the SQS API and other brokers call.
+"""The queue service of a broker: called by the SQS API and by other brokers.
 
 The coroutines of `send`, `receive` and `acknowledge` do not wait if this broker leads the partition and the records
 are committed at once: they can be started without a task (foundation/eager_task.py).
@@ -48,7 +48,7 @@ from penstock.replication.partitions import Partitions
 from penstock.wire.messages.queue_control import COUNT, FORGET, PURGE, QueueControlRequest
 
 ATTEMPT_CHARS: Final = 16
-"""Number of characters of the digest that represents a ReceiveRequestAttemptId in a holder's name."""
+"""Number of hex digits of a ReceiveRequestAttemptId's hash, which names the consumer that holds the messages."""
 WAIT_FOR_QUEUE_S: Final = 5.0
 _SETTINGS_CACHE_MAX: Final = 10_000
 
@@ -126,14 +126,14 @@ class QueueService:
         return self._metadata.image
 
     def apply(self, image: ClusterImage) -> None:
-        """Applies a new metadata image. Call after the partitions have applied it."""
+        """Applies a new metadata image. Must be called after the partitions have applied the image."""
         self.queue_partitions.apply(image)
         self.router.apply()
         self.receivers.refresh()
         self._move_tasks.apply(image)
 
     def run(self, work: Coroutine[Any, Any, T], then: Callable[[T], None]) -> None:
-        """Runs a coroutine and calls `then` with its result; before this method returns, unless the work waits."""
+        """Runs a coroutine and calls `then` with its result: before this method returns, if the work never waits."""
         found = start(work)
         if not isinstance(found, asyncio.Task):
             then(found)
@@ -172,7 +172,7 @@ class QueueService:
                     await self._metadata.until(lambda image: find_queue(image, name) is not None)
 
     def find_for_peer(self, name: str, topic_id: bytes) -> Queue:
-        """Returns the queue that another broker named. Raises NoSuchQueue, also if another queue has the name now."""
+        """Returns the queue that another broker named. Raises NoSuchQueue, also if another queue reuses the name."""
         found = queue_of(self.image, name)
         if found.topic_id != topic_id:
             raise NoSuchQueue(f"queue {name!r} was deleted and created again")
@@ -194,11 +194,11 @@ class QueueService:
         return await self._administration.create(name, settings, tags, owner, topic)
 
     async def alter(self, name: str, change: Callable[[QueueSettings], QueueSettings]) -> Queue:
-        """Changes the settings of a queue. Raises NoSuchQueue, and any error that `change` raises."""
+        """Changes the settings of a queue; returns the queue. Raises NoSuchQueue and the errors of `change`."""
         return await self._administration.alter(name, lambda queue: replace(queue, settings=change(queue.settings)))
 
     async def tag(self, name: str, add: Mapping[str, str], remove: Sequence[str]) -> Queue:
-        """Adds and removes tags of a queue. Raises NoSuchQueue."""
+        """Adds and removes tags of a queue; returns the changed queue. Raises NoSuchQueue."""
 
         def change(queue: Queue) -> Queue:
             tags = {**queue.tags, **add}
@@ -220,7 +220,7 @@ class QueueService:
         await self._administration.delete(queue)
 
     async def purge(self, name: str) -> None:
-        """Deletes all messages that are in the queue now; messages sent later may reuse their deduplication ids.
+        """Deletes all messages that are in the queue now; later messages may reuse their deduplication ids.
 
         Raises NoSuchQueue.
         """
@@ -229,13 +229,13 @@ class QueueService:
     # -- messages
 
     async def send(self, queue: Queue, messages: Sequence[NewMessage]) -> list[Sent | PenstockError]:
-        """Sends messages; returns one result for each message, in their order, once the messages are committed."""
+        """Sends messages; returns a result for each message, in the same order, once the messages are committed."""
         return await self.router.send(queue, messages)
 
     async def receive(
         self, queue: Queue, *, max_messages: int, visibility_ms: int, wait_ms: int, attempt_id: str = ""
     ) -> list[Delivered]:
-        """Receives messages; waits up to `wait_ms` if there are none. Raises OverLimit if too many are in flight.
+        """Receives messages; if there are none, waits up to `wait_ms`. Raises OverLimit if too many are in flight.
 
         If the task is cancelled, the deliveries are undone.
         """
@@ -244,7 +244,7 @@ class QueueService:
         return await self.receivers.receive(queue, receive_request, wait_ms)
 
     def make_undo(self, queue: Queue, messages: Sequence[Delivered]) -> Callable[[], None] | None:
-        """Returns a function that undoes these deliveries, so that they are not counted; None without messages.
+        """Returns a function that undoes these deliveries, so that they are not counted; None if there are none.
 
         The function does not keep the messages themselves in memory.
         """
@@ -281,7 +281,7 @@ class QueueService:
         )
 
     async def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> list[PenstockError | None]:
-        """Acknowledges messages; returns None or an error (NotHeld or a subclass) for each, in their order."""
+        """Acknowledges messages; returns None or an error (NotHeld or a subclass) for each message, in order."""
         return await self.router.acknowledge(queue, items)
 
     def delivery_settings(self, queue: Queue) -> DeliverySettings:
@@ -325,7 +325,7 @@ class QueueService:
             raise QueueUnavailable(str(error)) from error
 
     async def control_here(self, queue: Queue, action: int, partition: QueuePartition) -> Counts:
-        """Runs a control action on a partition led by this broker; returns its counts afterwards."""
+        """Runs a control action on a partition led by this broker; returns its message counts after the action."""
         done: PendingReply[Any] = PendingReply()
         if action == PURGE:
             partition.purges.purge(queue.name, forgets_ids=queue.settings.is_fifo, then=done)

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 RETRY_PAUSE_S: Final = 0.1
 RETRY_FOR_S: Final = 10.0
-"""How long, in seconds, a request to leaders that are not ready is retried."""
+"""Time, in seconds, for which a request is retried while partition leaders are not ready."""
 RETRIABLE: Final = frozenset(
     (
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -56,7 +56,7 @@ States = dict[TopicIdPartition, ShareStatePartition]
 
 
 class ShareGroupStates:
-    """Carries out changes of delivery state that group coordinators request, at the partition leaders."""
+    """Makes the changes of delivery state that group coordinators request, by asking the partition leaders."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -64,7 +64,7 @@ class ShareGroupStates:
         self._dropping: set[str] = set()
 
     def perform(self, effect: Any) -> None:
-        """Starts one requested change. If the change fails, the coordinator requests it again."""
+        """Starts to carry out one effect of a group coordinator. If it fails, the coordinator requests it again."""
         spawn = self._broker.metadata.spawn
         if isinstance(effect, AddCompanionLogs):
             new = effect.topic_ids - self._adding
@@ -100,7 +100,7 @@ class ShareGroupStates:
             broker.groups.submit(group_id, dropped, _ignore)
 
     def _without_queue_topic(self, group_id: str, topic_ids: Iterable[bytes]) -> list[bytes]:
-        """Returns the topics except that of the queue named like the group, which owns its delivery state."""
+        """Returns the topic ids without that of a queue named like the share group: the queue owns that state."""
         queue = self._broker.image.queues.get(group_id)
         return [topic_id for topic_id in topic_ids if queue is None or queue.topic_id != topic_id]
 
@@ -121,8 +121,8 @@ def partitions_of(broker: Broker, topic_ids: Iterable[bytes]) -> list[TopicIdPar
 
 
 async def ask_leaders(broker: Broker, action: int, group_id: str, wanted: Wanted) -> States:
-    """Sends an action to the leaders of partitions, with retries for RETRY_FOR_S while leaders are not ready;
-    returns the state or error of each partition."""
+    """Sends an action to the leaders of partitions; returns the state or error of each partition. Retries for up
+    to RETRY_FOR_S while leaders are not ready."""
     states: States = {}
     left = dict(wanted)
     deadline = asyncio.get_running_loop().time() + RETRY_FOR_S
@@ -193,7 +193,7 @@ async def _ask_one(broker: Broker, node: int, action: int, group_id: str, wanted
 def answer_as_leader(
     broker: Broker, request: ShareStateRequest, answer: Callable[[ShareStateResponse], None]
 ) -> None:
-    """Carries out a coordinator's request on partitions led by this broker; answers when changes are committed."""
+    """Carries out a coordinator's request on partitions led by this broker; answers once changes are committed."""
     tps = {
         TopicIdPartition(topic.topic_id, entry.partition): entry.offset
         for topic in request.topics

@@ -1,4 +1,4 @@
-"""Delivery settings of a share group for a topic: from a queue's settings or the group's settings. Pure."""
+"""Delivery settings of a share group for a topic: those of the queue, or of the share group. Pure."""
 
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ CACHED_MAX: Final = 10_000
 
 
 class DeliveryTerms(NamedTuple):
-    """The settings for delivery of one topic's messages to one share group."""
+    """The settings by which one topic's messages are delivered to one share group."""
 
     lock_ms: int
     """Acquisition lock duration, in ms: how long a message stays with the member that has acquired it."""
@@ -25,7 +25,7 @@ class DeliveryTerms(NamedTuple):
     """Whether messages of open transactions are held back until commit or abort (read_committed)."""
     may_renew: bool
     offset_reset: str
-    """Where a new share group starts to read: a value of `share.auto.offset.reset`."""
+    """Where a new share group starts to read: its value of `share.auto.offset.reset`."""
     is_plain: bool = True
     """Whether delays in message headers are ignored; true unless the group is a queue."""
 
@@ -112,8 +112,8 @@ def share_config(group_id: str, image: ClusterImage, configs: Configs) -> ShareG
 
 
 def lock_ms_of(own: ShareGroupConfig, queue: Queue | None) -> int:
-    """Returns the acquisition lock duration, in ms: the queue's visibility timeout; the share group's setting if
-    there is no queue or the timeout is 0."""
+    """Returns the acquisition lock duration, in ms: the queue's visibility timeout, or the share group's setting
+    if there is no queue or its timeout is 0."""
     visibility_ms = queue.settings.visibility_timeout_s * 1000 if queue is not None else 0
     return visibility_ms or own.record_lock_duration_ms
 

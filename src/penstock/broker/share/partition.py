@@ -38,14 +38,14 @@ _ACK_TYPES: Final = {
 READ_BYTES_MIN: Final = 16 << 10
 READ_BYTES_MAX: Final = 1 << 20
 READ_BYTES_EACH: Final = 2 << 10
-"""Estimated size, in bytes, of one message; sizes the first read of acquired messages."""
+"""Estimated size of a message, in bytes, from which the size of the first read is computed."""
 COUNT_MAX: Final = 2**15 - 1
 
 Then = Callable[[Any], None]
 
 
 class SharePartition(NamedTuple):
-    """A partition led by this broker, with a share group's delivery settings and state (None until it is loaded)."""
+    """A partition led by this broker, with a share group's delivery settings; `delivery` is None until loaded."""
 
     partition: Partition
     terms: DeliveryTerms
@@ -53,7 +53,7 @@ class SharePartition(NamedTuple):
 
     @classmethod
     def find(cls, broker: Broker, group_id: str, tp: TopicIdPartition) -> "SharePartition":
-        """Returns a share group's partition. Raises a Kafka error, or InvalidRequest for a FIFO queue."""
+        """Returns a partition for a share group. Raises a Kafka error, or InvalidRequest for a FIFO queue."""
         topic_id, number = tp
         partition = broker.partition("", topic_id, number)
         check_may_share(broker.image.topics[topic_id])
@@ -66,8 +66,8 @@ class SharePartition(NamedTuple):
     # -- acquiring
 
     def initialize_group(self, group_id: str, now_ms: int) -> None:
-        """Sets the start offset of a new share group as its `share.auto.offset.reset` says; does nothing for
-        others. Raises ColdRead or OffsetNotAvailable."""
+        """Sets the start offset of a new share group from its `share.auto.offset.reset`; does nothing if the group
+        has a start offset. Raises ColdRead or OffsetNotAvailable."""
         delivery = self.delivery
         if delivery is None or delivery.machine.group(group_id) is not None:
             return
@@ -108,15 +108,14 @@ class SharePartition(NamedTuple):
         return self.delivery is not None and self.delivery.machine.group(group_id) is not None
 
     def acquire(self, receive_request: ReceiveRequest, then: Callable[[Ranges | PenstockError], None]) -> None:
-        """Acquires available messages; calls `then` with their ranges, empty if too many messages are in flight."""
+        """Acquires available messages; calls `then` with their ranges, or () if none can be acquired now."""
         if self.delivery is None or not self.is_ready(receive_request.group):
             then(())
         else:
             self.delivery.acquire(receive_request, lambda reply: then(() if isinstance(reply, OverLimit) else reply))
 
     def read(self, ranges: Ranges) -> "Read":
-        """Returns the record batches that contain the messages, as stored in the log, each batch once. Raises
-        ColdRead."""
+        """Returns the record batches that contain the messages of `ranges`, as stored in the log. Raises ColdRead."""
         found = Read([], [])
         read_to = self.partition.log.start_offset  # older records are deleted: the member sees gaps
         for acquired in ranges:
@@ -151,8 +150,7 @@ class SharePartition(NamedTuple):
         acknowledged: Sequence[AcknowledgementBatch],
         then: Callable[[PenstockError | None], None],
     ) -> None:
-        """Applies a member's acknowledgements; when they are committed, calls `then` with the first error, or
-        None."""
+        """Applies a member's acknowledgements; once they are committed, calls `then` with the first error or None."""
         if self.delivery is None:
             then(NotLeaderOrFollower(f"{self.partition.name} is loading its delivery state; try again"))
             return
@@ -180,7 +178,7 @@ class SharePartition(NamedTuple):
         self.delivery.acknowledge(Acknowledge(group_id, items, self.terms.settings), on_acknowledged)
 
     def release_member(self, group_id: str, member_id: str, *, is_undone: bool) -> None:
-        """Releases all messages that a member has acquired. `is_undone`: this delivery of them is not counted."""
+        """Releases all messages that a member has acquired. `is_undone`: whether the delivery is not counted."""
         delivery = self.delivery
         if delivery is None:
             return  # its acquisition locks expire
@@ -195,11 +193,11 @@ class SharePartition(NamedTuple):
 
 
 class Read(NamedTuple):
-    """Record batches, as stored in the log."""
+    """Record batches read from the log for a ShareFetch response."""
 
     pieces: list[Buffer]
     ends: list[int]
-    """The last offset of each batch."""
+    """The last offset of each record batch."""
 
     def add(self, data: Buffer, start: int, end: int) -> None:
         if start < end:
@@ -214,14 +212,14 @@ NOTHING_READ: Final = Read([], [])
 
 
 class ShareWaiter(Waiter):
-    """A ShareFetch that waits at all its partitions of one topic; the first that gets messages delivers them."""
+    """A ShareFetch that waits at all its partitions of one topic; the first partition with messages answers it."""
 
     __slots__ = ("at",)
 
     def __init__(self, receive_request: ReceiveRequest) -> None:
         super().__init__(receive_request, _ignore)
         self.at: QueuePartition | None = None
-        """The partition of the last attempt to acquire messages."""
+        """The partition at which messages were last requested."""
 
     def ask(self, partition: QueuePartition, then: Then) -> None:
         def on_acquired(reply: Ranges | PenstockError) -> None:
@@ -245,7 +243,7 @@ def undo(partition: QueuePartition, group_id: str, member_id: str, ranges: Range
 
 
 def check_acknowledged(acknowledged: Sequence[AcknowledgementBatch], *, version: int, is_renew: bool) -> None:
-    """Raises InvalidRequest if offsets are not in increasing order or acknowledge types are invalid."""
+    """Raises InvalidRequest if offsets are not increasing or acknowledge types are invalid."""
     before = -1
     for batch in acknowledged:
         first, last, kinds = batch.first_offset, batch.last_offset, batch.acknowledge_types
@@ -266,7 +264,7 @@ def check_acknowledged(acknowledged: Sequence[AcknowledgementBatch], *, version:
 
 
 def runs_of(acknowledged: Iterable[AcknowledgementBatch]) -> list[tuple[int, int, int]]:
-    """Returns (first offset, last offset, acknowledge type) of each run of equal acknowledge types."""
+    """Returns runs of equal acknowledge types, each as (first offset, last offset, acknowledge type)."""
     found: list[tuple[int, int, int]] = []
     for batch in acknowledged:
         kinds = batch.acknowledge_types
@@ -283,7 +281,7 @@ def runs_of(acknowledged: Iterable[AcknowledgementBatch]) -> list[tuple[int, int
 
 
 def acquired_records(ranges: Ranges, ends: Sequence[int], batch_size: int) -> list[AcquiredRecords]:
-    """Returns the acquired ranges for the response, split into about `batch_size` records, only at batch ends.
+    """Returns the acquired ranges for the response, split at batch ends into parts of about `batch_size` records.
 
     `ends`: the last offset of each record batch, in order.
     """

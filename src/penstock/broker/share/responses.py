@@ -1,4 +1,4 @@
-"""Shared by ShareFetch and ShareAcknowledge: acknowledging, releasing, error codes, leaders (KIP-932)."""
+"""Parts common to ShareFetch and ShareAcknowledge: acknowledging, releasing, error codes, leaders (KIP-932)."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ from penstock.groups.errors import InvalidGroupId
 from penstock.wire.messages.share_fetch import AcknowledgementBatch, LeaderIdAndEpoch, NodeEndpoint
 
 MEMBER_ID_CHARS_MAX: Final = 36
-"""Maximum length of a member id: members choose a UUID (KIP-1082)."""
+"""Maximum length of a share-group member's id, in characters; clients use a UUID (KIP-1082)."""
 NO_EPOCH: Final = -1
 _MEMBER_ERRORS: Final = frozenset(
     (
@@ -31,7 +31,7 @@ _MEMBER_ERRORS: Final = frozenset(
         ErrorCode.INVALID_REQUEST,
     )
 )
-"""Error codes of partitions that are sent to share consumers unchanged; others are mapped (`member_error_code`)."""
+"""Error codes that are sent to share consumers unchanged; `member_error_code` replaces all other codes."""
 _LEADER_CHANGING: Final = frozenset(
     (
         ErrorCode.NOT_COORDINATOR,
@@ -66,8 +66,8 @@ def acknowledge_all(
     is_renew: bool,
     then: Callable[[dict[TopicIdPartition, PenstockError | None]], None],
 ) -> None:
-    """Acknowledges messages on all partitions; calls `then` with the error (or None) of each when all have
-    replied."""
+    """Acknowledges messages on all partitions; when all have replied, calls `then` with each partition's error or
+    None."""
     outcome: dict[TopicIdPartition, PenstockError | None] = {}
     missing = len(acknowledged)
     if not missing:
@@ -114,8 +114,8 @@ def release(broker: Broker, session: ShareSession, *, is_undone: bool) -> None:
 
 
 def member_error_code(error: PenstockError | None) -> ErrorCode:
-    """Returns the error code for a share consumer; NOT_LEADER_OR_FOLLOWER, which makes it look up the leader
-    again, while delivery state is being loaded."""
+    """Returns the error code to send to a share consumer; NOT_LEADER_OR_FOLLOWER, which makes the consumer look up
+    the leader again, while delivery state is being loaded."""
     if error is None:
         return ErrorCode.NONE
     if error.code in _LEADER_CHANGING:
@@ -124,7 +124,7 @@ def member_error_code(error: PenstockError | None) -> ErrorCode:
 
 
 def leader_of(broker: Broker, tp: TopicIdPartition, error: PenstockError | None) -> LeaderIdAndEpoch:
-    """Returns the leader of a partition if `error` means that another broker leads it; else NO_LEADER, NO_EPOCH."""
+    """Returns the leader of a partition if `error` means that another broker leads it; else (NO_LEADER, NO_EPOCH)."""
     topic = broker.image.topics.get(tp.topic_id)
     state = topic.partitions.get(tp.partition) if topic is not None else None
     if member_error_code(error) != ErrorCode.NOT_LEADER_OR_FOLLOWER or state is None:

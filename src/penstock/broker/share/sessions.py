@@ -47,11 +47,11 @@ class ShareSession:
     on_disconnect: Callable[["ShareSession"], None]
     """Called when the session's connection closes; releases the messages that the member has acquired."""
     epoch: int = 1
-    """The session epoch expected in the member's next request."""
+    """The session epoch that the member's next request must have."""
     partitions: dict[TopicIdPartition, None] = field(default_factory=dict)
 
     def rotated_partitions(self) -> list[TopicIdPartition]:
-        """Returns the session's partitions, rotated with each request so that no partition is starved."""
+        """Returns the session's partitions, in each request with another partition first, so that none is starved."""
         tps = list(self.partitions)
         first = self.epoch % len(tps) if tps else 0
         return tps[first:] + tps[:first]
@@ -95,8 +95,8 @@ class ShareSessions:
         added: Iterable[TopicIdPartition] = (),
         forgotten: Iterable[TopicIdPartition] = (),
     ) -> ShareSession:
-        """Returns the session that a request continues, with `added` and `forgotten` partitions applied. Raises
-        ShareSessionNotFound or InvalidShareSessionEpoch."""
+        """Returns the session that a request continues, after adding partitions `added` and removing `forgotten`.
+        Raises ShareSessionNotFound or InvalidShareSessionEpoch."""
         session = self.find(key)
         if epoch != session.epoch:
             raise InvalidShareSessionEpoch(
@@ -131,14 +131,14 @@ class ShareSessions:
         return session
 
     def end(self, session: ShareSession) -> bool:
-        """Closes this session, but not a newer session of the same member. Returns whether it was still open."""
+        """Closes this session, if it is still the member's current session. Returns whether it was."""
         is_there = self._sessions.get(session.key) is session
         if is_there:
             self.close(session.key)
         return is_there
 
     def drop_all(self) -> None:
-        """Drops all sessions at shutdown without releasing messages: members keep acquired messages and
+        """Drops all sessions at shutdown, without releasing messages: members keep their acquired messages and
         acknowledge them at the next leader."""
         self._sessions.clear()
         self._by_peer.clear()

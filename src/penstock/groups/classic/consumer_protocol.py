@@ -1,4 +1,4 @@
-"""Encodes and decodes the embedded consumer protocol: the subscription and assignment of classic members.
+"""Encodes and decodes Kafka's consumer protocol: the subscriptions and assignments of classic members.
 
 A classic group treats both as opaque bytes. A consumer group decodes them for its classic members (KIP-848).
 """
@@ -15,24 +15,24 @@ from penstock.wire.consumer_protocol import AssignedTopic, ConsumerProtocolAssig
 from penstock.wire.state import kind_of
 
 VERSION_MAX: Final = 3
-"""The latest protocol version that is written; later versions begin with the same fields and are read as this one."""
+"""Latest consumer protocol version that is read or written; data of later versions is read as this version."""
 _AFTER_VERSION: Final = 2
 
 
 def read_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Decodes a member's subscription. Raises MalformedRequest."""
+    """Returns the decoded subscription of a member. Raises MalformedRequest."""
     return decode(ConsumerProtocolSubscription, _version_of(metadata), metadata, _AFTER_VERSION)
 
 
 def read_assignment(assignment: bytes) -> ConsumerProtocolAssignment:
-    """Decodes an assignment; empty bytes (a member that never synced) mean no partitions. Raises MalformedRequest."""
+    """Returns the decoded assignment; without partitions if `assignment` is empty. Raises MalformedRequest."""
     if not assignment:
         return ConsumerProtocolAssignment(assigned_partitions=(), user_data=None)
     return decode(ConsumerProtocolAssignment, _version_of(assignment), assignment, _AFTER_VERSION)
 
 
 def write_assignment(tps: Iterable[TopicIdPartition], image: ClusterImage, metadata: bytes) -> bytes:
-    """Encodes an assignment in the protocol version of `metadata`. Omits partitions of deleted topics."""
+    """Returns an assignment, encoded in the protocol version of the member's `metadata`; omits deleted topics."""
     version = _version_of(metadata)
     topics = [
         AssignedTopic(topic=image.shown[topic_id].name, partitions=numbers)

@@ -31,18 +31,18 @@ class ClassicGroup(Membership):
     def __init__(self, group_id: str, coordinator: CoordinatorView) -> None:
         super().__init__(group_id, coordinator)
         self.stored_generation = 0
-        """The last persisted generation, which the members' persisted assignments belong to."""
+        """The last persisted generation of the group, to which the members' persisted assignments belong."""
         self.changed_ms = -1
         """Time at which the group entered its last persisted state; -1 if unknown."""
         self.is_stored = False
-        """Whether the log has a record of the group; a group without a record has only offsets or new members."""
+        """Whether the log has a group metadata record of this group. If not, it has only offsets or new members."""
         self.uncommitted_members: dict[str, Member] = {}
-        """Members, by member id, that are added by a record that is not persisted yet."""
+        """Members, by member id, that a decided but not yet persisted record adds to the group."""
         self._subscribed: tuple[frozenset[str] | None] | None = None
         """The cached result of `subscribed_topics`."""
         self._is_initial = False
         self._initial_end_ms = 0
-        """Latest end of the initial rebalance delay (KIP-134); `_is_initial`: whether that delay is running."""
+        """Latest time, in ms, at which the initial rebalance delay ends, however often it is extended (KIP-134)."""
 
     # -- queries
 
@@ -52,8 +52,7 @@ class ClassicGroup(Membership):
 
     @property
     def is_vacant(self) -> bool:
-        """Whether the group has no members, no pending member ids and no group metadata record. It may have
-        offsets."""
+        """Whether the group has no members, no pending member ids and no record; it may have offsets."""
         return self.is_empty and not self.is_stored and not self.pending
 
     @property
@@ -74,7 +73,7 @@ class ClassicGroup(Membership):
         return self.is_of_consumers if topics is None else topic in topics
 
     def retention_from_ms(self, committed_ms: int) -> int | None:
-        """Returns when the retention of an offset committed at `committed_ms` starts; None: it cannot expire now."""
+        """Returns when the retention of an offset committed at `committed_ms` starts; None while it cannot start."""
         if self.protocol_type is None:
             return committed_ms  # a standalone consumer, of which it is not known when it stops
         if self.is_empty:
@@ -103,7 +102,7 @@ class ClassicGroup(Membership):
     # -- rebalance
 
     def rebalance(self, out: Outbox, now_ms: int) -> None:
-        """Starts a rebalance; if one is in its join phase already, completes that phase once all have joined."""
+        """Starts a rebalance. If a rebalance is in its join phase, completes the phase if all members have joined."""
         if self.state is State.PREPARING:
             self.complete_if_joined(out, now_ms)
         else:
@@ -293,7 +292,7 @@ class ClassicGroup(Membership):
         leader: str | None = None,
         assignments: Mapping[str, bytes] = MappingProxyType({}),
     ) -> StateRecord:
-        """Returns the group's record: the current state, except for what the arguments replace."""
+        """Returns the record of the group's current state, with the given arguments in place of current values."""
         members = self.roster if roster is None else roster
         value = GroupMetadataValue(
             protocol_type=self.protocol_type or "",
@@ -309,7 +308,7 @@ class ClassicGroup(Membership):
         return (state_record(GROUP_METADATA, GroupKey(group=self.group_id), None),) if self.is_stored else ()
 
     def apply_record(self, kind: int, key: GroupKey, value: GroupMetadataValue | None) -> None:
-        """Applies the group's record; the state becomes Stable or Empty. Members keep protocols not in the record."""
+        """Applies the group's record; the state becomes Stable or Empty. Known members keep all their protocols."""
         if value is None:
             self.cancel_timers()
             return

@@ -13,7 +13,7 @@ from penstock.groups.outbox import Outbox
 from penstock.wire.messages.join_group import JoinGroupRequest, JoinGroupResponse
 
 NewMemberId = Callable[[str], str]
-"""Function that returns a unique member id that starts with the given name."""
+"""Type of functions that return a unique member id starting with the given name."""
 
 
 def join(
@@ -53,7 +53,7 @@ def join(
 
 
 def _accepts_member(group: ClassicGroup, request: JoinGroupRequest) -> bool:
-    """Whether group.max.size allows the member to join. During a rebalance only members that have rejoined count."""
+    """Whether group.max.size allows the member to join. During a rebalance, only rejoined members are counted."""
     size_max = group.settings.size_max
     if group.is_empty:
         return True
@@ -91,7 +91,7 @@ def _check_protocols(group: ClassicGroup, protocol_type: str, protocols: Protoco
 
 
 def rebalance_timeout_ms(command: ClientRequest) -> int:
-    """Returns the rebalance timeout in a JoinGroup. JoinGroup v0 has none: its session timeout is used."""
+    """Returns the rebalance timeout of a JoinGroup request; for version 0, which has none, its session timeout."""
     timeout_ms: int = command.body.session_timeout_ms if command.version == 0 else command.body.rebalance_timeout_ms
     return timeout_ms
 
@@ -126,7 +126,7 @@ def member_id_required(member_id: str, version: int) -> JoinGroupResponse:
 def _rejoin(
     group: ClassicGroup, out: Outbox, ticket: Ticket, command: ClientRequest, protocols: Protocols, now_ms: int
 ) -> None:
-    """Handles JoinGroup of an existing member, which has changed, takes part in a rebalance, or missed a response."""
+    """Handles JoinGroup of an existing member, whose metadata may have changed or who may have missed a response."""
     request: JoinGroupRequest = command.body
     group.check_member(request.member_id, request.group_instance_id)
     member = group.roster.get(request.member_id)
@@ -163,7 +163,7 @@ def _rejoin_static_member(
     protocols: Protocols,
     now_ms: int,
 ) -> None:
-    """Assigns a new member id to a static member that has restarted and keeps its assignment (KIP-345)."""
+    """Gives a restarted static member its new member id; the member keeps its assignment (KIP-345)."""
     old = group.roster.get(old_id)
     assert old is not None
     member = replace(_updated(old, command, protocols), member_id=member_id)

@@ -13,9 +13,9 @@ from penstock.groups.outbox import Outbox
 
 JOIN: Final = "join"
 SYNC: Final = "sync"
-"""Kinds of timers: JOIN and SYNC, for the end of the join and sync phase."""
+"""Kind of the timer that ends the sync phase of a rebalance. JOIN is the kind of timer that ends the join phase."""
 NEW_MEMBER_TIMEOUT_MS: Final = 300_000
-"""Timeout of a member whose first JoinGroup waits, in milliseconds; its client may have rejoined with another id."""
+"""Timeout, in milliseconds, of a member whose first JoinGroup is not answered yet; then the member is removed."""
 PENDING_MAX: Final = 10_000
 """Maximum number of member ids that were assigned but not used to join; above it the oldest ids are dropped."""
 
@@ -33,7 +33,7 @@ ALLOWED: Final = {
     State.PREPARING: (State.EMPTY, State.STABLE, State.COMPLETING),
     State.COMPLETING: (State.PREPARING,),
 }
-"""For PREPARING and COMPLETING, the states they may follow; all other states are set by applying a record."""
+"""Allowed previous states of the states PREPARING and COMPLETING; other states are set by applying a record."""
 
 
 class Membership(Group):
@@ -50,7 +50,7 @@ class Membership(Group):
         """Member ids that were assigned and not yet used to join (KIP-394), oldest first."""
         self.joins: dict[str, Ticket] = {}
         self.syncs: dict[str, Ticket] = {}
-        """`joins`, `syncs`: JoinGroup and SyncGroup requests that wait for a response, by member id."""
+        """Waiting SyncGroup requests by member id; `joins` has the waiting JoinGroup requests."""
         self.unsynced: set[str] = set()
         """Members of a stable group that have not fetched their assignment yet."""
         self.has_new_member = False
@@ -128,7 +128,7 @@ class Membership(Group):
         self.syncs[member_id] = ticket
 
     def _refuse_previous_request(self, out: Outbox, waiting: dict[str, Ticket], member_id: str) -> None:
-        """Answers, with an error, the waiting request of a member that has sent a second one."""
+        """Answers a member's waiting request with an error, because the member has sent another request."""
         older = waiting.pop(member_id, None)
         if older is not None:
             out.reply(older, RebalanceInProgress(f"member {member_id!r} has sent a newer request"))
@@ -136,7 +136,7 @@ class Membership(Group):
     def on_disconnect(self, ticket: Ticket, now_ms: int) -> None:
         """Drops the waiting request of a disconnected client and restarts its session timeout; the client may rejoin.
 
-        Otherwise the next generation would assign partitions to the client, which idle until its session expires.
+        If the request were kept, the next generation would assign partitions to a client that does not read them.
         """
         for waiting in (self.joins, self.syncs):
             for member_id in [each for each, waiting_ticket in waiting.items() if waiting_ticket == ticket]:

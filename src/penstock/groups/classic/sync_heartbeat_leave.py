@@ -72,7 +72,7 @@ def leave(group: ClassicGroup | None, out: Outbox, ticket: Ticket, command: Clie
 
 
 def leaving_members(request: LeaveGroupRequest, version: int) -> Sequence[MemberIdentity]:
-    """Returns the members that a LeaveGroup names: one member before version 3, else any number."""
+    """Returns the members that a LeaveGroup names: one member before version 3, one or more from version 3 on."""
     return request.members if version >= 3 else (MemberIdentity(member_id=request.member_id),)
 
 

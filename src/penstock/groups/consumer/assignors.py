@@ -14,8 +14,8 @@ from penstock.foundation.steps import Steps
 from penstock.groups.settings import RANGE, UNIFORM
 
 ROUNDS_MAX: Final = 16
-"""Maximum number of passes over all topics to balance loads. A pass about halves the imbalance caused by
-overlapping subscriptions; one pass is enough where the subscribers of a topic subscribe to the same topics."""
+"""Maximum number of passes over all topics to balance loads. Each pass about halves the imbalance; one pass is
+enough if all subscribers of a topic subscribe to the same topics."""
 
 STEP: Final = 500
 """Number of partitions or subscriptions processed between two yields of a generator, about a millisecond of work."""
@@ -38,7 +38,7 @@ class Subscriber(NamedTuple):
 
 
 Assignor = Callable[[Sequence[Subscriber], Partitions], Steps[Assignments]]
-"""Computes the assignment of each subscriber; a generator, since thousands of members and topics take seconds."""
+"""Type of generator functions that compute the assignment of each subscriber; for large groups that takes seconds."""
 
 
 def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
@@ -64,7 +64,7 @@ def assign_range(subscribers: Sequence[Subscriber], partitions: Partitions) -> S
 
 
 def assign_uniform(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns equal numbers of partitions to members and moves few partitions. Balance comes before stickiness."""
+    """Assigns equal numbers of partitions to members; as far as that allows, members keep their partitions."""
     order = sorted(subscribers, key=lambda one: one.member_id)
     if len({one.topics for one in order}) <= 1:
         return (yield from _assign_homogeneous(order, partitions))
@@ -126,7 +126,7 @@ def _sorted(tps: Iterable[TopicIdPartition]) -> Steps[list[TopicIdPartition]]:
 
 
 def _assign_homogeneous(order: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns partitions if all members have the same topics: equal counts (or one less) with the fewest moves."""
+    """Assigns partitions if all members subscribe to the same topics: counts differ by at most 1, with few moves."""
     if not order:
         return {}
     free: set[TopicIdPartition] = set()
@@ -169,7 +169,7 @@ def _assign_homogeneous(order: Sequence[Subscriber], partitions: Partitions) -> 
 
 @lru_cache(maxsize=64)
 def _tps(topic_id: bytes, numbers: tuple[int, ...]) -> frozenset[TopicIdPartition]:
-    """Returns all partitions of a topic; cached, since new groups assign the same topics often and this is slow."""
+    """Returns all partitions of a topic; cached, since many groups assign the same topics."""
     return frozenset(TopicIdPartition(topic_id, number) for number in numbers)
 
 

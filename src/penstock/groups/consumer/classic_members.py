@@ -1,8 +1,8 @@
 """JoinGroup, SyncGroup, Heartbeat and LeaveGroup of classic members in a consumer group.
 
 The generation of a classic member is its member epoch (KIP-848). There is no leader, and requests are answered at
-once: a member that joins reports the partitions it still owns and is reconciled by one step like any other member.
-Heartbeats tell it to rejoin when there is a new target, partitions to revoke, or partitions that were released to it.
+once: JoinGroup reports the partitions that the member still owns and replies with its next assignment. The Heartbeat
+response tells the member to rejoin when its assignment changes or when other members have released its partitions.
 """
 
 from collections.abc import Collection, Sequence
@@ -69,7 +69,7 @@ def join(group: ConsumerGroup, ticket: Ticket, command: ClientRequest, now_ms: i
 
 
 def _check_protocols(group: ConsumerGroup, protocol_type: str, protocols: Protocols) -> None:
-    """Raises InconsistentGroupProtocol unless all classic members share a protocol, as a downgrade requires."""
+    """Raises InconsistentGroupProtocol unless all classic members share a protocol, which a downgrade requires."""
     if protocol_type != CONSUMER:
         raise InconsistentGroupProtocol(f"group {group.group_id!r} has type {CONSUMER!r}, not {protocol_type!r}")
     others = [member.classic for member in group.state.members.values() if member.classic is not None]
@@ -83,7 +83,7 @@ def _names(protocols: Sequence[ClassicProtocol]) -> set[str]:
 
 
 def _subscription(protocols: Protocols) -> ConsumerProtocolSubscription:
-    """Decodes the subscription in the metadata of the preferred protocol; it is the same in all protocols."""
+    """Returns the decoded subscription of the member's preferred protocol; all its protocols have the same."""
     name, metadata = protocols[0]
     try:
         return read_subscription(metadata)
@@ -150,7 +150,7 @@ def _join_response(member: Member, generation: int) -> JoinGroupResponse:
 
 
 def _protocol(member: Member) -> ClassicProtocol:
-    """Returns the member's preferred protocol. It may differ between members, since the broker assigns partitions."""
+    """Returns the protocol that a classic member prefers. Members need not agree: the broker assigns partitions."""
     assert member.classic is not None
     return member.classic.supported_protocols[0]
 
@@ -158,7 +158,7 @@ def _protocol(member: Member) -> ClassicProtocol:
 def _downgrade(
     group: ConsumerGroup, draft: Draft[ConsumerState], before: Member, member: Member, now_ms: int
 ) -> tuple[StateRecord, ...]:
-    """Returns the records of a downgrade if `before` was the last member with the consumer protocol; else nothing.
+    """Returns the records that downgrade the group if `before` was its last consumer-protocol member; else none.
 
     No rebalance is needed if all other members are reconciled and this member has not changed its subscription.
     """

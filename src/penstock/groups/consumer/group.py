@@ -44,7 +44,7 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 
 CLASSIC_JOIN: Final = "classic-join"
 CLASSIC_SYNC: Final = "classic-sync"
-"""Kinds of timers: CLASSIC_JOIN and CLASSIC_SYNC, for a classic member that has to send JoinGroup or SyncGroup."""
+"""Kind of the timer for a classic member that has to send SyncGroup. CLASSIC_JOIN: that has to send JoinGroup."""
 
 
 class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
@@ -63,7 +63,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         self.new_member_id: Final = coordinator.new_member_id
         self._patterns = Patterns()
         self._resolved_with: tuple[ClusterImage | None, int] = (None, 0)
-        """The metadata image that subscriptions were last resolved with, and the resulting group epoch."""
+        """Metadata image of the last resolution of subscriptions to topics, and the group epoch that resulted."""
 
     # -- queries
 
@@ -163,7 +163,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         return member._replace(epoch=JOINING, previous_epoch=JOINING) if member.epoch == AWAY else member
 
     def replace_static_member(self, draft: Draft[ConsumerState], static_member: Member, member_id: str) -> Member:
-        """Replaces a static member that has rejoined with another member id; returns it with the same partitions."""
+        """Gives a static member that has rejoined its new member id; returns the member, with the same partitions."""
         target = draft.state.targets.get(static_member.member_id, frozenset())
         successor = static_member._replace(member_id=member_id, epoch=JOINING, previous_epoch=JOINING)
         draft.put(
@@ -182,7 +182,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         owned: Collection[TopicIdPartition] | None,
         now_ms: int,
     ) -> Member:
-        """Updates a member from `before` to `member` and reconciles it by one step; returns the reconciled member."""
+        """Updates a member from `before` to `member`; returns the member after one step of reconciliation."""
         resubscribed = member.subscription != before.subscription
         self._update_member(draft, before, member, resubscribed, now_ms)
         after = self._adopt_target(draft, member, resubscribed, owned, now_ms)
@@ -192,7 +192,7 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
     def _update_member(
         self, draft: Draft[ConsumerState], before: Member, member: Member, resubscribed: bool, now_ms: int
     ) -> None:
-        """Puts the member's metadata into the draft; updates group epoch and target assignment if needed."""
+        """Adds the member's metadata to the draft; updates group epoch and target assignment if needed."""
         state, assignors = draft.state, self.settings.consumer_assignors
         is_new = member.member_id not in state.members
         bump_epoch = is_new or resubscribed
@@ -263,13 +263,13 @@ class ConsumerGroup(ReconcilingGroup[Member, TopicIdPartition, ConsumerState]):
         return (self.records.to_record(self.records.current_assignment(away)),)
 
     def _after_removal(self, draft: Draft[ConsumerState], now_ms: int) -> tuple[StateRecord, ...]:
-        """Downgrades the group if only classic members are left (KIP-848)."""
+        """Returns the draft's records; those of a downgrade if only classic members are left (KIP-848)."""
         if may_become_classic(draft.state, self.settings):
             return self.downgrade(draft.state, is_stable=False, now_ms=now_ms)
         return super()._after_removal(draft, now_ms)
 
     def downgrade(self, state: ConsumerState, *, is_stable: bool, now_ms: int) -> tuple[StateRecord, ...]:
-        """Returns the records of a classic group with the members of `state`, which rebalances unless `is_stable`."""
+        """Returns the records that replace this group with a classic group; it rebalances unless `is_stable`."""
         self.set_timer(BECAME_CLASSIC, now_ms)
         record = classic_record(self.group_id, state, self.image, is_stable=is_stable, now_ms=now_ms)
         return (*self.tombstones(), record)

@@ -17,7 +17,7 @@ Held = Mapping[TopicIdPartition, int]
 
 
 class Member(NamedTuple):
-    """One member; see ModernMember in modern/members.py."""
+    """One member of a consumer group; see ModernMember in modern/members.py."""
 
     member_id: str
     instance_id: str | None = None
@@ -27,17 +27,17 @@ class Member(NamedTuple):
     rebalance_timeout_ms: int = -1
     topic_names: frozenset[str] = frozenset()
     topic_regex: str = ""
-    """Regular expression of the subscription; empty if the member subscribes by topic names only."""
+    """Regular expression that the member subscribes to; empty if it subscribes by topic names only."""
     assignor: str | None = None
     classic: ClassicMemberMetadata | None = None
     """Metadata of a member that uses the classic protocol; None if it uses the consumer protocol."""
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    """The last epoch, which the member may still use if the response with the current epoch was lost."""
+    """The epoch before the current one; the member may still use it if it missed the response with the new epoch."""
     state: MemberState = MemberState.STABLE
     assigned: Held = NOTHING_HELD
     revoking: Held = NOTHING_HELD
-    """Partitions no longer assigned, but held until the member reports that it has revoked them."""
+    """Partitions that are no longer assigned; the member holds each until it reports that it has revoked it."""
 
     @property
     def current_assignment(self) -> CurrentAssignment[TopicIdPartition]:
@@ -118,7 +118,7 @@ def _write_held(held: Held) -> list[CurrentTopicPartitions]:
 
 
 def _read_held(topics: Sequence[CurrentTopicPartitions], member_epoch: int) -> Held:
-    """Decodes partitions and their epochs. Records from before KIP-1251 have no epochs: `member_epoch` is used."""
+    """Returns the decoded partitions with their epochs; `member_epoch` if the record has none (before KIP-1251)."""
     held: dict[TopicIdPartition, int] = {}
     for topic in topics:
         epochs = topic.assignment_epochs

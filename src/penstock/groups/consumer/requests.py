@@ -18,7 +18,7 @@ from penstock.wire.messages.consumer_group_heartbeat import (
 )
 
 OWN_MEMBER_ID_SINCE: Final = 1
-"""First request version in which members choose their own ids (KIP-1082); before, the broker assigns them."""
+"""First request version in which members choose their own ids (KIP-1082); before it, the broker assigns the ids."""
 
 
 def check_heartbeat(command: ClientRequest, assignors: Sequence[str]) -> None:
@@ -53,7 +53,7 @@ def _check_joining(request: ConsumerGroupHeartbeatRequest) -> None:
 
 
 def check_epoch(member: Member, request: ConsumerGroupHeartbeatRequest) -> None:
-    """Raises FencedMemberEpoch unless the epoch is the current one, or the previous one after a lost response."""
+    """Raises FencedMemberEpoch unless the epoch is the member's current or (after a lost response) previous epoch."""
     epoch = request.member_epoch
     if epoch in (JOINING, member.epoch):
         return
@@ -76,7 +76,7 @@ def owned_in(request: ConsumerGroupHeartbeatRequest) -> frozenset[TopicIdPartiti
 
 
 def is_full(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request contains all fields, as when a member joins or may have missed a response."""
+    """Whether the request contains all fields, as members send it when they join or may have missed a response."""
     has_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms != -1 and has_topics and request.topic_partitions is not None
 
@@ -106,7 +106,7 @@ def updated(member: Member, command: ClientRequest) -> Member:
 
 
 def _is_keepalive(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """Whether the request contains no new values for the member's fields, like most heartbeats."""
+    """Whether the request leaves all of the member's fields unchanged, as most heartbeats do."""
     fields = (
         request.instance_id,
         request.rack_id,

@@ -16,9 +16,9 @@ class ConsumerState(ModernState[Member, TopicIdPartition]):
     def __init__(self) -> None:
         super().__init__()
         self.owners: dict[TopicIdPartition, str] = {}
-        """Member id by partition it holds. While a member revokes a partition, no other member gets it."""
+        """Id of the member that holds each partition: assigned, or not yet revoked by the member."""
         self.regexes: dict[str, frozenset[str]] = {}
-        """The topic names that match each regular expression."""
+        """The names of the topics that match each regular expression of the subscriptions."""
         self._subscribed: frozenset[str] | None = None
         """The cached result of `subscribed`; None if it has to be computed."""
 
@@ -83,7 +83,7 @@ class ConsumerState(ModernState[Member, TopicIdPartition]):
             self.members[new.member_id] = new
 
     def _note_subscription(self, old: Member | None, new: Member | None) -> None:
-        """Clears the cached `_subscribed`, unless `new` is a new member that adds no topics, or keeps its topics."""
+        """Clears the cached `_subscribed` if replacing `old` with `new` may change the subscribed topics."""
         known = self._subscribed
         before = self.members.get(old.member_id) if old is not None else None
         if known is None or (before is None and new is None):

@@ -17,19 +17,19 @@ NAMES_MAX: Final = 1_000_000
 class TopicPattern:
     """A regular expression in RE2's syntax, which is what Kafka's clients send.
 
-    Matching takes time linear in the length of the topic name, so that no expression can stall the broker. Each name
-    is matched once: when topics change, only new topics are matched.
+    Matching takes time linear in the length of the topic name, so that no expression can stall the broker. Each topic
+    name is matched once: when topics change, only new topics are matched.
     """
 
     def __init__(self, text: str) -> None:
         self._pattern = Pattern(text)
         self._text = text
         self._seen: Mapping[str, Topic] = {}
-        """The topics of the last call of `matching`; all expressions share this mapping."""
+        """The topics that `matching` was last called with; the mapping is not copied."""
         self._matched: frozenset[str] = frozenset()
 
     def matching(self, topics: Mapping[str, Topic]) -> frozenset[str]:
-        """Returns the names of the topics whose whole name matches."""
+        """Returns the names of the topics whose whole name matches the regular expression."""
         if topics is not self._seen:
             seen = self._seen
             kept = [name for name in self._matched if name in topics]
@@ -53,12 +53,12 @@ class Patterns:
         self._by_text: dict[str, TopicPattern | None] = {}
 
     def check(self, text: str) -> None:
-        """Raises InvalidRegularExpression unless `text` compiles."""
+        """Raises InvalidRegularExpression if `text` is not a valid regular expression."""
         if self._by_text.get(text) is None:
             self._by_text[text] = TopicPattern(text)
 
     def resolve(self, texts: Collection[str], topics: Mapping[str, Topic]) -> dict[str, frozenset[str]]:
-        """Returns the names of the topics that match each expression; drops all other expressions from the cache."""
+        """Returns the names of the topics that match each expression; the cache then has only these expressions."""
         self._by_text = {text: self._by_text.get(text) or _read(text) for text in texts}
         return {
             text: pattern.matching(topics) if pattern is not None else frozenset()

@@ -17,17 +17,17 @@ from penstock.groups.settings import UNIFORM
 
 MEMBERS_AT_ONCE: Final = 2000
 COST_AT_ONCE: Final = 4000
-"""Limits for computing a target at once: MEMBERS_AT_ONCE members, and COST_AT_ONCE estimated microseconds."""
+"""Maximum estimated time, in microseconds, of a target computed at once; MEMBERS_AT_ONCE limits the members."""
 
 
 def preferred_assignor(members: Iterable[Member], known: Sequence[str]) -> str:
-    """Returns the assignor in `known` that most members prefer; if there is a tie or no preference, the first one."""
+    """Returns the assignor in `known` that most members prefer; the first one among equally preferred assignors."""
     votes = Counter(member.assignor for member in members)
     return max(known, key=lambda name: votes[name], default=UNIFORM)
 
 
 def topic_ids(names: Iterable[str], image: ClusterImage) -> frozenset[bytes]:
-    """Returns the ids of those topics that exist."""
+    """Returns the ids of the topics with these names; skips names of topics that do not exist."""
     found = (image.shown_by_name.get(name) for name in names)
     return frozenset(topic.topic_id for topic in found if topic is not None)
 

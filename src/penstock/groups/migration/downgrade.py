@@ -36,7 +36,7 @@ def classic_record(
     If `is_stable`, members get their target assignment. Otherwise they get the partitions they hold, and the record
     has no leader, which tells a coordinator that replays it to start a rebalance. The record must contain all
     partitions that members hold: otherwise a consumer-protocol member that joins before the others have rejoined
-    would get them at once.
+    would get such partitions at once.
     """
     roster = _classic_roster(state)
     protocol = roster.choose_protocol()

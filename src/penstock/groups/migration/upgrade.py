@@ -1,7 +1,7 @@
 """Upgrade of a classic group to a consumer group when the first consumer-protocol member joins (KIP-848).
 
 The members of the classic group keep their partitions and become classic members of the consumer group
-(consumer/classic_members.py). The group epoch starts with the generation. The reverse is downgrade.py.
+(consumer/classic_members.py). The first group epoch is the last generation. The reverse is downgrade.py.
 """
 
 from collections.abc import Iterable
@@ -25,8 +25,8 @@ from penstock.groups.settings import CONSUMER
 from penstock.wire.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 
 COMMON_ASSIGNORS: Final = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky"})
-"""Assignors that ignore user data in assignments, so that it does not prevent an upgrade. With cooperative-sticky,
-librdkafka as group leader copies the user data of each subscription into the assignment."""
+"""Names of client-side assignors that ignore user data in assignments: such user data does not prevent an upgrade.
+With cooperative-sticky, librdkafka as group leader copies the user data of each subscription into the assignment."""
 
 
 def upgrade(
@@ -81,7 +81,7 @@ def _changes(group: ClassicGroup, consumer_group: ConsumerGroup) -> list[Change]
 
 
 def _owned_partitions(group: ClassicGroup, image: ClusterImage) -> dict[str, set[TopicIdPartition]]:
-    """Returns the partitions that each member may hold: its last assignment, and what it owned when it joined.
+    """Returns the partitions that each member may hold: of its last assignment, and those it owned when it joined.
 
     A cooperative member keeps partitions that it owned until it has received an assignment without them.
     """

@@ -16,28 +16,28 @@ from penstock.groups.modern.target_assignment import SHORT_INTERVAL_MS, Assignme
 from penstock.groups.settings import ModernGroupSettings
 
 TARGET: Final = "target"
-"""Kind of the timer that continues the computation of a target assignment."""
+"""Kind of the timer that runs the next time slice of the computation of a target assignment."""
 GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""Operations on a group that are allowed without an authorizer: all, as bits of Kafka's AclOperation."""
+"""Bit set of all AclOperations that apply to groups; reported as authorized, since there is no authorizer."""
 
 
 class ModernGroup(Group, Generic[M, P, S]):
-    """One group: its members, their target assignment, and the current assignment of each member.
+    """Base class of a consumer, share or streams group: members, target assignment, and current assignments.
 
     Heartbeats read the persisted state and put changes into a draft, whose records are then persisted and applied.
     """
 
     kind: ClassVar[str]
-    """One of MODERN_KINDS: type and protocol type of the group in ListGroups, and prefix of its settings."""
+    """One of MODERN_KINDS: the group type and protocol type in ListGroups, and a prefix of the names of settings."""
     title: ClassVar[str]
-    """The kind of group in the message that a member is unknown."""
+    """Name of this kind of group in error messages, such as "share group"."""
     state_class: ClassVar[Any]
     heartbeat_response: ClassVar[Any]
     describe_response: ClassVar[Any]
     described_group: ClassVar[Any]
-    """`state_class` to `described_group`: classes of the state and messages of this kind of group."""
+    """Message class of the group's description. The class variables above are its other message and state classes."""
     no_description: ClassVar[dict[str, Any]] = {"assignor_name": ""}
-    """Fields that only this kind of group has, in the description of a group that does not exist."""
+    """Values of the fields that only this kind of group has, for groups that cannot be described."""
 
     def __init__(self, group_id: str, coordinator: CoordinatorView) -> None:
         super().__init__(group_id, coordinator)
@@ -48,7 +48,7 @@ class ModernGroup(Group, Generic[M, P, S]):
 
     @classmethod
     def find(cls, coordinator: CoordinatorView, group_id: str) -> Self:
-        """Returns the group. Raises GroupIdNotFound if there is none, or the group is of another kind."""
+        """Returns the group of this kind. Raises GroupIdNotFound if there is none, or if it is of another kind."""
         group = coordinator.groups.get(group_id)
         if not isinstance(group, cls):
             why = "does not exist" if group is None else f"is not a {cls.kind} group"
@@ -80,7 +80,7 @@ class ModernGroup(Group, Generic[M, P, S]):
         return member
 
     def check_size(self, member_id: str) -> None:
-        """Raises GroupMaxSizeReached for a new member of a full group."""
+        """Raises GroupMaxSizeReached if `member_id` would be a new member and the group is full."""
         size_max = self.own_settings.size_max
         if member_id not in self.state.members and len(self.state.members) >= size_max:
             raise GroupMaxSizeReached(f"group {self.group_id!r} has {size_max} members, which is its limit")
@@ -88,7 +88,7 @@ class ModernGroup(Group, Generic[M, P, S]):
     # -- description
 
     def describe(self, **requested: Any) -> Any:
-        """Returns the description of the group. `requested`: fields that are set only if a request asks for them."""
+        """Returns the description of the group. `requested`: optional fields that the request asks for."""
         members = self.state.members
         return self.described_group(
             error_code=0,
@@ -103,12 +103,12 @@ class ModernGroup(Group, Generic[M, P, S]):
 
     @classmethod
     def requested_fields(cls, request: Any) -> dict[str, Any]:
-        """Returns the fields of a description that the request asks for."""
+        """Returns names and values of optional description fields that the request asks for."""
         return {"authorized_operations": GROUP_OPERATIONS} if request.include_authorized_operations else {}
 
     @classmethod
     def describe_error(cls, group_id: str, error: PenstockError) -> Any:
-        """Returns the error in place of the description of a group."""
+        """Returns a description that contains only the error, for a group that cannot be described."""
         return cls.described_group(
             error_code=error.code,
             error_message=error.message,
@@ -122,7 +122,7 @@ class ModernGroup(Group, Generic[M, P, S]):
 
     @abstractmethod
     def _description(self) -> dict[str, Any]:
-        """Returns the fields of the description that only this kind of group has."""
+        """Returns those fields of the group's description that only this kind of group has."""
 
     @abstractmethod
     def _describe_member(self, member: M) -> Any: ...
@@ -186,7 +186,7 @@ class ModernGroup(Group, Generic[M, P, S]):
     def _join_or_update(self, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision: ...
 
     def _known_or_new_member(self, member_id: str, epoch: int) -> M:
-        """Returns the member, or a new one if it joins. Raises UnknownMemberId or GroupMaxSizeReached."""
+        """Returns the member; if it is joining, a new member. Raises UnknownMemberId or GroupMaxSizeReached."""
         if epoch != JOINING or member_id in self.state.members:
             return self.member(member_id)
         self.check_size(member_id)
@@ -194,7 +194,7 @@ class ModernGroup(Group, Generic[M, P, S]):
         return member
 
     def _heartbeat_interval_ms(self, is_pending: bool) -> int:
-        """Returns the interval until the next heartbeat: a short one while the member waits for an assignment."""
+        """Returns the heartbeat interval for the response, in ms: shorter if the member waits for an assignment."""
         interval_ms = self.own_settings.heartbeat_interval_ms
         return min(interval_ms, SHORT_INTERVAL_MS) if is_pending else interval_ms
 
@@ -215,7 +215,7 @@ class ModernGroup(Group, Generic[M, P, S]):
         return Decision(persist=self.remove_members((member,), now_ms))
 
     def _has_expired(self, member: M, kind: str) -> bool:
-        """Whether a timeout of this kind still applies to the member when its timer is due."""
+        """Whether a member whose timer of this kind is due has to be removed: the timeout may no longer apply."""
         return kind == SESSION
 
     def remove_members(self, leaving: Iterable[M], now_ms: int) -> tuple[StateRecord, ...]:
@@ -246,7 +246,7 @@ class ModernGroup(Group, Generic[M, P, S]):
 
     @abstractmethod
     def _is_resolved(self) -> bool:
-        """Whether subscriptions were resolved to topics of the current metadata image and this was persisted."""
+        """Whether subscriptions are resolved to topics of the current metadata image, and the result is persisted."""
 
     @abstractmethod
     def _resolve_topics(self, draft: Draft[S], bump_epoch: bool, now_ms: int) -> None:
@@ -272,14 +272,14 @@ class ModernGroup(Group, Generic[M, P, S]):
         self._next_epoch(draft)
 
     def _target_changes(self, state: S) -> Iterator[Change]:
-        """Yields a change for each member whose target assignment differs from its last one."""
+        """Computes the target assignment; yields a change for each member whose target is a new one."""
         for member_id, target in run_steps(self._assign(state)).items():
             known = state.targets.get(member_id)
             if known is not target and known != target:
                 yield self.records.target(member_id, target)
 
     def _compute_target(self, now_ms: int) -> Decision:
-        """Runs the next time slice of the target assignment's computation."""
+        """Runs the next time slice of the computation of the target assignment; returns the records to persist."""
         result = self._target_computation.run_slice(self.state, now_ms)
         if result is None:
             return NOTHING

@@ -8,16 +8,16 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 from penstock.foundation.ids import TopicIdPartition
 
 JOINING: Final = 0
-"""The member epoch in a request to join, or to rejoin after being fenced."""
+"""Value of the member epoch in a heartbeat of a member that joins, or rejoins after being fenced."""
 LEAVING: Final = -1
-"""The member epoch in a request to leave."""
+"""Value of the member epoch in a heartbeat of a member that leaves."""
 AWAY: Final = -2
-"""The member epoch of a static member that leaves and will rejoin within its session timeout."""
+"""Value of the member epoch in a heartbeat of a static member that leaves and will rejoin soon."""
 NOTHING_HELD: Final[Mapping[Any, int]] = MappingProxyType({})
 
 
 class MemberState(IntEnum):
-    """The reconciliation state of a member, with its value in the record."""
+    """The reconciliation state of a member; the enum values are those in its record."""
 
     STABLE = 0
     UNREVOKED_PARTITIONS = 1
@@ -33,11 +33,11 @@ class MemberState(IntEnum):
 
 
 P = TypeVar("P", bound=NamedTuple)
-"""What is assigned: a partition, or a task of a streams group."""
+"""Type variable for what is assigned to members: a partition, or a task of a streams group."""
 
 
 class CurrentAssignment(NamedTuple, Generic[P]):
-    """The part of a member that reconciliation changes: its epochs, state, and assigned and revoked partitions."""
+    """The fields of a member that reconciliation changes: epochs, state, assigned and revoked partitions."""
 
     epoch: int
     previous_epoch: int
@@ -47,8 +47,8 @@ class CurrentAssignment(NamedTuple, Generic[P]):
 
 
 class ModernMember(Protocol):
-    """Protocol class for members, which are named tuples for speed: every heartbeat that changes one creates one or
-    two. The fields from `epoch` on are the current assignment, the others are metadata: each has its own record."""
+    """Protocol class for group members, which are named tuples for speed: heartbeats that change a member copy it.
+    Fields from `epoch` on are the current assignment, the others are metadata: each of both has its own record."""
 
     @property
     def member_id(self) -> str: ...
@@ -60,26 +60,26 @@ class ModernMember(Protocol):
         """Whether the member is in this epoch and has all partitions of its target assignment."""
 
     def metadata_record(self) -> Any:
-        """Returns the value of the record of the member's metadata."""
+        """Returns the record value for the member's metadata."""
 
     def assignment_record(self) -> Any:
-        """Returns the value of the record of the member's current assignment."""
+        """Returns the record value for the member's current assignment."""
 
     def with_metadata_record(self, value: Any) -> Self:
-        """Returns the member updated with the metadata of a record."""
+        """Returns the member with the metadata of a record value."""
 
     def with_assignment_record(self, value: Any) -> Self:
-        """Returns the member updated with the current assignment of a record."""
+        """Returns the member with the current assignment of a record value."""
 
     def without_assignment(self) -> Self:
-        """Returns the member after a tombstone of its current assignment."""
+        """Returns the member with an empty current assignment, as after a tombstone."""
 
 
 M = TypeVar("M", bound=ModernMember)
 
 
 def with_assignment(member: M, other: Any) -> M:
-    """Returns the member with the current assignment of `other`, a member or a CurrentAssignment."""
+    """Returns `member` with the current assignment of `other`, which is a member or a CurrentAssignment."""
     metadata: Any = member
     fields = (*metadata[: metadata._fields.index("epoch")], *other[other._fields.index("epoch") :])
     made: M = tuple.__new__(type(metadata), fields)  # three times as fast as calling the class

@@ -21,19 +21,19 @@ class ReconciliationContext(Generic[P]):
     target: Collection[P]
     """The member's target assignment, without topics that the member no longer subscribes to."""
     is_free: Callable[[P], bool]
-    """Returns whether no other member holds the partition."""
+    """Function that returns whether no other member holds the partition."""
     owned: Collection[P] | None
     """The partitions that the member reports as owned; None if the request does not contain them."""
     is_unsubscribed: Callable[[P], bool] | None = None
-    """Returns whether the new subscription excludes a partition; None if the subscription did not change."""
+    """Function that returns whether the new subscription excludes a partition; None if it did not change."""
 
     def has_revoked(self, revoking: Mapping[P, int]) -> bool:
-        """Whether the member has reported its partitions and owns none of `revoking`."""
+        """Whether the member has reported the partitions that it owns, and none of `revoking` is among them."""
         return self.owned is not None and not any(item in revoking for item in self.owned)
 
 
 def reconcile(current: CurrentAssignment[P], context: ReconciliationContext[P]) -> CurrentAssignment[P]:
-    """Returns the member's next assignment; the same object if nothing changes or the member has to wait."""
+    """Returns the member's next current assignment; the same object if nothing changes or the member has to wait."""
     match current.state:
         case MemberState.STABLE:
             if current.epoch != context.epoch:
@@ -56,7 +56,7 @@ def reconcile(current: CurrentAssignment[P], context: ReconciliationContext[P]) 
 
 
 def _revoke_unsubscribed(current: CurrentAssignment[P], context: ReconciliationContext[P]) -> CurrentAssignment[P]:
-    """Revokes partitions that the member no longer subscribes to, without waiting for a new target."""
+    """Returns the assignment in which partitions that the member no longer subscribes to are revoked."""
     if context.is_unsubscribed is None:
         return current
     dropped = {item: since for item, since in current.assigned.items() if context.is_unsubscribed(item)}

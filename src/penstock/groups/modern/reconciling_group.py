@@ -1,7 +1,7 @@
 """Base class of consumer and streams groups, whose members revoke partitions and commit offsets. Pure.
 
 A member adopts its target assignment in steps: see reconciliation.py. In share groups, members do not revoke
-partitions, since several of them read the same partition.
+partitions, since several members read the same partition.
 """
 
 from abc import abstractmethod
@@ -21,7 +21,7 @@ REBALANCE: Final = "rebalance"
 
 
 class ReconcilingMember(ModernMember, Protocol):
-    """Protocol class for members that have to revoke partitions before others get them."""
+    """Protocol class for members that have to revoke partitions before other members get these partitions."""
 
     @property
     def rebalance_timeout_ms(self) -> int: ...
@@ -38,7 +38,7 @@ R = TypeVar("R", bound=ReconcilingMember)
 
 
 class ReconcilingGroup(ModernGroup[R, P, S]):
-    """One consumer or streams group."""
+    """Base class of a consumer or streams group."""
 
     def apply_record(self, kind: int, key: Any, value: Any | None) -> None:
         super().apply_record(kind, key, value)
@@ -77,9 +77,9 @@ class ReconcilingGroup(ModernGroup[R, P, S]):
         """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration unless the member may commit offsets of
         `partitions`, by topic id.
 
-        With an older epoch, a member may commit partitions that it was assigned by then and still holds (KIP-1251).
-        So may classic members: a cooperative member that is closed while it rejoins commits in the last generation it
-        has received. The instance id is not checked, as in Kafka.
+        With an older epoch, a member may commit partitions that were assigned to it by then and that it still holds
+        (KIP-1251). This includes classic members: a cooperative member that is closed while it rejoins commits in the
+        last generation that it has received. The instance id is not checked, as in Kafka.
         """
         if epoch < JOINING and self.is_empty:
             return  # an administrator or a standalone consumer
@@ -95,7 +95,7 @@ class ReconcilingGroup(ModernGroup[R, P, S]):
 
     @abstractmethod
     def _held_since(self, member: R, topic_id: bytes, number: int) -> int | None:
-        """Returns the epoch in which a partition was assigned to a member that holds it; None if it does not."""
+        """Returns the epoch in which a partition was assigned to the member; None if the member does not hold it."""
 
     def check_fetch(self, member_id: str | None, epoch: int) -> None:
         """Raises UnknownMemberId, StaleMemberEpoch or IllegalGeneration unless the member may fetch offsets."""

@@ -24,12 +24,12 @@ class Change(NamedTuple):
 
 
 class GroupRecords(ABC, Generic[M, P]):
-    """Builds and encodes the records of one group; a subclass defines the kinds of records of its kind of group."""
+    """Builds and encodes the records of one group; each kind of group has a subclass with its kinds of records."""
 
     kinds: ClassVar[Mapping[int, tuple[type, type]]]
-    """Key class and value class of each kind of record."""
+    """Key class and value class of each kind of record, by the number of the kind."""
     group_kind: ClassVar[int]
-    """`group_kind` to `current_kind`: kinds of the records that groups of all kinds have."""
+    """Kind of the record with the group's metadata; the next fields, up to `current_kind`, are other record kinds."""
     member_kind: ClassVar[int]
     target_epoch_kind: ClassVar[int]
     target_kind: ClassVar[int]
@@ -45,7 +45,7 @@ class GroupRecords(ABC, Generic[M, P]):
         return self.of_group(self.target_epoch_kind, assignment_epoch=epoch, assignment_timestamp=at_ms)
 
     def of_group(self, kind: int, **fields: Any) -> Change:
-        """Returns a change that concerns the whole group and whose value has these fields."""
+        """Returns a change of a record of the whole group; `fields` are the fields of the record's value."""
         return Change(kind, GroupKey(group=self._group_id), self.kinds[kind][1](**fields))
 
     def target(self, member_id: str, target: Iterable[P]) -> Change:
@@ -66,7 +66,7 @@ class GroupRecords(ABC, Generic[M, P]):
         return [self._of_member(kind, member_id, None) for kind in kinds for member_id in member_ids]
 
     def group_tombstones(self) -> list[Change]:
-        """Returns tombstones of the records that concern the whole group; that of its metadata is the last."""
+        """Returns tombstones of the records that concern the whole group; the group's metadata comes last."""
         kinds = [kind for kind, (key, _) in self.kinds.items() if key is GroupKey and kind != self.group_kind]
         return [Change(kind, GroupKey(group=self._group_id), None) for kind in (*kinds, self.group_kind)]
 
@@ -75,7 +75,7 @@ class GroupRecords(ABC, Generic[M, P]):
         return state_record(kind, key, None if value is None else self.encode(kind, value), parsed=value)
 
     def encode(self, kind: int, value: Any) -> Any:
-        """Returns the record value of an in-memory value."""
+        """Returns the record value for an in-memory value, such as a member."""
         if kind == self.member_kind:
             return value.metadata_record()
         if kind == self.current_kind:
@@ -84,7 +84,7 @@ class GroupRecords(ABC, Generic[M, P]):
 
     @abstractmethod
     def encode_target(self, target: frozenset[P]) -> Any:
-        """Returns the record value of a member's target assignment."""
+        """Returns the record value for a member's target assignment."""
 
     @staticmethod
     @abstractmethod

@@ -1,4 +1,4 @@
-"""The persisted state of a consumer, share or streams group; drafts of it with changes that are not persisted yet."""
+"""The persisted state of a consumer, share or streams group, and drafts: copies with changes not persisted yet."""
 
 from abc import ABC, abstractmethod
 from copy import copy

@@ -14,13 +14,13 @@ from penstock.groups.modern.state import ModernState
 
 STEPS_AT_ONCE: Final = 3
 PARTITIONS_AT_ONCE: Final = 2000
-"""Maximum number of partitions, plus members, whose targets are persisted in one time slice."""
+"""Maximum size of the targets that are persisted in one time slice: number of partitions plus members."""
 SHORT_INTERVAL_MS: Final = 200
 """Heartbeat interval of members, in milliseconds, while the group's target is being computed."""
 PAUSE_MS: Final = 1
-"""Milliseconds before the next time slice; RETRY_MS if records could not be persisted."""
+"""Pause, in milliseconds, before the next time slice; it is RETRY_MS if records could not be persisted."""
 ROUNDS_AT_ONCE: Final = 3
-"""Number of rounds before RETRY_MS applies. Two are enough if writes succeed: one persists, the next verifies."""
+"""Number of rounds after which the pause is RETRY_MS: if writes succeed, fewer rounds are enough."""
 
 
 Assignments = dict[str, frozenset[P]]
@@ -28,7 +28,7 @@ Assignments = dict[str, frozenset[P]]
 
 
 class SliceResult(NamedTuple):
-    """Result of one time slice: changes to persist, and when to run the next slice."""
+    """Result of one time slice: changes to persist, and the time at which to run the next slice."""
 
     changes: tuple[Change, ...]
     next_ms: int
@@ -47,7 +47,7 @@ class TargetComputation(Generic[P]):
     """
 
     def __init__(self, records: GroupRecords[Any, P], start_assignor: Callable[[], Steps[Assignments[P]]]) -> None:
-        """`start_assignor` starts an assignor, which computes the assignment of each current member."""
+        """`start_assignor` returns a generator that computes the assignment of each current member."""
         self._records = records
         self._start_assignor = start_assignor
         self._epoch = 0
@@ -56,13 +56,13 @@ class TargetComputation(Generic[P]):
         self._assignments: Assignments[P] | None = None
         """The computed target while it is being persisted, else None."""
         self._by_instance: Mapping[str, str] = {}
-        """Member ids of static members at the start of the computation; such a member may have another id now."""
+        """Ids of static members at the start of the computation, by instance id; a member may have another id now."""
         self._is_widening = False
         self._round: tuple[str, ...] = ()
-        """The members of the current round; `_left` iterates over the members not processed yet."""
+        """Ids of all members of the current round; `_left` iterates over the members not processed yet."""
         self._left: Iterator[str] = iter(())
         self._is_clean = True
-        """Whether the current round has found only members whose targets were persisted already."""
+        """Whether the current round has not written anything so far, because all targets were persisted already."""
         self._rounds = 0
 
     def run_slice(self, state: ModernState[Any, P], now_ms: int) -> SliceResult | None:
@@ -129,7 +129,7 @@ class TargetComputation(Generic[P]):
     def _assignment_of(
         self, assignments: Assignments[P], state: ModernState[Any, P], member_id: str
     ) -> frozenset[P] | None:
-        """Returns the computed assignment of a member; None if it has left, or joined after the computation began."""
+        """Returns the computed assignment of a member; None if the member has left, or joined after the start."""
         if member_id not in state.members:
             return None
         assignment = assignments.get(member_id)

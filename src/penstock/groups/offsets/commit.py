@@ -28,16 +28,16 @@ from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetComm
 from penstock.wire.messages.txn_offset_commit import TxnOffsetCommitRequest, TxnOffsetCommitRequestTopic
 
 EPOCHS_FROM_VERSION: Final = 9
-"""First version of OffsetCommit in which the generation may be a member epoch (KIP-848)."""
+"""First version of OffsetCommit in which the field generation may contain a member epoch (KIP-848)."""
 IDS_FROM_VERSION: Final = 10
 """First version of OffsetCommit and OffsetFetch that identifies topics by topic id."""
 TXN_IDS_FROM_VERSION: Final = 6
 """First version of TxnOffsetCommit that identifies topics by topic id (KIP-1319)."""
 NO_IDENTITY: Final = ("", -1, None)
-"""Member id, generation and instance id in TxnOffsetCommit of clients from before KIP-447, which do not set them."""
+"""Member id, generation and instance id of a TxnOffsetCommit without member, as sent by clients before KIP-447."""
 
 TopicPartitions = list[tuple[bytes, int]]
-"""Partitions, as pairs of topic id and partition index."""
+"""A collection of partitions, each a pair of topic id and partition index."""
 ResolvedTopic = tuple[OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, Topic | ErrorCode]
 """A topic entry of the request, with the topic that it names, or the error code if the topic does not exist."""
 
@@ -101,7 +101,7 @@ def _persist_offsets(
     now_ms: int,
     expires_ms: int = NO_EXPIRY,
 ) -> list[list[int]]:
-    """Adds the records of all valid offsets to `out`; returns the error codes by topic and partition."""
+    """Adds the records of all valid offsets to `out`; returns an error code for each partition of each topic."""
     tps = [
         (topic.topic_id, partition.partition_index)
         for entry, topic in wanted
@@ -153,7 +153,7 @@ def _error_code(check: Callable[[TopicPartitions], None], tps: TopicPartitions) 
 def check_commit(
     coordinator: CoordinatorView, request: OffsetCommitRequest, tps: TopicPartitions, version: int, now_ms: int
 ) -> None:
-    """Raises an error unless the member may commit; if it may, restarts its session timeout (classic groups only)."""
+    """Raises an error unless the member may commit these partitions; restarts a classic member's session timeout."""
     member_id, epoch = request.member_id, request.generation_id_or_member_epoch
     group = coordinator.groups.get(request.group_id)
     if group is None:
@@ -178,7 +178,7 @@ def check_commit(
 
 
 def _check_transactional(coordinator: CoordinatorView, request: TxnOffsetCommitRequest, tps: TopicPartitions) -> None:
-    """Raises an error unless the member may commit in a transaction; clients before KIP-447 name no member."""
+    """Raises an error unless the member, if the request names one (KIP-447), may commit in a transaction."""
     identity = (request.member_id, request.generation_id, request.group_instance_id)
     group = coordinator.groups.get(request.group_id)
     if group is None:

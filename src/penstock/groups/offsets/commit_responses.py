@@ -18,11 +18,11 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 
 Codes = Iterable[Iterable[int]]
-"""Error codes by topic and partition, in the order of the request."""
+"""The error code of each partition of each topic, in the order of the request."""
 
 
 def same_code(code: int) -> Codes:
-    """Returns the same error code for all partitions."""
+    """Returns `code` as the error code of all partitions of a request."""
     return repeat(repeat(code))
 
 

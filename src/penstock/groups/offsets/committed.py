@@ -19,14 +19,14 @@ from penstock.wire.state import state_record
 from penstock.wire.templates import Template, make_template
 
 OFFSET_COMMIT_VERSION_WITH_EXPIRY: Final = 1
-"""Record version for OffsetCommit v2 to v4, in which clients set a retention time."""
+"""Version of records with an expiry time, written if the client set a retention time (OffsetCommit v2 to v4)."""
 NO_EXPIRY: Final = -1
 TopicPartition = tuple[str, int]
 """A topic name and a partition index."""
 
 
 class Committed(NamedTuple):
-    """A committed offset with its metadata. A tuple for speed: one is created for every commit."""
+    """A committed offset with its metadata. A tuple for speed: every commit creates one Committed per partition."""
 
     offset: int
     leader_epoch: int
@@ -34,9 +34,9 @@ class Committed(NamedTuple):
     committed_ms: int
     expires_ms: int = NO_EXPIRY
     topic_id: bytes = NIL_UUID
-    """Id of the topic that the group read. Another topic with the same name may exist later."""
+    """Id of the topic at the time of the commit. A later topic with the same name has another id."""
     sequence: int = 0
-    """Position of the commit record in the log. The later record wins, even over a transaction that ends later."""
+    """Position of the commit among all commits in the log: the last one wins, whenever its transaction ends."""
 
     def to_record(self, group_id: str, topic: str, partition: int) -> StateRecord:
         key, written = _key(group_id, topic, partition)
@@ -58,7 +58,7 @@ class Committed(NamedTuple):
 
     @classmethod
     def from_record(cls, value: "OffsetCommitValue | Committed", sequence: int) -> "Committed":
-        """Returns the committed offset of a record that is replayed, or that was just persisted (a Committed)."""
+        """Returns the committed offset for a record's value, which is decoded, or a Committed if just persisted."""
         if isinstance(value, Committed):
             return _new_committed((*value[:-1], sequence))
         return cls(
@@ -72,7 +72,7 @@ class Committed(NamedTuple):
         )
 
     def matches_topic(self, topic_id: bytes) -> bool:
-        """Whether this may be a commit to the topic with this id; a nil id matches every topic."""
+        """Whether the offset may belong to the topic with this id; true if either id is nil."""
         return self.topic_id == topic_id or NIL_UUID in (self.topic_id, topic_id)
 
 
@@ -88,7 +88,7 @@ def _key(group_id: str, topic: str, partition: int) -> tuple[OffsetCommitKey, by
 
 @lru_cache(maxsize=1000)
 def _value_template(metadata: str, topic_id: bytes) -> Template:
-    """Returns a template for the encoding of values: only offset, leader epoch and time are left to fill in."""
+    """Returns a template of the encoded record value: only offset, leader epoch and commit time are filled in."""
     version = OFFSET_COMMIT_VERSION if topic_id == NIL_UUID else OFFSET_COMMIT_VERSION_WITH_ID
     key, _ = _key("", "", 0)
     zeros, ones = (
@@ -144,7 +144,7 @@ class Offsets:
         return list(found)
 
     def of_topic(self, topic: str) -> Iterator[tuple[str, int, Committed]]:
-        """Yields group id, partition and offset of all committed and pending offsets; partitions may repeat."""
+        """Yields group id, partition and offset for all committed and pending offsets of a topic."""
         for group_id, topics in self._committed.items():
             for number, committed in topics.get(topic, {}).items():
                 yield group_id, number, committed
@@ -180,7 +180,7 @@ class Offsets:
             )
 
     def end_transaction(self, producer_id: int, committed: bool) -> set[str]:
-        """Commits or discards a producer's pending offsets; returns the ids of the groups that had any."""
+        """Commits or discards a producer's pending offsets; returns the ids of the groups concerned."""
         pending = self._pending.pop(producer_id, {})
         for (group_id, topic, partition), offset in pending.items():
             self._release(group_id, (topic, partition), producer_id)

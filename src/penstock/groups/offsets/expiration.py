@@ -1,4 +1,4 @@
-"""Expires committed offsets after their retention time, and groups that have neither members nor offsets."""
+"""Expires committed offsets after their retention time, and removes groups without members and offsets."""
 
 from typing import Final
 
@@ -29,7 +29,7 @@ class ExpirationPass:
         return not self._left
 
     def run_slice(self, now_ms: int) -> tuple[StateRecord, ...]:
-        """Runs the next time slice; returns its tombstones. The next pass retries those that are not persisted."""
+        """Runs the next time slice; returns the tombstones to persist. The next pass repeats them if that fails."""
         records: list[StateRecord] = []
         examined = 0
         while self._left and examined < OFFSETS_AT_ONCE:
@@ -42,7 +42,7 @@ class ExpirationPass:
         return tuple(records)
 
     def _limit(self, group_id: str, count: int, expired: list[StateRecord]) -> list[StateRecord]:
-        """Returns at most EXPIRED_AT_ONCE tombstones; requeues the group for the rest while its offsets decrease."""
+        """Returns at most EXPIRED_AT_ONCE of the tombstones; if there are more, a later time slice continues."""
         if len(expired) <= EXPIRED_AT_ONCE:
             return expired
         if self._counts.get(group_id) != count:

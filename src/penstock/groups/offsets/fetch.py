@@ -64,7 +64,7 @@ def fetch(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, 
 
 
 def _topics_before_v8(found: OffsetFetchResponseGroup) -> list[OffsetFetchResponseTopic]:
-    """Returns the topics in the response layout of versions before 8, which have a single group."""
+    """Returns the topics in the layout of responses before version 8, which are for a single group."""
     return [
         OffsetFetchResponseTopic(
             name=topic.name,
@@ -117,7 +117,7 @@ class _OffsetReader:
         return self._answer(name, topic_id, wanted.partition_indexes)
 
     def all(self) -> list[OffsetFetchResponseTopics]:
-        """Returns all committed offsets of the group. Versions that use topic ids omit deleted topics."""
+        """Returns all committed offsets of the group; without deleted topics if the response contains topic ids."""
         topics = []
         for name, table in self._offsets.items():
             known = self._coordinator.image.shown_by_name.get(name)
@@ -160,7 +160,7 @@ def _no_offset(number: int, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResp
 
 
 def delete(coordinator: CoordinatorView, ticket: Ticket, command: ClientRequest, now_ms: int) -> Decision:
-    """Handles OffsetDelete: deletes committed offsets of partitions whose topic the group does not read."""
+    """Handles OffsetDelete: deletes committed offsets, except for topics that the group is subscribed to."""
     request: OffsetDeleteRequest = command.body
     if not request.group_id:
         raise InvalidGroupId("the group id is empty")

@@ -1,6 +1,6 @@
 """Fast path of OffsetCommit for members that repeatedly commit new offsets of the same partitions. Pure.
 
-The member is checked by commit.py each time. The records and the resulting state are those of an ordinary commit.
+Every commit is still checked by commit.py, and its records and resulting state are those of an ordinary commit.
 """
 
 from collections.abc import Sequence
@@ -18,11 +18,11 @@ from penstock.wire.messages.offset_commit import OffsetCommitRequest, OffsetComm
 from penstock.wire.templates import make_template
 
 PARTITIONS_MAX: Final = 500
-"""Maximum number of partitions in a repeated commit; larger commits are rare and may need several batches."""
+"""Maximum number of partitions of a commit on the fast path; larger commits are rare and may need several batches."""
 
 
 CommitValues = tuple[tuple[int, ...], tuple[int, ...]]
-"""The values that differ between repeated commits: offsets and leader epochs, each in the order of partitions."""
+"""The values that differ between repeated commits: all offsets and all leader epochs, in the order of partitions."""
 
 
 class _TopicCommit(NamedTuple):
@@ -33,7 +33,7 @@ class _TopicCommit(NamedTuple):
     numbers: Sequence[int]
     metadata: Sequence[str]
     span: slice
-    """The part of CommitValues that belongs to these partitions."""
+    """The indexes of these partitions in the tuples of CommitValues."""
 
 
 class RepeatedCommit:
@@ -54,7 +54,7 @@ class RepeatedCommit:
 
     @classmethod
     def of(cls, coordinator: GroupCoordinator, command: ClientRequest, now_ms: int) -> "RepeatedCommit | None":
-        """Returns the cached form of a commit; None if the commit is not allowed now, or cannot be cached."""
+        """Returns the RepeatedCommit of a request; None if the request is not allowed now or cannot be cached."""
         request: OffsetCommitRequest = command.body
         parts = []
         start = 0
@@ -74,7 +74,7 @@ class RepeatedCommit:
         return made if made.is_allowed(now_ms) else None
 
     def _records(self, number: int) -> bytes:
-        """Returns the commit's encoded records, with `number` as offset, leader epoch and time of each."""
+        """Returns the encoded records of a commit in which every offset, leader epoch and time is `number`."""
         made = []
         for _, topic, numbers, metadata, _ in self._parts:
             for partition, text in zip(numbers, metadata, strict=True):

@@ -16,7 +16,7 @@ SIMPLE: Final = "simple"
 
 
 def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> Steps[Assignments]:
-    """Assigns equal numbers of partitions to members and moves few partitions. Balance comes before stickiness.
+    """Assigns equal numbers of partitions to members; as far as that allows, members keep their partitions.
 
     If all members subscribe to the same topics, loads are balanced over all topics, else per topic, as in Kafka.
     """
@@ -36,7 +36,7 @@ def assign_simple(subscribers: Sequence[Subscriber], partitions: Partitions) -> 
 
 
 class _Pool:
-    """Partitions assigned to the same set of members: each member gets the same number of partitions, or one less."""
+    """Partitions and the members they are assigned to: all members get the same number of partitions, or one less."""
 
     def __init__(self, readers: Sequence[Subscriber], tps: Sequence[TopicIdPartition]) -> None:
         self._members_per_partition = -(-len(readers) // len(tps))
@@ -79,7 +79,7 @@ class _Pool:
                         underloaded.append(taker)
 
     def _assign_next(self, tp: TopicIdPartition, underloaded: deque[str]) -> str:
-        """Assigns a partition so that an underloaded member gets one more, maybe by a swap; returns the member."""
+        """Assigns a partition, maybe by a swap, so that an underloaded member has one more; returns its member id."""
         for index, member_id in enumerate(underloaded):
             if tp not in self.assignments[member_id]:
                 del underloaded[index]

@@ -1,4 +1,4 @@
-"""Requests about share groups at the coordinator: deletes groups; finds, adds and deletes delivery state."""
+"""Requests to the coordinator about share groups: delete a group; find, add and delete delivery state."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from penstock.wire.messages.delete_groups import DeletableGroupResult, DeleteGro
 
 
 def delete(coordinator: CoordinatorView, ticket: Ticket, group_id: str, now_ms: int) -> Decision:
-    """Handles DeleteGroups for one share group: deletes its delivery state first, then the group."""
+    """Handles DeleteGroups for one share group: its delivery state is deleted first, then the group."""
     group = ShareGroup.find(coordinator, group_id)
     result = DeletableGroupResult(group_id=group_id, error_code=0)
     response = DeleteGroupsResponse(throttle_time_ms=0, results=(result,))
@@ -27,7 +27,7 @@ def delete(coordinator: CoordinatorView, ticket: Ticket, group_id: str, now_ms: 
 
 
 def decide(coordinator: CoordinatorView, ticket: Ticket, command: Any, now_ms: int) -> Decision:
-    """Handles commands that find, add or delete the delivery state of a share group."""
+    """Handles the commands that find, add or delete the delivery state of a share group."""
     match command:
         case FindDeliveryState():
             known = ShareGroup.find(coordinator, command.group_id).state.delivery_topics.topics

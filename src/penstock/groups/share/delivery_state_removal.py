@@ -26,7 +26,7 @@ class _WaitingRequest(NamedTuple):
 
 
 class DeliveryStateRemoval:
-    """Deletion of one share group's delivery state, and the requests that wait for the deletion."""
+    """Deletes the delivery state of one share group; has the requests that wait for the deletion."""
 
     def __init__(self, group_id: str, state: ShareState, records: ShareRecords) -> None:
         self._group_id = group_id
@@ -40,7 +40,7 @@ class DeliveryStateRemoval:
         return frozenset(self._state.delivery_topics.topics) | frozenset(self._state.delivery_topics.deleting)
 
     def begin(self, ticket: Ticket, topic_ids: frozenset[bytes], reply: Any, *, ends_group: bool = False) -> Decision:
-        """Starts to delete delivery state; sends `reply` when it is deleted. `ends_group`: deletes the group, too."""
+        """Starts to delete delivery state; answers with `reply` afterwards. `ends_group`: also deletes the group."""
         if self._state.members:
             raise NonEmptyGroup(f"share group {self._group_id!r} has members; stop them first")
         self._waiting.append(_WaitingRequest(ticket, topic_ids, reply, ends_group))
@@ -54,7 +54,7 @@ class DeliveryStateRemoval:
         return Decision(persist=self._records(left), effects=(self._delete_effect(left),))
 
     def retry(self) -> Decision:
-        """Asks the leaders again. Waiting requests whose record could not be persisted get a retriable error."""
+        """Asks the leaders to delete again; requests whose record could not be persisted get a retriable error."""
         deleting = frozenset(self._state.delivery_topics.deleting)
         lost = [one for one in self._waiting if not one.topic_ids & deleting]
         self._waiting = [one for one in self._waiting if one.topic_ids & deleting]
@@ -65,7 +65,7 @@ class DeliveryStateRemoval:
         )
 
     def complete(self, topic_ids: frozenset[bytes]) -> tuple[tuple[StateRecord, ...], list[Reply], bool]:
-        """Completes the removal for topics whose leaders have deleted their delivery state.
+        """Completes the removal for topics in which all leaders have deleted the group's delivery state.
 
         Returns the records to persist, the replies to send, and whether to delete the group.
         """

@@ -89,7 +89,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
     def _update_member(self, draft: Draft[ShareState], before: ShareMember, member: ShareMember, now_ms: int) -> None:
-        """Puts the member's metadata into the draft; updates group epoch and target assignment if needed."""
+        """Adds the member's metadata to the draft; updates group epoch and target assignment if needed."""
         is_new = member.member_id not in draft.state.members
         if is_new or member is not before:
             draft.put(self.records.member_metadata(member))
@@ -99,7 +99,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         self._update_target(draft, now_ms)
 
     def _reconciled(self, state: ShareState, member: ShareMember) -> ShareMember:
-        """Returns the member with its target assignment. Shared partitions need not be revoked by others first."""
+        """Returns the member with its target assignment, which it gets at once: no other member has to revoke."""
         if member.is_reconciled_to(state.target_epoch):
             return member
         return member._replace(
@@ -109,7 +109,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         )
 
     def _missing_companions(self, state: ShareState) -> tuple[AddCompanionLogs, ...]:
-        """Returns an effect that adds missing companion logs, which topics need before they can be assigned."""
+        """Returns an effect that adds the companion logs that subscribed topics lack; empty if none is missing."""
         topics = (self.image.by_name.get(name) for name in state.subscribed())
         lacking = frozenset(
             topic.topic_id for topic in topics if topic is not None and not topic.companion and not topic.is_internal
@@ -182,7 +182,7 @@ class ShareGroup(ModernGroup[ShareMember, TopicIdPartition, ShareState]):
         return decision._replace(persist=(*draft.records, *decision.persist))
 
     def _add_delivery_topics(self, draft: Draft[ShareState]) -> None:
-        """Records in which topics, with how many partitions, the group may have delivery state from now on."""
+        """Adds a record with all topics, and their partition counts, in which the group may have delivery state."""
         known = draft.state.delivery_topics
         topics = deliverable(draft.state, self.image, draft.state.subscribed())
         counts = {topic.topic_id: (topic.name, len(topic.partitions)) for topic in topics}

@@ -11,7 +11,7 @@ NOTHING_ASSIGNED: Final[frozenset[TopicIdPartition]] = frozenset()
 
 
 class ShareMember(NamedTuple):
-    """One member; see ModernMember in modern/members.py."""
+    """One member of a share group; see ModernMember in modern/members.py."""
 
     member_id: str
     rack_id: str | None = None
@@ -20,7 +20,7 @@ class ShareMember(NamedTuple):
     topic_names: frozenset[str] = frozenset()
     epoch: int = JOINING
     previous_epoch: int = JOINING
-    """The last epoch, which the member may still use if the response with the current epoch was lost."""
+    """The epoch before the current one; the member may still use it if it missed the response with the new epoch."""
     assigned: frozenset[TopicIdPartition] = NOTHING_ASSIGNED
 
     def is_reconciled_to(self, epoch: int) -> bool:

@@ -16,7 +16,7 @@ from penstock.groups.share.members import ShareMember
 
 
 class DeliveryTopics(NamedTuple):
-    """By topic id, the topics in which a share group has delivery state, and those whose state is being deleted."""
+    """The topics in which a share group has delivery state, and the topics whose delivery state is being deleted."""
 
     topics: Mapping[bytes, tuple[str, int]]
     """Name and number of partitions of each topic with delivery state, by topic id."""

@@ -33,7 +33,7 @@ def check_heartbeat(request: ShareGroupHeartbeatRequest, image: ClusterImage) ->
 
 
 def check_epoch(member: ShareMember, epoch: int) -> None:
-    """Raises FencedMemberEpoch unless the epoch is the current one, or the previous one after a lost response."""
+    """Raises FencedMemberEpoch unless the epoch is the member's current or (after a lost response) previous epoch."""
     # The response with the new epoch may have been lost.
     if epoch not in (JOINING, member.epoch) and not (epoch < member.epoch and epoch == member.previous_epoch):
         raise FencedMemberEpoch(
@@ -64,5 +64,5 @@ def assignment_of(member: ShareMember) -> Assignment:
 
 
 def can_deliver(topic: Topic | None) -> bool:
-    """Whether the topic can be assigned: it exists, is not internal, and has a companion log for delivery state."""
+    """Whether a share group can read the topic: it exists, is not internal, and has a companion log."""
     return topic is not None and bool(topic.companion) and not topic.is_internal

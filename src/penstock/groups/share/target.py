@@ -16,7 +16,7 @@ COST_AT_ONCE: Final = 4000
 
 
 def deliverable(state: ShareState, image: ClusterImage, names: Iterable[str]) -> list[Topic]:
-    """Returns the topics that can be assigned, without topics whose delivery state is being deleted."""
+    """Returns the named topics that can be assigned, except topics whose delivery state is being deleted."""
     found = (image.by_name.get(name) for name in names)
     return [
         topic

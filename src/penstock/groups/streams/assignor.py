@@ -18,13 +18,13 @@ STEP: Final = 200
 """Number of tasks assigned between two yields of a generator, about a millisecond of work."""
 
 Assignments = dict[str, Tasks]
-"""The tasks assigned to each member, by member id."""
+"""The tasks of each member, by member id."""
 State = tuple[str, int]
-"""Identifies the state of a task, which is the same in both roles: subtopology id and partition index."""
+"""Type that identifies the state of a task (active or standby): subtopology id and partition index."""
 
 
 class Worker(NamedTuple):
-    """A group member, as input of the assignor."""
+    """A member of a streams group, as input of the assignor."""
 
     member_id: str
     process_id: str
@@ -48,7 +48,7 @@ class _Process:
     process_id: str
     members: list[_Member] = field(default_factory=list)
     states: set[State] = field(default_factory=set)
-    """The task states that members of the process have, as active or standby tasks."""
+    """States of the active and standby tasks that members of the process have."""
 
     @property
     def load(self) -> float:
@@ -63,8 +63,8 @@ def _by_load(member: _Member) -> tuple[float, int, str]:
 
 
 class _Quota:
-    """Maximum number of tasks per member for a balanced load. Members that reach the quota are removed from the
-    calculation, so that the others share the remaining tasks."""
+    """Maximum number of tasks per member for a balanced load. It is recomputed for the remaining tasks and members
+    when a member has reached it."""
 
     def __init__(self, tasks: int, members: int) -> None:
         self._tasks, self._members = tasks, members
@@ -80,7 +80,7 @@ class _Quota:
 def assign_sticky(
     workers: Iterable[Worker], task_counts: Mapping[str, int], stateful: frozenset[str], standbys: int
 ) -> Steps[Assignments]:
-    """Assigns all tasks; a generator. `standbys`: copies of each stateful task, if there are enough processes."""
+    """Assigns all tasks; a generator. `standbys`: number of standby tasks per stateful task, if processes suffice."""
     sticky = _Sticky(workers)
     if not sticky.members:
         return {}
@@ -152,7 +152,7 @@ class _Sticky:
         yield from self._spread(sorted(left, reverse=True), Role.STANDBY)
 
     def _spread(self, states: Iterable[State], role: Role) -> Steps[None]:
-        """Assigns each task to the least loaded process that does not have it; omits a standby if all have it."""
+        """Assigns each task to the least loaded process without the task; skips a standby that all processes have."""
         heap = [(process.load, process.process_id) for process in self._processes.values()]
         heapify(heap)
         for count, state in enumerate(states, 1):

@@ -1,4 +1,4 @@
-"""Describes topology and members of a streams group in the StreamsGroupDescribe response."""
+"""Describes the topology and the members of a streams group in the StreamsGroupDescribe response."""
 
 from collections.abc import Collection, Iterable
 

@@ -1,4 +1,4 @@
-"""Endpoints for interactive queries: the partitions of each streams group member that has an endpoint."""
+"""Endpoints for interactive queries: which partitions each member of a streams group serves at its endpoint."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,14 +10,13 @@ from penstock.groups.streams.topology import ConfiguredTopology, source_topics
 from penstock.wire.messages.streams_group_heartbeat import Endpoint, EndpointToPartitions, TopicPartition
 
 TASKS_MAX: Final = 2000
-"""Maximum number of tasks for which endpoints are sent: in larger groups, sending each change to all members
-would cost too much."""
+"""Maximum number of tasks in a group whose endpoints are sent to its members; for larger groups it costs too much."""
 
 
 def endpoint_partitions(
     state: StreamsState, configured: ConfiguredTopology, image: ClusterImage
 ) -> list[EndpointToPartitions] | None:
-    """Returns the partitions of each member that has an endpoint; None if the group is not ready or too large."""
+    """Returns the partitions of each member that has an endpoint; None if the group has no tasks yet or too many."""
     members = [state.members[member_id] for member_id in sorted(state.members)]
     members = [member for member in members if member.user_endpoint is not None]
     if not configured.is_ready or sum(len(member.assigned) for member in members) > TASKS_MAX:

@@ -41,7 +41,7 @@ from penstock.wire.messages.streams_group_heartbeat import (
 )
 
 DELAY: Final = "initial-delay"
-"""Kind of the timer for the initial delay, in which a new group waits for more members before it assigns tasks."""
+"""Kind of the timer that ends the initial delay, in which a new group waits for more members."""
 STANDBY_REPLICAS: Final = "num.standby.replicas"
 NOT_STORED: Final = 1
 """Status code for a topology description that was requested but that the broker does not store (KIP-1331)."""
@@ -62,13 +62,13 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
     def __init__(self, group_id: str, coordinator: CoordinatorView) -> None:
         super().__init__(group_id, coordinator)
         self._configured: tuple[ClusterImage | None, object, ConfiguredTopology | None] = (None, None, None)
-        """The cached result of `_configure`: metadata image and topology it was computed from, and the result."""
+        """Cached result of `_configure`, with the metadata image and the topology that it was computed from."""
         self._shutdown_by: str | None = None
         """Id of the member that requested a shutdown of the whole application. Not persisted, as in Kafka."""
         self.creation_error: str | None = None
-        """Why internal topics could not be created, or None. Not persisted, since creation is retried."""
+        """The reason why internal topics could not be created, or None. Not persisted: creation is retried."""
         self._endpoint_epoch = 0
-        """Version of the endpoint information in responses, incremented when it changes. Not persisted."""
+        """Version of the endpoint information in responses, incremented when the endpoints change. Not persisted."""
 
     # -- queries
 
@@ -130,8 +130,8 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
         return Decision(persist=draft.records, replies=(Reply(ticket=ticket, value=response),), effects=effects)
 
     def _update_topology(self, draft: Draft[StreamsState], given: Topology, is_first: bool) -> bool:
-        """Stores the topology `given` if the group is empty, else compares it: an older one is ignored, another
-        one raises InvalidRequest. Returns whether the group has a new topology."""
+        """Adds the topology `given` to the draft if `is_first`; else ignores an equal or older topology and raises
+        InvalidRequest for any other. Returns whether the group has a new topology."""
         known, wanted, to_record = (
             self.state.topology,
             self.records.topology(topology_record(given)),
@@ -151,7 +151,7 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
         return True
 
     def _configure(self, state: StreamsState) -> ConfiguredTopology:
-        """Returns the group's topology configured for existing topics; cached until topology or topics change."""
+        """Returns the topology configured for the existing topics; cached until the topology or topics change."""
         if state.topology is None:
             return UNKNOWN
         image, topology, found = self._configured
@@ -180,8 +180,8 @@ class StreamsGroup(ReconcilingGroup[StreamsMember, Task, StreamsState]):
     # -- target assignment
 
     def _start_initial_delay(self, draft: Draft[StreamsState], now_ms: int) -> None:
-        """Delays the first assignment so that more members can join. Until then a new group has an empty target,
-        since members need an epoch above 0."""
+        """Starts the delay before the first assignment, in which more members can join. Until it ends, the group
+        has an empty target, since members need an epoch above 0."""
         delay_ms = self.settings.streams_initial_rebalance_delay_ms
         if delay_ms:
             self.set_timer(DELAY, now_ms + delay_ms, if_absent=True)

@@ -8,7 +8,7 @@ from penstock.wire.messages.streams_group_heartbeat import StreamsGroupHeartbeat
 
 
 def is_full(request: StreamsGroupHeartbeatRequest) -> bool:
-    """Whether the request contains all fields, as when the member may have missed a response."""
+    """Whether the request contains all fields, as members send it when they may have missed a response."""
     return request.rebalance_timeout_ms != -1 and request.active_tasks is not None
 
 
@@ -21,7 +21,7 @@ def statuses(
     is_delayed: bool,
     shutdown_by: str | None,
 ) -> list[wire.Status]:
-    """Returns all reasons why the group does not process records, in Kafka's wording, which users may search for."""
+    """Returns all reasons why the group does not process records, with Kafka's texts, which users may search for."""
     found: list[tuple[Status, str]] = []
     if state.topology is not None and member.topology_epoch < state.topology.epoch:
         detail = (

@@ -25,7 +25,7 @@ class Endpoint(NamedTuple):
 
 
 class StreamsMember(NamedTuple):
-    """One member; see ModernMember in modern/members.py."""
+    """One member of a streams group; see ModernMember in modern/members.py."""
 
     member_id: str
     rack_id: str | None = None
@@ -43,7 +43,7 @@ class StreamsMember(NamedTuple):
     state: MemberState = MemberState.STABLE
     assigned: HeldTasks = NOTHING_HELD
     revoking: HeldTasks = NOTHING_HELD
-    """Tasks no longer assigned, but held until the member reports that it has revoked them."""
+    """Tasks that are no longer assigned; the member holds each until it reports that it has revoked it."""
 
     @property
     def current_assignment(self) -> CurrentAssignment[Task]:
@@ -126,7 +126,7 @@ def _write_held(role: Role, held: HeldTasks) -> list[CurrentTaskIds]:
 
 
 def _read_held(active: Iterable[CurrentTaskIds], standby: Iterable[CurrentTaskIds], member_epoch: int) -> HeldTasks:
-    """Decodes tasks and their epochs. Kafka writes no epochs for standby tasks: `member_epoch` is used."""
+    """Returns the decoded tasks with their epochs; `member_epoch` for standby tasks, whose records have no epochs."""
     held: dict[Task, int] = {}
     for role, ids in ((Role.ACTIVE, active), (Role.STANDBY, standby)):
         for entry in ids:

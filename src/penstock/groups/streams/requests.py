@@ -23,11 +23,11 @@ from penstock.wire.messages.streams_group_heartbeat import (
 TAGS_MAX: Final = 100
 SUBTOPOLOGIES_MAX: Final = 500
 TOPICS_MAX: Final = 2000
-"""Maximum number of topics in all subtopologies of one topology together."""
+"""Maximum number of topics in one topology, summed over all its subtopologies."""
 
 
 def check_heartbeat(request: StreamsGroupHeartbeatRequest) -> None:
-    """Raises InvalidRequest if fields are inconsistent or (as in Kafka) unsupported, and StreamsInvalidTopology."""
+    """Raises InvalidRequest if fields are inconsistent or unsupported, and StreamsInvalidTopology."""
     check_not_blank({"member id": request.member_id, "group id": request.group_id})
     check_not_blank({"rack id": request.rack_id, "process id": request.process_id})
     for what, given in (
@@ -154,7 +154,7 @@ def updated(member: StreamsMember, command: ClientRequest) -> StreamsMember:
 
 
 def topology_record(topology: Topology) -> records.StreamsGroupTopologyValue:
-    """Returns the record of a topology, sorted by id and name, so that equal topologies have equal records."""
+    """Returns the record value for a topology, sorted by id and name, so that equal topologies have equal records."""
     return records.StreamsGroupTopologyValue(
         epoch=topology.epoch,
         subtopologies=[
@@ -164,7 +164,7 @@ def topology_record(topology: Topology) -> records.StreamsGroupTopologyValue:
 
 
 def _subtopology_record(one: Subtopology) -> records.Subtopology:
-    """Returns the record of a subtopology. Keeps the order of source topics: copartition groups contain indexes."""
+    """Returns the record value for a subtopology, with source topics in order: copartition groups contain indexes."""
     return records.Subtopology(
         subtopology_id=one.subtopology_id,
         source_topics=tuple(one.source_topics),
@@ -199,7 +199,7 @@ def _topic_records(topics: Iterable[TopicInfo]) -> list[records.TopicInfo]:
 
 
 def task_ids(role: Role, tasks: Collection[Task]) -> list[TaskIds]:
-    """Returns the tasks that have this role, in the layout of responses."""
+    """Returns the tasks of this role in the form that responses contain."""
     return [
         TaskIds(subtopology_id=subtopology_id, partitions=numbers)
         for subtopology_id, numbers in by_subtopology(role, tasks).items()

@@ -17,14 +17,14 @@ class StreamsState(ModernState[StreamsMember, Task]):
     def __init__(self) -> None:
         super().__init__()
         self.validated_topology_epoch = -1
-        """Epoch of the topology if all its topics exist with the right partitions, else -1."""
+        """Epoch of the topology if all of its topics exist with the partition counts it needs, else -1."""
         self.assignment_configs: tuple[tuple[str, str], ...] = ()
         """Names and values of the settings that the target assignment depends on."""
         self.topology: StreamsGroupTopologyValue | None = None
         self.readers: dict[str, list[str]] = {}
-        """Ids of the subtopologies that read each topic, by topic name."""
+        """Ids of the subtopologies that read from each topic, by topic name."""
         self.holders: dict[Task, frozenset[str]] = {}
-        """Ids of the members that hold each task or are revoking it. An active task has at most one."""
+        """Ids of the members that hold each task or are revoking it, by task; at most one for an active task."""
 
     # -- queries
 
@@ -39,7 +39,7 @@ class StreamsState(ModernState[StreamsMember, Task]):
     def is_free(self, task: Task, member: StreamsMember) -> bool:
         """Whether a member may get a task: no other member runs it, and no member of its process has its state.
 
-        The member's own tasks count only within an epoch, in which it keeps them: see `reconcile`.
+        The member's own tasks are considered only if it is in the target epoch, in which it keeps its tasks.
         """
         keeps_tasks = member.epoch == self.target_epoch
         for role in Role:

@@ -12,7 +12,7 @@ from penstock.groups.streams.tasks import NO_TASKS
 from penstock.groups.streams.topology import ConfiguredTopology
 
 COST_AT_ONCE: Final = 500
-"""Maximum number of tasks plus members of a target that is computed at once, which takes about 4 milliseconds."""
+"""Maximum number of tasks plus members of a group whose target is computed at once, in about 4 milliseconds."""
 
 
 def is_large(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> bool:
@@ -23,7 +23,7 @@ def is_large(state: StreamsState, configured: ConfiguredTopology, standbys: int)
 
 
 def compute_assignments(state: StreamsState, configured: ConfiguredTopology, standbys: int) -> Steps[Assignments]:
-    """Computes the tasks of each member (a generator), none if topics are missing. `state` must stay unchanged."""
+    """Computes the tasks of each member; no tasks if topics are missing. A generator; `state` must not change."""
     workers = []
     for count, member in enumerate(state.members.values(), 1):
         if not count % STEP:

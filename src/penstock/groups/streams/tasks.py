@@ -1,7 +1,7 @@
-"""Tasks of a streams group, which are assigned to members instead of partitions (KIP-1071).
+"""Tasks of a streams group, which are assigned to members in place of partitions (KIP-1071).
 
-A subtopology has as many tasks as the largest of its source topics has partitions. The active task with an index
-processes the partitions with that index; a standby task, in another process, keeps a copy of the active task's state.
+A subtopology has as many tasks as its largest source topic has partitions. The active task with index n processes
+partition n of each source topic; a standby task, in another process, keeps a copy of the active task's state.
 """
 
 from collections.abc import Iterable, Mapping

@@ -16,12 +16,13 @@ from penstock.groups.errors import StreamsInvalidTopology
 from penstock.groups.streams.records import CopartitionGroup, StreamsGroupTopologyValue, Subtopology, TopicInfo
 
 TASKS_MAX: Final = 10_000
-"""Maximum number of tasks of a group, without standbys. Kafka has no limit; here one event loop assigns all tasks."""
+"""Maximum number of tasks of a group, not counting standbys. Kafka has none; here one event loop assigns all
+tasks."""
 NAMES_SHOWN: Final = 3
 
 
 class Status(IntEnum):
-    """Status codes in the heartbeat response."""
+    """Status codes in the StreamsGroupHeartbeat response."""
 
     STALE_TOPOLOGY = 0
     MISSING_SOURCE_TOPICS = 1
@@ -32,7 +33,7 @@ class Status(IntEnum):
 
 
 class Problem(NamedTuple):
-    """The reason why tasks cannot be assigned yet."""
+    """Status code and description of the reason why tasks cannot be assigned yet."""
 
     status: Status
     detail: str
@@ -53,7 +54,7 @@ class ConfiguredTopology:
     """A topology checked against the existing topics: its number of tasks, or the reason why there are no tasks."""
 
     task_counts: Mapping[str, int]
-    """Number of tasks by subtopology id; empty if there is a problem."""
+    """Number of tasks by subtopology id; empty if tasks cannot be assigned yet."""
     stateful: frozenset[str]
     """Ids of the subtopologies with state, which may have standby tasks."""
     metadata_hash: int
@@ -62,7 +63,7 @@ class ConfiguredTopology:
     """Internal topics that do not exist and have to be created."""
     problem: Problem | None = None
     invalid: str | None = None
-    """Why the topology is invalid regardless of which topics exist; None if it is valid."""
+    """The reason why the topology itself is invalid, whichever topics exist; None if it is valid."""
 
     @property
     def is_ready(self) -> bool:
@@ -126,7 +127,7 @@ class _NotReady(Exception):
 
 
 class _PartitionCounts:
-    """Number of partitions of every topic that a topology reads: of existing topics, and of topics to create."""
+    """Number of partitions of every topic that a topology reads, including internal topics that are to be created."""
 
     def __init__(self, topology: StreamsGroupTopologyValue, image: ClusterImage) -> None:
         self._topology = topology
@@ -144,11 +145,11 @@ class _PartitionCounts:
         self._copartition()
 
     def __getitem__(self, name: str) -> int:
-        """Returns a topic's number of partitions: the existing number if the topic exists, else the decided one."""
+        """Returns the partition count of a topic: the actual count if the topic exists, else the decided count."""
         return self._existing.get(name) or self._decided[name]
 
     def missing_topics(self, task_counts: Mapping[str, int]) -> tuple[InternalTopic, ...]:
-        """Returns the internal topics to create. Raises _NotReady if an existing one has a wrong partition count."""
+        """Returns the internal topics to create. Raises _NotReady if an existing topic has a wrong count."""
         missing: dict[str, InternalTopic] = {}
         for one in self._topology.subtopologies:
             needed = [(topic, self._decided[topic.name]) for topic in one.repartition_source_topics]
@@ -166,7 +167,7 @@ class _PartitionCounts:
         return tuple(missing[name] for name in sorted(missing))
 
     def _repartition_counts(self) -> dict[str, int]:
-        """Returns partition counts of repartition topics: as given, else as the largest source of their writers."""
+        """Returns each repartition topic's partition count: its own, else that of its writer's largest source."""
         fixed = {
             topic.name: topic.partitions
             for one in self._topology.subtopologies
@@ -201,13 +202,13 @@ class _PartitionCounts:
         return decided
 
     def _largest_source(self, subtopology: Subtopology, decided: Mapping[str, int]) -> int | None:
-        """Returns the largest partition count of a subtopology's sources; None if none is decided yet."""
+        """Returns the largest known partition count of a subtopology's source topics; None if none is known yet."""
         known = [self._existing[name] for name in subtopology.source_topics]
         known += [decided[topic.name] for topic in subtopology.repartition_source_topics if topic.name in decided]
         return max(known, default=None)
 
     def _copartition(self) -> None:
-        """Gives joined topics the same number of partitions. Raises _NotReady if that is not possible."""
+        """Gives topics of a copartition group the same number of partitions. Raises _NotReady if it cannot."""
         fixed = {
             topic.name
             for one in self._topology.subtopologies
