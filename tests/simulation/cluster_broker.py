@@ -98,7 +98,7 @@ class SimBroker:
         self._world = world
         self._rng = rng
         self._configs = configs
-        self.life = 0
+        self.incarnation = 0
         self.boots = 0
         """How often its machine was without power: what a restarted log may trust depends on it."""
         self.folders = 0
@@ -108,7 +108,7 @@ class SimBroker:
         self.is_up = False
         self.paused_until_ms = 0
         self.held: list[tuple[int, Callable[[], None]]] = []
-        """What has come while it was paused, and in which of its lives."""
+        """What has arrived while it was paused, and in which of its incarnations."""
         self.image = ClusterImage()
         self.partitions: Partitions | None = None
         self._links: FetchLinks | None = None
@@ -121,7 +121,7 @@ class SimBroker:
         self._control_epoch = -1
         self.is_leaving = False
         self.has_joined = False
-        """Whether it was registered in this life: before that it answers nobody."""
+        """Whether it was registered in this incarnation: before that it answers no requests."""
         self.server: SimServer | None = None
         self.ledgers: dict[TopicIdPartition, StateRuntime] = {}
         """The test-only state machines in the companion logs of what this broker leads."""
@@ -129,7 +129,7 @@ class SimBroker:
     # -- living
 
     def start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.is_up = True
         self.image = ClusterImage()
         boot_id = f"boot-{self.boots}"
@@ -336,7 +336,7 @@ class SimBroker:
         except NodeIdTaken:  # whoever had the folder before is registered until his session is over
             self._is_registering = False
             return
-        if retire:  # an earlier life, whose session is not over yet
+        if retire:  # an earlier incarnation, whose session is not over yet
             self._transact(retire, self._on_retired)
             return
         if not self._has_told and not self._tell(identity):

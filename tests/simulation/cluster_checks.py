@@ -2,7 +2,7 @@
 
 - CommittedNeverLost: who leads in the newest epoch has everything that anyone ever took for committed.
 - OneLeaderPerEpoch: in an epoch of a partition, one broker writes.
-- HighWatermarkNeverRetreatsWithinAnEpoch, as long as its leader lives.
+- HighWatermarkNeverRetreatsWithinAnEpoch, as long as its leader runs.
 - LogsMatchBelowHighWatermark: what two brokers take for committed is the same.
 - OffsetsNeverReused: what a producer was told stands where it was told, and nothing else does.
 - NoAbortedRead: who reads up to the last stable offset sees a transaction in all of its partitions or in none, only
@@ -99,7 +99,7 @@ class Checks:
         self.newest: dict[Place, int] = {}
         """The newest epoch that anyone has led a partition in."""
         self.marks: dict[tuple[int, int, Place], tuple[int, int]] = {}
-        """Leader epoch and high watermark, as last seen of a replica in one life of its broker."""
+        """Leader epoch and high watermark, as last seen of a replica in one incarnation of its broker."""
         self._looked: dict[tuple[int, int, Place], tuple[int, int, int, bool]] = {}
         """What else there is to see of it."""
         self.acked: dict[Place, dict[int, bytes]] = {}
@@ -108,9 +108,9 @@ class Checks:
         self.commits: dict[int, int] = {}
         """The newest generation of a group in which an offset of each partition was committed."""
 
-    def look(self, node: int, life: int, partition: Partition) -> None:
+    def look(self, node: int, incarnation: int, partition: Partition) -> None:
         place = partition.topic_id, partition.name.partition
-        key = node, life, place
+        key = node, incarnation, place
         epoch, mark = partition.leader_epoch, partition.high_watermark
         now = epoch, mark, partition.log.end_offset, partition.is_leader
         if self._looked.get(key) == now:

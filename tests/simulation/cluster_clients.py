@@ -21,9 +21,10 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.simulation.classic_member import ClassicMember, round_robin
 from tests.simulation.clock import FakeClock
 from tests.simulation.cluster_broker import always
-from tests.simulation.group_member import Request, SimulatedMember, share_out
+from tests.simulation.group_simulation import Request
 from tests.simulation.transaction_model import Txn
 
 TOPIC: Final = "orders"
@@ -71,23 +72,23 @@ class World(Protocol):
         """A member was told that its offsets are committed."""
 
 
-class ClusterMember(SimulatedMember):
-    """A classic member of a group, whose coordinator is wherever it is."""
+class ClusterMember(ClassicMember):
+    """A member of a classic group; it sends to the broker that coordinates the group at the moment."""
 
     transactional = 0.0
-    eagerness = 0.4
+    commit_rate = 0.4
 
     def __init__(self, number: int, rng: Random, world: World, partitions: int) -> None:
-        super().__init__(number, rng, self._post, is_static=rng.random() < 0.4)
+        super().__init__(number, rng, self._call, is_static=rng.random() < 0.4)
         self._world = world
         self._partitions = partitions
         self.session_ms = rng.choice((2000, 3000))
         self.rebalance_ms = rng.choice((1000, 3000))
 
-    def share(self) -> dict[str, bytes]:
-        return share_out(self._leads_over, self._partitions)
+    def assign(self) -> dict[str, bytes]:
+        return round_robin(self._assignees, self._partitions)
 
-    def _post(self, request: Request) -> None:
+    def _call(self, request: Request) -> None:
         world, node = self._world, self._world.leader_of("__consumer_offsets", 0)
         if node == NO_LEADER:
             return
@@ -100,7 +101,7 @@ class ClusterMember(SimulatedMember):
                 return
             if isinstance(request.body, OffsetCommitRequest) and code_of(response) is ErrorCode.NONE:
                 world.committed([one.partition_index for one in request.body.topics[0].partitions], generation)
-            self.on_reply(request.number, response, world.clock.now_ms())
+            self.receive(request.number, response, world.clock.now_ms())
 
         world.call(f"member-{self.number}", node, ("ask", request.body, request.version, always), reply, LONG_CALL_MS)
 

@@ -1,4 +1,4 @@
-"""One seeded life of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network, and
+"""One seeded run of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network, and
 coordinate a group and transactions meanwhile.
 
 Brokers are killed, in the middle of a write too, lose power or their disk, are paused, stopped in good order and cut
@@ -36,7 +36,7 @@ from tests.simulation.cluster_clients import TOPIC, ClusterMember, TransactionCl
 from tests.simulation.cluster_store import SimStore
 from tests.simulation.cluster_writer import Channel, IdempotentClient
 from tests.simulation.disk import FakeDisk, Killed
-from tests.simulation.group_member import GROUP
+from tests.simulation.group_machines import GROUP
 from tests.simulation.transaction_model import Txn
 
 TOPIC_ID = b"\x07" * 16
@@ -70,7 +70,7 @@ class ClusterRun:
         self.pace_ms = self.rng.choice((300, 900, 2000))
         """How often something goes wrong."""
         self._weights = self.rng.choices((1, 5), k=len(self._kinds))
-        """Each life has troubles of its own: some things go wrong together only where they often do."""
+        """Each run has troubles of its own: some things go wrong together only where they often do."""
         self.delay_ms = self.rng.choice((2, 20, 120))
         self.loss = self.rng.choice((0.0, 0.01, 0.05))
         self.repeat = self.rng.choice((0.0, 0.02))
@@ -134,17 +134,17 @@ class ClusterRun:
     def later(self, node: int, ms: int, action: Callable[[], None]) -> None:
         """Do something on a broker after a while, unless it has died by then."""
         broker = self.brokers[node]
-        life = broker.life
-        self._at(self.clock.now_ms() + ms, lambda: self._on_broker(broker, life, action))
+        incarnation = broker.incarnation
+        self._at(self.clock.now_ms() + ms, lambda: self._on_broker(broker, incarnation, action))
 
     def _at(self, at_ms: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (at_ms, next(self._numbers), action))
 
-    def _on_broker(self, broker: SimBroker, life: int, action: Callable[[], None]) -> None:
-        if not broker.is_up or broker.life != life:
+    def _on_broker(self, broker: SimBroker, incarnation: int, action: Callable[[], None]) -> None:
+        if not broker.is_up or broker.incarnation != incarnation:
             return
         if broker.paused_until_ms > self.clock.now_ms() or broker.held:
-            broker.held.append((life, action))
+            broker.held.append((incarnation, action))
             if len(broker.held) == 1:
                 self._at(broker.paused_until_ms, lambda: self._go_on_after_pause(broker))
             return
@@ -162,12 +162,12 @@ class ClusterRun:
             self._at(broker.paused_until_ms, lambda: self._go_on_after_pause(broker))
             return
         held, broker.held = broker.held, []
-        for life, action in held:
-            self._on_broker(broker, life, action)
+        for incarnation, action in held:
+            self._on_broker(broker, incarnation, action)
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
         asker = self.brokers[source] if isinstance(source, int) else None
-        life = asker.life if asker else 0
+        incarnation = asker.incarnation if asker else 0
         is_open = True
 
         def answer(value: Any) -> None:
@@ -177,7 +177,7 @@ class ClusterRun:
                 if asker is None:
                     reply(value)
                 else:
-                    self._on_broker(asker, life, lambda: reply(value))
+                    self._on_broker(asker, incarnation, lambda: reply(value))
 
         self._send(
             source,
@@ -197,9 +197,9 @@ class ClusterRun:
                 reply(value)
 
         def deliver() -> None:
-            if channel.life is None:
-                channel.life = broker.life
-            if channel.is_broken or channel.life != broker.life or not broker.is_up:
+            if channel.incarnation is None:
+                channel.incarnation = broker.incarnation
+            if channel.is_broken or channel.incarnation != broker.incarnation or not broker.is_up:
                 channel.is_broken = True
             else:
                 self._handle(target, body, lambda value: self.after(self.rng.randint(0, 5), lambda: answer(value)))
@@ -224,16 +224,16 @@ class ClusterRun:
         broker = self.brokers[target]
         match body:
             case ("fetch", request):
-                self._on_broker(broker, broker.life, lambda: broker.serve(request, answer))
+                self._on_broker(broker, broker.incarnation, lambda: broker.serve(request, answer))
             case ("ask", request, version, is_wanted):
                 if is_wanted():
                     self._on_broker(
                         broker,
-                        broker.life,
+                        broker.incarnation,
                         lambda: self._ask_broker(broker, request, version, answer) if is_wanted() else None,
                     )
             case ("count", place, key):
-                self._on_broker(broker, broker.life, lambda: broker.count_in_ledger(place, key, answer))
+                self._on_broker(broker, broker.incarnation, lambda: broker.count_in_ledger(place, key, answer))
 
     @staticmethod
     def _ask_broker(broker: SimBroker, request: Any, version: int, answer: Reply) -> None:
@@ -304,7 +304,7 @@ class ClusterRun:
                 self.counts["shrinks"] += len(new.isr) < len(old.isr)
                 self.counts["grows"] += len(new.isr) > len(old.isr)
 
-    # -- one life
+    # -- the run
 
     @property
     def faults(self) -> int:
@@ -334,7 +334,7 @@ class ClusterRun:
                     for partition in table.values():
                         for track in partition.tracks:
                             if track.is_online and track.leader_epoch >= 0:
-                                self.checks.look(broker.node_id, broker.life, track)
+                                self.checks.look(broker.node_id, broker.incarnation, track)
 
     def _on_cut(self, offsets: int) -> None:
         self.counts["truncations"] += offsets > 0
@@ -583,22 +583,22 @@ class ClusterRun:
             broker = self.rng.choice(up)
             self.counts["stops"] += 1
             broker.leave()
-            self._at(self.clock.now_ms() + 300, lambda: self._stop_if_may(broker, broker.life, 10))
+            self._at(self.clock.now_ms() + 300, lambda: self._stop_if_may(broker, broker.incarnation, 10))
 
-    def _stop_if_may(self, broker: SimBroker, life: int, tries: int) -> None:
-        if not broker.is_up or broker.life != life:
+    def _stop_if_may(self, broker: SimBroker, incarnation: int, tries: int) -> None:
+        if not broker.is_up or broker.incarnation != incarnation:
             return
         if not broker.may_stop and tries:
-            self._at(self.clock.now_ms() + 200, lambda: self._stop_if_may(broker, life, tries - 1))
+            self._at(self.clock.now_ms() + 200, lambda: self._stop_if_may(broker, incarnation, tries - 1))
             return
         self._die(broker)
 
     def _disturb_member(self) -> None:
         member = self.rng.choice(self.members)
-        if not member.is_up:
+        if not member.is_running:
             member.start(self.clock.now_ms())
         elif self.rng.random() < 0.5:
-            member.die()
+            member.stop()
         else:
             member.leave(self.clock.now_ms())
 
@@ -625,7 +625,7 @@ class ClusterRun:
         for writer in self.writers:
             writer.is_over = True
         for member in self.members:
-            member.eagerness = 0.0
+            member.commit_rate = 0.0
         begun_ms = quiet_ms = self.clock.now_ms()
         ends = self._ends()
         while self.clock.now_ms() < min(quiet_ms + QUIET_MS, begun_ms + REST_MS) and not self._is_calm():

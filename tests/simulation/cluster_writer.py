@@ -26,10 +26,10 @@ VERSION: Final = 9
 
 @dataclass(slots=True)
 class Channel:
-    """A connection to one life of a broker."""
+    """A connection to one incarnation of a broker."""
 
     last_ms: int = 0
-    life: int | None = None
+    incarnation: int | None = None
     is_broken: bool = False
 
 
@@ -41,7 +41,7 @@ class Batch:
 
 
 class World(Protocol):
-    """What it lives in."""
+    """What it needs of the simulation."""
 
     clock: FakeClock
     counts: Counter[str]

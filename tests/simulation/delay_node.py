@@ -196,7 +196,7 @@ class DelayNode:
         now_ms = self._world.clock.steady_ms()
         if state.leader == self.node_id:
             if state.leader_broker_epoch != self.epoch:
-                return  # it was elected in a life that is over
+                return  # it was elected in a incarnation that is over
             is_new = not self.partition.is_leader or self.partition.leader_epoch != state.leader_epoch
             self.leader = self.node_id
             self._follow(False)

@@ -1,7 +1,7 @@
-"""One seeded life of a partition with delayed messages on three brokers that die, lose power, and change leaders.
+"""One seeded run of a partition with delayed messages on three brokers that die, lose power, and change leaders.
 
 What is real: partitions and their companions on a disk that tears writes, replication by Fetch, truncation, ISR, the
-machine and everything that runs it, admission, what consumers are shown, compaction and retention. Each life has one
+machine and everything that runs it, admission, what consumers are shown, compaction and retention. Each run has one
 way to flush. With flush=group all brokers may lose power, also at once. With flush=os a broker that has lost power
 leaves the ISR before anyone counts on it, and one whose loss would leave nobody with all that is committed keeps it.
 After every step:

@@ -61,11 +61,11 @@ class FakeFile:
     def __init__(self, disk: "FakeDisk", inode: Inode) -> None:
         self._disk = disk
         self._inode = inode
-        self._life = disk.life
+        self._incarnation = disk.incarnation
         self.size = len(inode.cache)
 
     def _alive(self) -> None:
-        assert self._life == self._disk.life, "a file of an earlier life is used"
+        assert self._incarnation == self._disk.incarnation, "a file of an earlier incarnation is used"
 
     def append(self, data: Buffer) -> None:
         self._alive()
@@ -129,7 +129,7 @@ class FakeDisk:
     def __init__(self, rng: Random, size_bytes: int = 1 << 40) -> None:
         self.rng = rng
         self.free_bytes = size_bytes
-        self.life = 0
+        self.incarnation = 0
         self.operations = 0
         self._die_at: int | None = None
         self._fail_sync_in = 0
@@ -185,13 +185,13 @@ class FakeDisk:
 
     def restart(self) -> None:
         """A new process finds the cache as it was."""
-        self.life += 1
+        self.incarnation += 1
         self.has_dropped = False
         self._die_at = None
 
     def lose_power(self) -> None:
         """A new process finds what was synced, and some of what was not."""
-        self.life += 1
+        self.incarnation += 1
         self.has_dropped = False
         self._die_at = None
         kept = self.rng.randint(0, len(self._journal))

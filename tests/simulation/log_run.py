@@ -1,4 +1,4 @@
-"""One seeded life of a log: appends, transactions, syncs, trims, compactions, and every way to be interrupted.
+"""One seeded run of a log: appends, transactions, syncs, trims, compactions, and every way to be interrupted.
 
 What waits for the disk is done by threads that take their time: anything may happen before they have ended. An fsync
 may fail, after which the kernel may have dropped what was not synced: the process is restarted in the same boot.
@@ -52,7 +52,7 @@ OWN = (21, 22)
 
 
 FAULTS_MIN = 10
-"""A life goes on until it has seen so many."""
+"""A run goes on until it has seen so many."""
 
 
 class LogRun:
@@ -96,7 +96,7 @@ class LogRun:
         """Whether an fsync failed, so that the log must not be used until a process opens it again."""
         self.log = self._open()
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         actions = [

@@ -1,7 +1,7 @@
-"""One seeded life of a queue partition on a disk that tears writes and loses power.
+"""One seeded run of a queue partition on a disk that tears writes and loses power.
 
 Messages and delivery state are on real logs with small segments, which roll, are trimmed, reclaimed and compacted
-while syncs run on threads. Each life has flush=group or flush=os. The invariants:
+while syncs run on threads. Each run has flush=group or flush=os. The invariants:
 - PartitionOnline: after every kill and every power loss the logs can be opened, and no flush fails;
 - NoMessageLost: a message whose producer was told that it is committed, and that no worker asked to delete, is in the
   log as it was sent, and the delivery state does not take it for finished. With flush=os a power loss ends that
@@ -83,7 +83,7 @@ class QueueDiskRun:
             }
         )
         self._is_calm = False
-        self._life = 0
+        self._incarnation = 0
         self._boot = 0
         self._numbers = count()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -114,7 +114,7 @@ class QueueDiskRun:
         assert self._node is not None
         return self._node
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         actions = [
@@ -154,10 +154,10 @@ class QueueDiskRun:
             assert track.is_online, f"PartitionOnline: {track.offline_reason}"
 
     def later(self, ms: float, action: Callable[[], None]) -> Callable[[], None]:
-        life, is_set = self._life, True
+        incarnation, is_set = self._incarnation, True
 
         def run() -> None:
-            if is_set and self._life == life:
+            if is_set and self._incarnation == incarnation:
                 action()
 
         def cancel() -> None:
@@ -375,12 +375,12 @@ class QueueDiskRun:
     def _start(self) -> None:
         """Starts processes until one has opened its logs without being killed."""
         while True:
-            self._life += 1
+            self._incarnation += 1
             self._timers.clear()
             self.threads.clear()
             self._node = None
             try:
-                self._node = QueueDiskNode(self, f"boot-{self._boot}", self._life)
+                self._node = QueueDiskNode(self, f"boot-{self._boot}", self._incarnation)
             except Killed:
                 self.disk.restart()
                 continue
@@ -394,7 +394,7 @@ class QueueDiskRun:
         self.counts["recreations"] += 1
         with self.disk.looked_at():  # how a removal is finished after a kill is the cluster simulation's concern
             self.disk.remove(self.folder)
-        self.folder = f"queue-{self._life}"
+        self.folder = f"queue-{self._incarnation}"
         self._has_holes = False
         self._power_in = 0
         self._sent.clear()

@@ -90,7 +90,7 @@ class Place:
         """Up to where the queue was purged, as who asked for it was told."""
         self.old: QueueMachine | None = None
         """One that was elected, fell asleep, and does not know that it has been replaced."""
-        self.life = 0
+        self.incarnation = 0
         self._make = make or QueueMachine
         self._clock = clock
         self._skew_ms = 0
@@ -159,7 +159,7 @@ class Place:
     # -- deciding
 
     def submit(self, command: Any, answer: Callable[[Any], None] | None) -> None:
-        """Have a command decided; who asked hears of it when that is committed, if the leader lives to say it."""
+        """Have a command decided; who asked hears of it when that is committed, if the leader still runs then."""
         now_ms = self.now_ms
         try:
             decision = self.machine.decide(0, command, now_ms)
@@ -319,7 +319,7 @@ class Place:
 
     def _take_over(self) -> None:
         """Whoever waited hears nothing more, but what was persisted and is left will be committed."""
-        self.life += 1
+        self.incarnation += 1
         end = len(self._records)
         self._inside = {at for at in self._inside if at < end}
         self._pending = [

@@ -1,4 +1,4 @@
-"""One seeded life of a queue and its dead letters: partitions that change leaders, workers that die, a bad network.
+"""One seeded run of a queue and its dead letters: partitions that change leaders, workers that die, a bad network.
 
 What is real: the machines, their records read back byte by byte, and the idempotence of the log that copies are
 appended to. After every step:
@@ -39,7 +39,7 @@ FAULTS = {"restart": 2, "failover": 4, "death": 4, "disk": 2, "mended": 5, "jump
 CALM_MS = 120_000
 
 Copy = tuple[int, int, CopyMessage, Message]
-"""Where a copy comes from, in which life of that place, and what it is."""
+"""Where a copy comes from, in which incarnation of that place, and what it is."""
 
 
 class OpenChains(dict[str, Chain]):
@@ -146,7 +146,7 @@ class QueueRun:
         return places
 
     def move_to(self, place: int, offset: int) -> Destination:
-        """Where a move task takes a message: back to where its group lives."""
+        """Where a move task takes a message: back to the partition of its group."""
         group = self.places[place].log.entries[offset].message.group
         return self.places[self.sources[self._home(group)]].destination
 
@@ -159,7 +159,7 @@ class QueueRun:
             self.counts[kind] for kind in ("restarts", "failovers", "deaths", "jumps", "records_not_persisted")
         )
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         for _ in range(self.steps):
@@ -293,14 +293,14 @@ class QueueRun:
     def _carry(self, number: int, place: Place) -> None:
         """Send the copies that are to be made, and say which of those that were made here are committed."""
         for copy_effect, message in place.to_carry():
-            if self.bug == "new numbers" and place.life % 2:
+            if self.bug == "new numbers" and place.incarnation % 2:
                 producer = copy_effect.producer._replace(producer_id=copy_effect.producer.producer_id + 1_000_000)
                 self.network.send(
-                    ("place", number), ("copies", 0), (number, place.life, copy_effect, (producer, message))
+                    ("place", number), ("copies", 0), (number, place.incarnation, copy_effect, (producer, message))
                 )
                 continue
             place.sent = [*place.sent[-20:], (copy_effect, message)]
-            self.network.send(("place", number), ("copies", 0), (number, place.life, copy_effect, message))
+            self.network.send(("place", number), ("copies", 0), (number, place.incarnation, copy_effect, message))
         for offset, copy in list(place.waiting):
             if offset < place.log.high_watermark:
                 place.waiting.remove((offset, copy))

@@ -106,11 +106,11 @@ class Client:
 
 
 class Producer(Client):
-    """One life of a client."""
+    """One incarnation of a client."""
 
     def __init__(self, world: World, place: int, *, name: str, newer: bool, timeout_ms: int, from_ms: int) -> None:
         super().__init__(world, place, from_ms)
-        self.life = next(world.numbers)
+        self.incarnation = next(world.numbers)
         self.name = name
         self.newer = newer
         """Whether each of its transactions has an epoch of its own."""
@@ -145,8 +145,8 @@ class Producer(Client):
 
     def _is(self, key: ProducerKey) -> None:
         """It goes on as this one."""
-        owner = self.world.owners.setdefault(key, self.life)
-        assert owner == self.life, f"OneProducerPerEpoch: {key} is given to two producers"
+        owner = self.world.owners.setdefault(key, self.incarnation)
+        assert owner == self.incarnation, f"OneProducerPerEpoch: {key} is given to two producers"
         if self.key != key:
             self.sequences.clear()
         self.key, self.has_lost_batch = key, False

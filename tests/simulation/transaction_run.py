@@ -1,4 +1,4 @@
-"""One seeded life of a transaction coordinator: producers that share ids, partitions, markers, and faults.
+"""One seeded run of a transaction coordinator: producers that share ids, partitions, markers, and faults.
 
 What is simulated around the coordinator is the least that shows its mistakes: logs that know open transactions,
 producers that do what a client has to do, and a network that delays, loses, repeats and reorders. After every step:
@@ -128,7 +128,7 @@ class TransactionRun:
                 self.records.append(known.to_record())
         self.safe = len(self.records)
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         for _ in range(self.steps):
@@ -238,7 +238,7 @@ class TransactionRun:
         self.producers.pop(client.place, None)
 
     def die(self, producer: Producer) -> None:
-        """Another life begins, mostly with the same id, soon or long after."""
+        """Starts another producer, mostly with the same id, soon or long after."""
         producer.is_dead = True
         self.producers[producer.place] = self._born(producer.place)
 

@@ -138,7 +138,7 @@ class Task(Producer):
 
 
 class Driver(Client):
-    """One life of a query's driver."""
+    """One incarnation of a query's driver."""
 
     def __init__(self, world: SparkWorld, place: int, query: Query, from_ms: int) -> None:
         super().__init__(world, place, from_ms)

@@ -10,7 +10,7 @@ from penstock.wire.messages.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from tests.simulation.consumer_machine import GROUP, ConsumerMachine, image_of, settings_of, topic_of
+from tests.simulation.group_machines import GROUP, ConsumerMachine, image_of, settings_of, topic_of
 
 Owned = dict[str, list[int]]
 """Partitions by the names of their topics."""
@@ -126,9 +126,11 @@ class Consuming:
     # -- what happens
 
     def pass_time(self, ms: int) -> list[str]:
-        """Who is no longer there."""
+        """Runs the timers that are due by then; returns the ids of the members that they removed."""
         self.now_ms += ms
-        return self.machine.wake(self.now_ms)
+        before = set(self.machine.group.state.members)
+        self.machine.wake(self.now_ms)
+        return sorted(before - set(self.machine.group.state.members))
 
     def set_topics(self, **topics: int | None) -> None:
         """Make, grow or delete (None) topics."""

@@ -11,7 +11,7 @@ from penstock.groups.records import (
     ConsumerGroupMemberMetadataValue,
     MemberKey,
 )
-from tests.simulation.consumer_machine import GROUP
+from tests.simulation.group_machines import GROUP
 
 from .consuming import SESSION_MS, Consuming
 

@@ -19,7 +19,7 @@ from penstock.groups.records import (
     MemberKey,
 )
 from penstock.wire.state import kind_of, read_value
-from tests.simulation.consumer_machine import GROUP, apply
+from tests.simulation.group_machines import GROUP, apply
 
 from .consuming import REBALANCE_MS, SESSION_MS, Consuming
 

@@ -9,7 +9,7 @@ from penstock.foundation.patterns import PATTERN_CHARS_MAX
 from penstock.groups import records
 from penstock.groups.consumer.subscriptions import Patterns, TopicPattern, metadata_hash
 from penstock.wire.state import kind_of
-from tests.simulation.consumer_machine import image_of, targets_in_pieces, topic_of
+from tests.simulation.group_machines import image_of, targets_in_pieces, topic_of
 
 from .consuming import Consuming
 
@@ -203,10 +203,10 @@ def test_an_empty_group_does_not_care_about_topics() -> None:
 def test_a_change_of_topics_that_could_not_be_persisted_is_seen_at_the_next_heartbeat() -> None:
     group = Consuming({"a": 1})
     group.join("m1", "a")
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     group.set_topics(a=2)
     assert group.described.group_epoch == 1
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert group.named(group.beat("m1", 1)) == {"a": [0, 1]}
 
 

@@ -129,19 +129,19 @@ def test_a_timer_for_nobody_does_nothing() -> None:
 
 def test_a_member_whose_joining_could_not_be_persisted_is_none() -> None:
     group = Consuming()
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     assert group.answer("m1", 0, {}, **group.full("a")) is None
     assert group.machine.group.is_empty
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert group.pass_time(SESSION_MS) == []
     assert group.join("m1", "a").member_epoch == 1
 
 
 def test_a_member_whose_leaving_could_not_be_persisted_is_watched_still() -> None:
     group = _two()
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     assert group.answer("m1", -1) is None
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert group.pass_time(SESSION_MS) == ["m1", "m2"]
 
 
@@ -151,27 +151,27 @@ def test_a_removal_that_could_not_be_persisted_is_tried_again(kind: str) -> None
     group.join("m1", "a")
     group.join("m2", "a")
     group.beat("m1", 1)
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     group.pass_time(SESSION_MS if kind == "session" else REBALANCE_MS)
     assert len(group.described.members) == 2
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert "m1" in group.pass_time(RETRY_MS)
 
 
 def test_a_member_that_is_heard_of_before_the_second_try_stays() -> None:
     group = _two()
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     group.pass_time(SESSION_MS)
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     group.beat("m1", 1)
     assert group.pass_time(RETRY_MS) == ["m2"]
 
 
 def test_a_revocation_that_could_not_be_persisted_removes_nobody() -> None:
     group = _two()
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     assert group.answer("m1", 1) is None
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     group.pass_time(SESSION_MS - 1)
     group.beat("m1", -1)
     group.join("m1", "a")
@@ -183,9 +183,9 @@ def test_having_given_up_that_could_not_be_persisted_leaves_the_timer_running() 
     group = _two()
     kept = group.named(group.beat("m1", 1))
     group.pass_time(SESSION_MS - 1)
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     assert group.answer("m1", 1, kept) is None
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert "m1" in group.pass_time(REBALANCE_MS - SESSION_MS + 1)
 
 

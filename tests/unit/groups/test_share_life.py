@@ -9,7 +9,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.groups.commands import DeleteDeliveryState, DeliveryStateDeleted
 from penstock.groups.share.group import ShareGroup
-from tests.simulation.consumer_machine import targets_in_pieces
+from tests.simulation.group_machines import targets_in_pieces
 
 from .coordinating import GROUP
 from .share_world import Sharing

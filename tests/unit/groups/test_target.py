@@ -8,7 +8,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.groups.consumer import group as consumer_group
 from penstock.groups.consumer.target import is_large
-from tests.simulation.consumer_machine import targets_in_pieces
+from tests.simulation.group_machines import targets_in_pieces
 from tests.unit.groups.consuming import Consuming
 from tests.unit.groups.share_world import Sharing
 

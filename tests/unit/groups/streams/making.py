@@ -14,8 +14,7 @@ from penstock.wire.messages.streams_group_heartbeat import (
     TopicInfo,
     Topology,
 )
-from tests.simulation.consumer_machine import image_of, settings_of, topic_of
-from tests.simulation.streams_machine import GROUP, StreamsMachine
+from tests.simulation.group_machines import GROUP, StreamsMachine, image_of, settings_of, topic_of
 
 REBALANCE_MS = 60_000
 

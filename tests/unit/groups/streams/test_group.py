@@ -17,8 +17,7 @@ from penstock.wire.messages.streams_group_heartbeat import (
     TaskOffset,
 )
 from penstock.wire.state import kind_of
-from tests.simulation.consumer_machine import topic_of
-from tests.simulation.streams_machine import StreamsMachine
+from tests.simulation.group_machines import StreamsMachine, topic_of
 
 from .making import (
     COUNT,

@@ -1,23 +1,23 @@
-"""Seeded lives of groups that move between the protocols. A failing seed is in the test's name and in the message."""
+"""Seeded runs of groups that migrate between protocols. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 
 import pytest
 
-from tests.simulation.consumer_machine import targets_in_pieces
-from tests.simulation.moving_run import MovingRun
-from tests.simulation.seeds import check_seen, run_life, run_many
+from tests.simulation.group_machines import targets_in_pieces
+from tests.simulation.group_migration_run import GroupMigrationRun
+from tests.simulation.seeds import check_seen, run_many, run_seed
 
 STEPS = 1500
 FAULTS_MIN = 10
 
 
 def _run(seed: int) -> Counter[str]:
-    life = MovingRun(seed, STEPS)
+    run = GroupMigrationRun(seed, STEPS)
     with targets_in_pieces(seed % 2 == 1):
-        run_life(life, seed, FAULTS_MIN)
-    assert life.counts["steps"] >= STEPS
-    return life.counts
+        run_seed(run, seed, FAULTS_MIN)
+    assert run.counts["steps"] >= STEPS
+    return run.counts
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -37,7 +37,7 @@ def test_a_group_that_moves_between_the_protocols_keeps_its_promises_over_many_s
             "failed_persists",
             "upgrades",
             "downgrades",
-            "hosted_steps",
+            "classic_member_steps",
             "UNREVOKED_PARTITIONS",
             "UNRELEASED_PARTITIONS",
             "offsets_moved",

@@ -1,19 +1,19 @@
-"""Seeded lives of a group coordinator. A failing seed is in the test's name and in the message."""
+"""Seeded runs of classic groups. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 
 import pytest
 
-from tests.simulation.group_run import GroupRun
-from tests.simulation.seeds import check_seen, run_life, run_many
+from tests.simulation.classic_group_run import ClassicGroupRun
+from tests.simulation.seeds import check_seen, run_many, run_seed
 
 STEPS = 1500
 FAULTS_MIN = 10
 
 
 def _run(seed: int) -> Counter[str]:
-    life = GroupRun(seed, STEPS)
-    return run_life(life, seed, FAULTS_MIN)
+    run = ClassicGroupRun(seed, STEPS)
+    return run_seed(run, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(8))

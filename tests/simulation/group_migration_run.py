@@ -1,17 +1,17 @@
-"""One seeded life of a group whose members are replaced by ones that speak the other protocol, in both directions,
-with all that may happen to groups (group_run.py): deaths, restarts, a bad network, a log that cannot be written.
+"""One seeded run of a group whose members are replaced by ones that use the other protocol, in both directions, with
+all faults of classic_group_run.py.
 
 After every step:
-- OneOwnerPerPartition: of all who believe to own a partition, one was told so in the newest epoch, be it a generation
-  of the classic or a member epoch of the newer protocol; and a consumer group never has a partition in two hands;
-- ClaimsAreKnown: a member in the epoch that a consumer group knows it in believes to own only what is held for it,
+- OneOwnerPerPartition: of all members that believe to own a partition, only one has it in the newest epoch: the
+  generation of the classic or the member epoch of the consumer protocol; a consumer group never assigns it to two;
+- ClaimsAreKnown: a member in its current epoch of a consumer group believes to own only what is assigned to it,
   unless it is static and requests are repeated; where they arrive once and in order, so does every member;
 - OffsetsNeverRetreat: a commit of a former owner never replaces one of a later owner;
-- NobodyIsForgotten: whoever waits for an answer is a member, and the coordinator will wake up for it.
+- NoPendingRequestIsLost: a client that waits for a response is a member, and the coordinator has a timer for it.
 After every restart:
-- EverythingRemembered: who takes over a consumer group knows exactly what was known.
-When the faults stop, the group is soon of the kind that its members make it, stable, made of exactly those who are
-alive, and every partition has an owner.
+- StateIsRecovered: the new coordinator of a consumer group has exactly the state of the old one.
+Once there are no more faults, the group soon has the protocol of its members, is stable with exactly the running
+members, and every partition has an owner.
 """
 
 from dataclasses import replace
@@ -24,26 +24,27 @@ from penstock.groups.classic.group import ClassicGroup
 from penstock.groups.classic.membership import State
 from penstock.groups.consumer.group import ConsumerGroup
 from penstock.groups.coordinator import GroupCoordinator
-from tests.simulation.consumer_client import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
-from tests.simulation.consumer_group_run import REMEMBERED
-from tests.simulation.group_member import GROUP, PARTITIONS, TOPIC
-from tests.simulation.group_run import CALM_DELAY_MS, COORDINATOR, DELAY_MS, GroupRun, Replied
-from tests.simulation.moving_member import Seat
+from tests.simulation.classic_group_run import DELAY_MS, ClassicGroupRun
+from tests.simulation.classic_member import PARTITIONS, TOPIC
+from tests.simulation.consumer_group_run import RECOVERED, check_assigned_once
+from tests.simulation.group_machines import GROUP
+from tests.simulation.heartbeat_client import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
+from tests.simulation.migrating_consumers import ConsumerHost
 from tests.simulation.network import Weather
 from tests.unit.groups.coordinating import image_of, settings_of, topic_of
 
 Stamp = tuple[int, int]
-"""An era and an epoch of it: a group that was empty counts from the beginning again."""
+"""An era and an epoch of it: a group that was empty starts again with epoch 1, in a new era."""
 
 
-class MovingRun(GroupRun):
+class GroupMigrationRun(ClassicGroupRun):
     def __init__(self, seed: int, steps: int) -> None:
         self.era = 0
         self._had_members = False
         self._stamps: dict[int, tuple[Stamp, str]] = {}
-        """Of the newest commit of each partition, and whose it is."""
+        """Of the newest commit of each partition, and the member that committed."""
         rng = Random(seed)
-        # Mostly a group may move both ways.
+        # Mostly a group may migrate both ways.
         self.may_upgrade, self.may_downgrade = rng.choice((*((True, True),) * 5, (True, False), (False, True)))
         self.is_cooperative = rng.random() < 0.5
         self.is_orderly = rng.random() < 0.5
@@ -55,16 +56,18 @@ class MovingRun(GroupRun):
         weather = super()._weather()
         return replace(weather, repeat=0.0) if self.is_orderly else weather
 
-    def _new_members(self) -> list[Any]:
-        seats = [
-            Seat(number, Random(self.rng.random()), partial(self._send, number), is_static=self.rng.random() < 0.4)
+    def _new_clients(self) -> list[Any]:
+        hosts = [
+            ConsumerHost(
+                number, Random(self.rng.random()), partial(self._send, number), is_static=self.rng.random() < 0.4
+            )
             for number in range(self.rng.randint(2, 6))
         ]
-        for seat in seats:
-            seat.is_cooperative = self.is_cooperative
-        return seats
+        for host in hosts:
+            host.is_cooperative = self.is_cooperative
+        return hosts
 
-    def _make(self) -> GroupCoordinator:
+    def _new_machine(self) -> GroupCoordinator:
         return GroupCoordinator(
             settings=settings_of(
                 initial_rebalance_delay_ms=DELAY_MS,
@@ -77,39 +80,42 @@ class MovingRun(GroupRun):
             new_member_id=self._new_member_id,
         )
 
-    # -- what happens
+    def _calm_step_ms(self) -> int:
+        return 20
+
+    # -- actions
 
     def _disturb(self) -> None:
         if self.rng.random() < 0.01:
-            # Someone rolls out the one protocol or the other.
-            newer = self.rng.choice((0.0, 0.0, 0.5, 1.0, 1.0))
-            for seat in self.members:
-                seat.newer = newer
+            # One or the other protocol is rolled out.
+            consumer_protocol = self.rng.choice((0.0, 0.0, 0.5, 1.0, 1.0))
+            for host in self.clients:
+                host.consumer_protocol = consumer_protocol
         if self.rng.random() < 0.03:
-            self._replace(self.rng.choice(self.members))
+            self._replace(self.rng.choice(self.clients))
         super()._disturb()
 
-    def _replace(self, seat: Seat) -> None:
-        """One is stopped properly, or not, and the next one is started in its place."""
-        if seat.is_up:
+    def _replace(self, host: ConsumerHost) -> None:
+        """Stops a host's consumer, properly or not, and starts the next one."""
+        if host.is_running:
             if self.rng.random() < 0.8:
-                seat.leave(self.clock.now_ms())
+                host.leave(self.clock.now_ms())
             else:
-                seat.die()
-        seat.start(self.clock.now_ms())
+                host.stop()
+        host.start(self.clock.now_ms())
         self.counts["replaced"] += 1
 
-    def _restart(self) -> None:
+    def _restart(self, _: Any = None) -> None:
         before = self.machine.groups.get(GROUP)
         if self.rng.random() < 0.3:
             self._compact()
         super()._restart()
         after = self.machine.groups.get(GROUP)
         if isinstance(before, ConsumerGroup):
-            assert isinstance(after, ConsumerGroup), f"EverythingRemembered: it is {after}"
-            for name in REMEMBERED:
+            assert isinstance(after, ConsumerGroup), f"StateIsRecovered: the group is {after}"
+            for name in RECOVERED:
                 was, found = getattr(before.state, name), getattr(after.state, name)
-                assert found == was, f"EverythingRemembered: {name} is {found}, was {was}"
+                assert found == was, f"StateIsRecovered: {name} is {found}, was {was}"
 
     def _compact(self) -> None:
         last = {entry[0].key: index for index, entry in enumerate(self.log) if isinstance(entry[0], StateRecord)}
@@ -134,10 +140,9 @@ class MovingRun(GroupRun):
             self.counts["downgrades"] += isinstance(before, ConsumerGroup) and isinstance(after, ClassicGroup)
 
     def _reply(self, ticket: Ticket, value: Any) -> None:
-        member, number = self._waiting.pop(ticket)
-        self.network.send(COORDINATOR, member, Replied(number, (self.era, value)))
+        super()._reply(ticket, (self.era, value))
 
-    # -- what must hold
+    # -- invariants
 
     def _check(self) -> None:
         self._check_owners()
@@ -146,52 +151,49 @@ class MovingRun(GroupRun):
         waiting = {}
         if isinstance(group, ClassicGroup):
             waiting = {**group.joins, **group.syncs}
-            assert set(waiting) <= set(group.roster.ids), "NobodyIsForgotten"
-            assert set(waiting.values()) == set(self._waiting), "NobodyIsForgotten"
+            assert set(waiting) <= set(group.roster.ids), "NoPendingRequestIsLost"
+            assert set(waiting.values()) == set(self._waiting), "NoPendingRequestIsLost"
             self.counts["stable_steps"] += group.state is State.STABLE
         else:
-            assert not self._waiting, "NobodyIsForgotten: a consumer group lets nobody wait"
+            assert not self._waiting, "NoPendingRequestIsLost: a consumer group responds at once"
         if isinstance(group, ConsumerGroup):
             self._check_consumer(group)
         assert self.machine.wake_at_ms is not None
 
     def _check_owners(self) -> None:
         claims: dict[int, list[tuple[Stamp, int]]] = {}
-        for seat in self.members:
-            for number, stamp in seat.claims().items():
-                claims.setdefault(number, []).append((stamp, seat.number))
+        for host in self.clients:
+            for number, stamp in host.claims().items():
+                claims.setdefault(number, []).append((stamp, host.number))
         for number, found in claims.items():
             newest = max(stamp for stamp, _ in found)
-            owners = [seat for stamp, seat in found if stamp == newest]
+            owners = [host for stamp, host in found if stamp == newest]
             assert len(owners) == 1, f"OneOwnerPerPartition: {owners} own {number} in {newest}"
             self.counts["stale_claims"] += len(found) > 1
 
     def _check_consumer(self, group: ConsumerGroup) -> None:
-        state, held = group.state, {}
+        state = group.state
+        check_assigned_once(state)
         for member in state.members.values():
-            for place in (*member.assigned, *member.revoking):
-                assert place not in held, f"OneOwnerPerPartition: {held[place]} and {member.member_id} hold {place}"
-                held[place] = member.member_id
             assert member.epoch <= state.target_epoch <= state.epoch, "EpochsInOrder"
-            self.counts["hosted_steps"] += member.classic is not None
+            self.counts["classic_member_steps"] += member.classic is not None
             self.counts[member.state.name] += member.classic is not None
-        assert held == state.owners
-        for seat in self.members:
-            member = state.members.get(seat.member_id)
-            # If requests are repeated, a late one of a predecessor takes an instance id away, and an old one of its
-            # holder takes it back, with nothing.
-            if member is not None and (self.is_orderly or not seat.is_static):
-                known = {place.partition for place in (*member.assigned, *member.revoking)}
+        for host in self.clients:
+            member = state.members.get(host.member_id)
+            # If requests are repeated, a late one of a predecessor takes over an instance id, and then an old one of
+            # its holder takes it over again, without partitions.
+            if member is not None and (self.is_orderly or not host.is_static):
+                known = {partition.partition for partition in (*member.assigned, *member.revoking)}
                 since = (self.era, -1 if self.is_orderly else member.epoch)
-                claimed = {number for number, stamp in seat.claims().items() if stamp >= since}
-                assert claimed <= known, f"ClaimsAreKnown: {seat.number} owns {claimed}, is known to own {known}"
+                claimed = {number for number, stamp in host.claims().items() if stamp >= since}
+                assert claimed <= known, f"ClaimsAreKnown: {host.number} owns {claimed}, is known to own {known}"
 
     def _check_offsets(self) -> None:
         for number, committed in self.machine.offsets.of_group(GROUP).get(TOPIC, {}).items():
             era, epoch, owner = committed.metadata.split(".")
             stamp = (int(era), int(epoch))
             before, last = self._stamps.get(number, ((0, -1), ""))
-            # A member may be late with what it has had all the time (KIP-1251).
+            # A member may commit late for partitions that it has owned all the time (KIP-1251).
             assert stamp >= before or owner == last, (
                 f"OffsetsNeverRetreat: partition {number} was at {before} by {last}, now at {stamp} by {owner}"
             )
@@ -199,43 +201,32 @@ class MovingRun(GroupRun):
             self._stamps[number] = (max(stamp, before), owner)
 
     def _check_progress(self) -> None:
-        """One more blow, then no more faults: after the longest session and rebalance timeouts all must be well."""
-        if self.rng.random() < 0.5:
-            self.rng.choice(self.members).die()
-            self._restart()
-        self.failing = 0.0
-        self.is_rough = False
-        self._late.clear()
-        self.network.heal()
-        self.network.weather = Weather(delay_ms_max=CALM_DELAY_MS)
-        for seat in self.members:
-            seat.is_stuck = False
+        for host in self.clients:
+            host.is_stuck = False
             if not self.is_orderly:
-                seat.reconnect()  # what was under way is asked again, and may arrive twice
-        end_ms = self.clock.now_ms() + 2 * (SESSION_MS + max(REBALANCE_MS, 8000)) + 20 * HEARTBEAT_MS
-        while self.clock.now_ms() < end_ms:
-            self.step(20)
-        self._check_rest(self.machine.groups.get(GROUP), [seat for seat in self.members if seat.is_up])
+                host.reconnect()  # requests in flight are sent again, and may arrive twice
+        self._pass(2 * (SESSION_MS + max(REBALANCE_MS, 8000)) + 20 * HEARTBEAT_MS)
+        self._check_stable(self.machine.groups.get(GROUP), [host for host in self.clients if host.is_running])
 
-    def _check_rest(self, group: Any, alive: list[Seat]) -> None:
+    def _check_stable(self, group: Any, alive: list[ConsumerHost]) -> None:
         if isinstance(group, ClassicGroup) and not self.may_upgrade:
-            alive = [seat for seat in alive if not seat.is_newer] or alive
+            alive = [host for host in alive if not host.uses_consumer_protocol] or alive
         if not alive:
-            assert group is None or group.is_empty, "progress: nobody is alive, and the group is not empty"
+            assert group is None or group.is_empty, "progress: no member runs, and the group is not empty"
             return
         assert group is not None, "progress: there is no group"
         assert group.state_name == "Stable", f"progress: the group is {group.state_name}"
         if self.may_upgrade and self.may_downgrade:
-            kind = ConsumerGroup if any(seat.is_newer for seat in alive) else ClassicGroup
+            kind = ConsumerGroup if any(host.uses_consumer_protocol for host in alive) else ClassicGroup
             assert isinstance(group, kind), f"progress: the group is a {type(group).__name__}"
-        assert _members(group) == {seat.member_id for seat in alive}, "progress: the wrong members"
-        owned = sorted(number for seat in alive for number in seat.claims())
+        assert _members(group) == {host.member_id for host in alive}, "progress: the wrong members"
+        owned = sorted(number for host in alive for number in host.claims())
         assert owned == list(range(PARTITIONS)), f"progress: owned are {owned}"
         if isinstance(group, ConsumerGroup):
-            sizes = [len(seat.claims()) for seat in alive]
+            sizes = [len(host.claims()) for host in alive]
             assert max(sizes) - min(sizes) <= 1, f"progress: shares of {sizes}"
         self.counts["consumer_ends"] += isinstance(group, ConsumerGroup)
-        self.counts["mixed_ends"] += len({seat.is_newer for seat in alive}) > 1
+        self.counts["mixed_ends"] += len({host.uses_consumer_protocol for host in alive}) > 1
 
 
 def _members(group: Any) -> set[str]:

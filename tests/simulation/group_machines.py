@@ -1,9 +1,7 @@
-"""Stands in for the coordinator's machine and its runtime: one group, and the log that it is kept in."""
+"""Group machines without a broker: one consumer or streams group, its timers, and its log in memory."""
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import count
 from typing import Any
@@ -15,13 +13,18 @@ from penstock.foundation.decision import Ask, Decision, StateRecord
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.timers import Timers
 from penstock.groups import target_assignment
+from penstock.groups.commands import CreateStreamsTopics
+from penstock.groups.consumer import records as consumer_records
+from penstock.groups.consumer import requests as consumer_requests
 from penstock.groups.consumer import target
 from penstock.groups.consumer.group import ConsumerGroup
-from penstock.groups.consumer.records import KINDS
-from penstock.groups.consumer.requests import check_heartbeat
 from penstock.groups.settings import GROUP_SETTINGS, GroupSettings
 from penstock.groups.share import target as share_target
+from penstock.groups.streams import records as streams_records
+from penstock.groups.streams import requests as streams_requests
 from penstock.groups.streams import target as streams_target
+from penstock.groups.streams.group import StreamsGroup
+from penstock.groups.streams.topology import InternalTopic
 from penstock.wire.state import kind_of, read_key, read_value
 
 GROUP = "readers"
@@ -29,7 +32,7 @@ TICKET = 7
 
 
 def settings_of(**values: object) -> GroupSettings:
-    """The defaults, but for some, by Kafka's names with underscores."""
+    """The default settings with some changes, by Kafka's names with underscores."""
     table = {entry.name: entry.parse(entry.default) for entry in GROUP_SETTINGS}
     for name, value in values.items():
         entry = next(entry for entry in GROUP_SETTINGS if entry.name == name.replace("_", "."))
@@ -54,15 +57,8 @@ def image_of(*topics: Topic, revision: int = 1) -> ClusterImage:
     )
 
 
-@dataclass(slots=True)
-class Weather:
-    """Whether the log takes what is decided."""
-
-    persists: bool = True
-
-
 class GroupMachine:
-    """Does what the runtime does: records are appended and applied, then replies go out; or none of it happens."""
+    """One group and its log, as the coordinator runs it: records are appended and applied, then replies are sent."""
 
     kinds: Mapping[int, tuple[type, type]]
     """The classes of the keys and values of its records."""
@@ -70,7 +66,8 @@ class GroupMachine:
     def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
         self.image = image
         self.settings = settings or settings_of()
-        self.weather = Weather()
+        self.can_persist = True
+        """Whether the log can be written. If not, a decision with records has no effect."""
         self.log: list[StateRecord] = []
         self.timers: Timers[tuple[str, str, str]] = Timers()
         self.group = self.new_group()
@@ -78,17 +75,23 @@ class GroupMachine:
     def new_group(self) -> Any:
         raise NotImplementedError
 
-    def decided(self, decide: Callable[[], Decision]) -> Any:
-        """The response, the error in its place, or None if the log did not take what was decided."""
+    def check(self, ask: Ask) -> None:
+        """Raises the error of a request that is refused before the group sees it."""
+        raise NotImplementedError
+
+    def ask(self, body: Any, now_ms: int, *, version: int = 1, client_id: str = "client", host: str = "/::1") -> Any:
+        """Returns the response, or the error instead of it, or None if the log cannot be written."""
+        ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
         try:
-            decision = decide()
+            self.check(ask)
+            decision = self.group.heartbeat(TICKET, ask, now_ms)
         except PenstockError as error:
             return error
         assert [reply.ticket for reply in decision.replies] == [TICKET]
         return decision.replies[0].value if self.carry_out(decision) else None
 
     def carry_out(self, decision: Decision) -> bool:
-        if decision.persist and not self.weather.persists:
+        if decision.persist and not self.can_persist:
             return False
         for record in decision.persist:
             self.log.append(record)
@@ -99,16 +102,19 @@ class GroupMachine:
         self.image = image
         self.carry_out(self.group.topics_changed(now_ms))
 
-    def due(self, now_ms: int) -> Iterator[tuple[str, str, bool]]:
-        """Do what is due: the kind of each timer, its member, and whether something was persisted."""
+    def wake(self, now_ms: int) -> list[str]:
+        """Runs the timers that are due; returns the kinds of those that removed a member."""
+        removed = []
         while (key := self.timers.take(now_ms)) is not None:
             group_id, kind, member_id = key
             assert group_id == self.group.group_id
             decision = self.group.on_timer(kind, member_id, now_ms)
-            yield kind, member_id, self.carry_out(decision) and bool(decision.persist)
+            if self.carry_out(decision) and decision.persist and member_id:
+                removed.append(kind)
+        return removed
 
     def restart(self, now_ms: int, *, compacted: bool = False) -> None:
-        """Another broker takes over, and knows only what the log has."""
+        """Another broker becomes the coordinator, and has only the log."""
         if compacted:
             last = {record.key: index for index, record in enumerate(self.log)}
             self.log = [
@@ -124,11 +130,9 @@ class GroupMachine:
 
 
 class ConsumerMachine(GroupMachine):
-    kinds = KINDS
+    kinds = consumer_records.KINDS
 
     def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
-        self.removed: Counter[str] = Counter()
-        """How many members each kind of timer has removed."""
         self._numbers = count(1)
         super().__init__(image, settings)
 
@@ -141,25 +145,37 @@ class ConsumerMachine(GroupMachine):
             new_member_id=lambda client_id: f"{client_id}-{next(self._numbers)}",
         )
 
-    def ask(self, body: Any, now_ms: int, *, version: int = 1, client_id: str = "client", host: str = "/::1") -> Any:
-        ask = Ask(body=body, version=version, client_id=client_id, client_host=host)
-
-        def decide() -> Decision:
-            check_heartbeat(ask, self.settings.consumer_assignors)
-            return self.group.heartbeat(TICKET, ask, now_ms)
-
-        return self.decided(decide)
-
-    def wake(self, now_ms: int) -> list[str]:
-        """Do what is due; the ids of members that are no longer there."""
-        before = set(self.group.state.members)
-        for kind, _, is_persisted in self.due(now_ms):
-            self.removed[kind] += is_persisted
-        return sorted(before - set(self.group.state.members))
+    def check(self, ask: Ask) -> None:
+        consumer_requests.check_heartbeat(ask, self.settings.consumer_assignors)
 
 
-def apply(group: Any, record: StateRecord, kinds: Mapping[int, tuple[type, type]] = KINDS) -> None:
-    """Decode a record, as the coordinator does, and give it to the group."""
+class StreamsMachine(GroupMachine):
+    kinds = streams_records.KINDS
+
+    def __init__(self, image: ClusterImage, settings: GroupSettings | None = None) -> None:
+        self.wanted: dict[str, InternalTopic] = {}
+        """Internal topics that the group has asked for."""
+        super().__init__(image, settings)
+
+    def new_group(self) -> StreamsGroup:
+        return StreamsGroup(
+            group_id=GROUP, settings=lambda: self.settings, image=lambda: self.image, timers=self.timers
+        )
+
+    def check(self, ask: Ask) -> None:
+        streams_requests.check_heartbeat(ask.body)
+
+    def carry_out(self, decision: Decision) -> bool:
+        if not super().carry_out(decision):
+            return False
+        for effect in decision.effects:
+            assert isinstance(effect, CreateStreamsTopics)
+            self.wanted.update((topic.name, topic) for topic in effect.topics)
+        return True
+
+
+def apply(group: Any, record: StateRecord, kinds: Mapping[int, tuple[type, type]] = consumer_records.KINDS) -> None:
+    """Decodes a record, as the coordinator does, and applies it to the group."""
     kind = kind_of(record.key)
     key, value = kinds[kind]
     decoded = None if record.value is None else read_value(value, record.value)
@@ -168,7 +184,7 @@ def apply(group: Any, record: StateRecord, kinds: Mapping[int, tuple[type, type]
 
 @contextmanager
 def targets_in_pieces(is_large: bool) -> Iterator[None]:
-    """Has groups worked out their targets as if they were large, in the smallest pieces; or as they are."""
+    """Makes groups compute their target assignments in the smallest pieces, as large groups do, if `is_large`."""
     with pytest.MonkeyPatch.context() as patch:
         if is_large:
             patch.setattr(target, "COST_AT_ONCE", 1)

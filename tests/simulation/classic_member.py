@@ -1,7 +1,7 @@
-"""A simulated member of a classic group: what a client does, over a network that may do anything to its requests.
+"""A simulated member of a classic group, as an eager consumer behaves.
 
-It gives up its partitions before it joins again (eager), when it is told to, and when it has not been answered for a
-whole session timeout by its own clock. Until then it believes in its generation, and that it owns its share.
+It revokes its partitions before it joins again and when no heartbeat was answered for a whole session timeout by its
+own clock. Until then it believes that its generation is current, and that it owns its share.
 """
 
 import struct
@@ -25,27 +25,22 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.simulation.group_machines import GROUP
+from tests.simulation.group_simulation import GroupClient, Request
 
-GROUP = "readers"
 TOPIC = "orders"
 PARTITIONS = 7
 HEARTBEAT_MS = 500
 REQUEST_MS = 3000
-"""How long a client waits for an answer that should come at once."""
+"""How long a client waits for a response that is sent without delay."""
 BACKOFF_MS = 100
-FORGET_ID = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
-"""After these a member joins as a new one."""
-TRY_AGAIN = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+REJOIN = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+"""The errors after which a member joins with a new member id."""
+RETRIABLE = (ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
 
 
-class Request(NamedTuple):
-    number: int
-    body: Any
-    version: int
-
-
-class Doing(NamedTuple):
-    """A request that the member waits for."""
+class Pending(NamedTuple):
+    """A request that waits for its response."""
 
     number: int
     kind: str
@@ -54,113 +49,101 @@ class Doing(NamedTuple):
     until_ms: int
 
 
-def share_out(member_ids: list[str], partitions: int = PARTITIONS) -> dict[str, bytes]:
-    """A trivial assignor: partitions in turn."""
+def round_robin(member_ids: list[str], partitions: int = PARTITIONS) -> dict[str, bytes]:
+    """Assigns the partitions in turn."""
     shared: dict[str, list[int]] = {member_id: [] for member_id in member_ids}
     for number in range(partitions):
         shared[sorted(member_ids)[number % len(member_ids)]].append(number)
     return {member_id: struct.pack(f">{len(numbers)}i", *numbers) for member_id, numbers in shared.items()}
 
 
-def read_share(assignment: bytes) -> set[int]:
+def decode_assignment(assignment: bytes) -> set[int]:
     return {number for (number,) in struct.iter_unpack(">i", assignment)}
 
 
-class SimulatedMember:
+class ClassicMember(GroupClient):
     protocol = "range"
     transactional = 0.3
-    """How many of its commits are parts of transactions."""
-    eagerness = 0.05
+    """The share of its commits that are parts of transactions."""
+    commit_rate = 0.05
     """How often it commits when it could."""
 
     def __init__(self, number: int, rng: Random, send: Callable[[Request], None], is_static: bool) -> None:
+        super().__init__(rng=rng, send=send, instance_id=f"instance-{number}" if is_static else None)
         self.number = number
-        self.rng = rng
-        self._send = send
-        self.instance_id = f"instance-{number}" if is_static else None
         self.join_version = rng.choice((9, 9, 8, 5)) if is_static else rng.choice((9, 9, 6, 3))
         self.session_ms = rng.choice((6000, 7000))
         self.rebalance_ms = rng.choice((1000, 3000, 8000))
-        self.is_up = False
-        self.is_stuck = False
-        """Whether it does nothing but send heartbeats: it neither joins nor syncs."""
-        self.member_id = ""
         self.generation = -1
         self.owned: set[int] = set()
         self.believes = False
-        self.heard_ms = 0
-        """When the request was sent that was last answered well."""
+        """Whether it believes that its generation is current."""
+        self.last_answered_ms = 0
+        """When the last heartbeat or sync without an error was sent."""
         self.wants = "join"
         self.rest_until_ms = 0
         self.next_heartbeat_ms = 0
         self.transaction_is_open = False
-        self._requests = 0
         self._sequence = 0
-        self._doing: dict[str, Doing] = {}
-        self._leads_over: list[str] = []
-
-    # -- life and death
+        self._pending: dict[str, Pending] = {}
+        self._assignees: list[str] = []
+        """The members to assign partitions to, if it is the leader."""
 
     def start(self, now_ms: int) -> None:
-        self.is_up = True
+        self.is_running = True
         self.is_stuck = False
-        self._lose_place("")
+        self._revoke("")
         self.rest_until_ms = now_ms
 
-    def die(self) -> None:
-        """The process is gone, and all that it knew; its instance id, if it has one, is in its configuration."""
-        self.is_up = False
-        self._lose_place("")
+    def stop(self) -> None:
+        self.is_running = False
+        self._revoke("")
 
     def leave(self, now_ms: int) -> None:
         members = [MemberIdentity(member_id=self.member_id, group_instance_id=self.instance_id, reason="enough")]
         self._ask("leave", LeaveGroupRequest(group_id=GROUP, members=members), 5, now_ms, REQUEST_MS)
-        self.die()
+        self.stop()
 
     def reconnect(self) -> None:
-        """Whatever was under way is lost, and is asked again."""
-        self._doing.clear()
+        self._pending.clear()
 
     def lose_request(self, number: int) -> None:
-        """Nobody will answer it: the connection is gone."""
-        for kind, doing in list(self._doing.items()):
-            if doing.number == number:
-                del self._doing[kind]
+        """The connection breaks: this request is not answered."""
+        for kind, pending in list(self._pending.items()):
+            if pending.number == number:
+                del self._pending[kind]
 
-    def _lose_place(self, member_id: str) -> None:
-        """Own nothing, and join again."""
+    def _revoke(self, member_id: str) -> None:
+        """Revokes all partitions, to join again with this member id."""
         self.member_id = member_id
         self.believes = False
         self.owned = set()
         self.wants = "join"
-        self._doing.clear()
-
-    # -- what it does on its own
+        self._pending.clear()
 
     def tick(self, now_ms: int) -> None:
-        if not self.is_up:
+        if not self.is_running:
             return
-        for kind, doing in list(self._doing.items()):
-            if now_ms >= doing.until_ms:
-                del self._doing[kind]
-        if self.believes and now_ms - self.heard_ms >= self.session_ms:
-            self._lose_place(self.member_id)
+        for kind, pending in list(self._pending.items()):
+            if now_ms >= pending.until_ms:
+                del self._pending[kind]
+        if self.believes and now_ms - self.last_answered_ms >= self.session_ms:
+            self._revoke(self.member_id)
         if now_ms < self.rest_until_ms:
             return
-        if self.wants == "join" and "join" not in self._doing and not self.is_stuck:
+        if self.wants == "join" and "join" not in self._pending and not self.is_stuck:
             self._join(now_ms)
-        elif self.wants == "sync" and "sync" not in self._doing and not self.is_stuck:
+        elif self.wants == "sync" and "sync" not in self._pending and not self.is_stuck:
             self._sync(now_ms)
         elif self.wants == "work" or self.is_stuck:
             self._work(now_ms)
 
     def _ask(self, kind: str, body: Any, version: int, now_ms: int, wait_ms: int) -> None:
-        self._requests += 1
-        self._doing[kind] = Doing(self._requests, kind, self.generation, now_ms, now_ms + wait_ms)
-        self._send(Request(self._requests, body, version))
+        self._pending[kind] = Pending(self.requests + 1, kind, self.generation, now_ms, now_ms + wait_ms)
+        self.post(body, version)
 
     def _join(self, now_ms: int) -> None:
-        self._lose_place(self.member_id)
+        self._revoke(self.member_id)
         body = JoinGroupRequest(
             group_id=GROUP,
             session_timeout_ms=self.session_ms,
@@ -170,11 +153,11 @@ class SimulatedMember:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=b"any")],
         )
-        # Longer than a rebalance may take, as real clients wait; a lost answer is noticed only then.
+        # As real clients: longer than a rebalance may take. A lost response is noticed only then.
         self._ask("join", body, self.join_version, now_ms, 8000 + REQUEST_MS)
 
     def _sync(self, now_ms: int) -> None:
-        shared = self.share() if self._leads_over else {}
+        shared = self.assign() if self._assignees else {}
         body = SyncGroupRequest(
             group_id=GROUP,
             generation_id=self.generation,
@@ -189,11 +172,11 @@ class SimulatedMember:
         )
         self._ask("sync", body, 5, now_ms, 8000 + REQUEST_MS)
 
-    def share(self) -> dict[str, bytes]:
-        return share_out(self._leads_over)
+    def assign(self) -> dict[str, bytes]:
+        return round_robin(self._assignees)
 
     def _work(self, now_ms: int) -> None:
-        if now_ms >= self.next_heartbeat_ms and "heartbeat" not in self._doing:
+        if now_ms >= self.next_heartbeat_ms and "heartbeat" not in self._pending:
             self.next_heartbeat_ms = now_ms + HEARTBEAT_MS
             body = HeartbeatRequest(
                 group_id=GROUP,
@@ -202,11 +185,11 @@ class SimulatedMember:
                 group_instance_id=self.instance_id,
             )
             self._ask("heartbeat", body, 4, now_ms, REQUEST_MS)
-        if self.owned and "commit" not in self._doing and self.rng.random() < self.eagerness:
+        if self.owned and "commit" not in self._pending and self.rng.random() < self.commit_rate:
             self._commit(now_ms)
 
     def _commit(self, now_ms: int) -> None:
-        """The text that goes with an offset says in which generation it was committed."""
+        """The metadata of a committed offset has the generation in which it was committed."""
         self._sequence += 1
         numbers = self.rng.sample(sorted(self.owned), self.rng.randint(1, len(self.owned)))
         text = self.stamp
@@ -251,52 +234,50 @@ class SimulatedMember:
 
     @property
     def stamp(self) -> str:
-        """How old a commit is."""
+        """The metadata of a commit: how old it is."""
         return f"{self.generation}"
 
-    # -- what it hears
-
-    def on_reply(self, number: int, reply: Any, now_ms: int) -> None:
-        """An answer to a request; one that is no longer waited for is ignored."""
-        doing = next((entry for entry in self._doing.values() if entry.number == number), None)
-        if not self.is_up or doing is None:
+    def receive(self, number: int, response: Any, now_ms: int) -> None:
+        pending = next((entry for entry in self._pending.values() if entry.number == number), None)
+        if not self.is_running or pending is None:
             return
-        del self._doing[doing.kind]
-        code = _code_of(reply)
-        if doing.kind == "join" and code == ErrorCode.MEMBER_ID_REQUIRED:
-            self.member_id = reply.member_id
-        elif code in TRY_AGAIN:
+        del self._pending[pending.kind]
+        code = _code_of(response)
+        if pending.kind == "join" and code == ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = response.member_id
+        elif code in RETRIABLE:
             self.rest_until_ms = now_ms + BACKOFF_MS
-        elif code in FORGET_ID:
-            self._lose_place("")
+        elif code in REJOIN:
+            self._revoke("")
             self.rest_until_ms = now_ms + BACKOFF_MS
         elif code == ErrorCode.NONE:
-            self._on_success(doing, reply, now_ms)
-        elif doing.kind in ("join", "sync") or doing.generation == self.generation:
-            self._lose_place(self.member_id)
+            self._on_success(pending, response, now_ms)
+        elif pending.kind in ("join", "sync") or pending.generation == self.generation:
+            self._revoke(self.member_id)
             self.rest_until_ms = now_ms + BACKOFF_MS
 
-    def _on_success(self, doing: Doing, reply: Any, now_ms: int) -> None:
-        if doing.kind == "join":
-            assert isinstance(reply, JoinGroupResponse)
-            self.member_id, self.generation = reply.member_id, reply.generation_id
-            leads = reply.leader == reply.member_id and not reply.skip_assignment
-            self._leads_over = [member.member_id for member in reply.members] if leads else []
+    def _on_success(self, pending: Pending, response: Any, now_ms: int) -> None:
+        if pending.kind == "join":
+            assert isinstance(response, JoinGroupResponse)
+            self.member_id, self.generation = response.member_id, response.generation_id
+            leads = response.leader == response.member_id and not response.skip_assignment
+            self._assignees = [member.member_id for member in response.members] if leads else []
             self.wants = "sync"
-        elif doing.kind == "sync":
-            self.owned = read_share(reply.assignment)
+        elif pending.kind == "sync":
+            self.owned = decode_assignment(response.assignment)
             self.believes = True
             self.wants = "work"
-            self.heard_ms = doing.sent_ms
+            self.last_answered_ms = pending.sent_ms
             self.next_heartbeat_ms = now_ms
-        elif doing.kind == "heartbeat" and doing.generation == self.generation:
-            self.heard_ms = doing.sent_ms
+        elif pending.kind == "heartbeat" and pending.generation == self.generation:
+            self.last_answered_ms = pending.sent_ms
 
 
-def _code_of(reply: Any) -> int:
-    if isinstance(reply, PenstockError):
-        return reply.code
-    if hasattr(reply, "topics"):
-        return next((entry.error_code for topic in reply.topics for entry in topic.partitions if entry.error_code), 0)
-    code: int = reply.error_code
+def _code_of(response: Any) -> int:
+    if isinstance(response, PenstockError):
+        return response.code
+    if hasattr(response, "topics"):
+        codes = (entry.error_code for topic in response.topics for entry in topic.partitions)
+        return next((code for code in codes if code), 0)
+    code: int = response.error_code
     return code
