@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from bench.talk import WrongAnswer
+from bench.blocking_client import WrongAnswer
 from penstock.client.connection import Connection
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import uvloop
 
+from bench.blocking_client import BlockingClient
 from bench.broker import KafkaBroker, topic_name
 from bench.cache import BENCH
 from bench.coordinators import committed_offsets, delete_groups
 from bench.load import LoadFailed
 from bench.measure import fine_cpu_s
 from bench.members import HEARTBEAT_S, PROTOCOLS, Member, Shares
-from bench.talk import Talk
 from penstock.client.address import Address
 from penstock.client.connection import ConnectionSettings, open_connection
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -58,9 +58,9 @@ class Rebalances:
 def run(broker: KafkaBroker, protocol: str, members: int, topic: str, partitions: int, seed: int) -> Rebalances:
     """Let a new group of so many members live for a moment, in a fresh process."""
     group = f"{protocol}-{topic_name()}"
-    with Talk(broker.port) as talk:
+    with BlockingClient(broker.port) as connection:
         for each in (group, group + REHEARSAL):
-            committed_offsets(talk, each, topic, (0,))  # its coordinator is ready when it answers
+            committed_offsets(connection, each, topic, (0,))  # its coordinator is ready when it answers
         words = [protocol, broker.port, group, topic, partitions, members, broker.pid, seed]
         done = subprocess.run(
             [sys.executable, "-m", "bench.rebalances", *map(str, words)],
@@ -72,7 +72,7 @@ def run(broker: KafkaBroker, protocol: str, members: int, topic: str, partitions
         )
         if done.returncode:
             raise LoadFailed(f"{members} {protocol} members failed against {broker.name}: {done.stderr[-500:]}")
-        delete_groups(talk, [group, group + REHEARSAL])
+        delete_groups(connection, [group, group + REHEARSAL])
     return Rebalances(**{name: Step(**seen) for name, seen in json.loads(done.stdout).items()})
 
 
@@ -140,8 +140,8 @@ async def _end(life: asyncio.Task[None]) -> None:
 
 async def main() -> None:
     protocol, port, group, topic, partitions, count, broker_pid, seed = sys.argv[1:]
-    with Talk(int(port)) as talk:
-        (found,) = talk.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+    with BlockingClient(int(port)) as connection:
+        (found,) = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
     for name, size in ((group + REHEARSAL, 2), (group, int(count))):
         shares = Shares(int(partitions))
         dice = random.Random(f"{seed} {name}")

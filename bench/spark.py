@@ -22,13 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import penstock
+from bench.blocking_client import BlockingClient
 from bench.broker import topic_name
 from bench.cache import scratch
 from bench.measure import cpu_s, machine, settle, tree
 from bench.peers.spark_connector import VERSION, connector_jars
 from bench.penstock import Penstock
 from bench.report import AT_LEAST, Bar, Table, ratio
-from bench.talk import Talk
 
 OURS, THEIRS = "penstock", "kafka"
 PARTITIONS: Final = 4
@@ -71,8 +71,8 @@ class Bench:
 
     def topic(self) -> str:
         name = topic_name()
-        with Talk(self._broker.port) as talk:
-            talk.create_topic(name, PARTITIONS, {})
+        with BlockingClient(self._broker.port) as client:
+            client.create_topic(name, PARTITIONS, {})
         return name
 
     def drop(self, topic: str) -> None:

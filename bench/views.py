@@ -19,13 +19,13 @@ from typing import Any, Final
 import click
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from bench.blocking_client import BlockingClient
 from bench.broker import topic_name
 from bench.cache import scratch
 from bench.frames import SEED
 from bench.measure import cpu_s, machine, settle
 from bench.penstock import Penstock
 from bench.report import AT_LEAST, Bar, Table
-from bench.talk import Talk
 from penstock.records.build import Record, build_batch
 from penstock.records.columns import decode_columns
 from penstock.records.compression import Codec
@@ -83,9 +83,9 @@ class Reading:
 def fill(broker: Penstock, load: Load, records: int) -> tuple[str, str]:
     """A topic with so many records, one in a hundred tagged, and a view of those."""
     topic = topic_name()
-    with Talk(broker.port) as talk:
-        talk.create_topic(topic, 1, {})
-        talk.create_topic(f"{topic}-view", 1, {"view.of": topic, "view.where": WHERE})
+    with BlockingClient(broker.port) as connection:
+        connection.create_topic(topic, 1, {})
+        connection.create_topic(f"{topic}-view", 1, {"view.of": topic, "view.where": WHERE})
     producer = Producer(
         {
             "bootstrap.servers": f"127.0.0.1:{broker.port}",

@@ -16,9 +16,9 @@ from bench.penstock import Penstock
 from bench.report import AT_LEAST, Bar, Table, client, cpu_each, is_client_bound, noise, ratio
 from bench.runs import Window
 from bench.sqs import boto
+from bench.sqs.blocking_client import CREDENTIALS, SqsServer
+from bench.sqs.profile import OTHER, ROOMS, Watched
 from bench.sqs.runs import CELLS, Cell, cycle
-from bench.sqs.talk import CREDENTIALS, SqsServer
-from bench.sqs.where import OTHER, ROOMS, Watched
 
 TITLE: Final = f"The SQS API, against ElasticMQ {elasticmq.VERSION} and moto {moto.VERSION}"
 SINGLES: Final = Bar(sign=AT_LEAST, value=1.0)

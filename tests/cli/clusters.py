@@ -15,7 +15,7 @@ from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ConnectionFailed
 from penstock.client.metadata import ClusterView
 
-from .running import COMMAND
+from .cli_runner import COMMAND
 
 START_S = 120
 STOP_S = 90

@@ -13,7 +13,7 @@ from penstock.client.metadata import PartitionInfo
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 
-from .running import RUN_S, Cli, Direct, interrupt, table
+from .cli_runner import RUN_S, Cli, Direct, interrupt, table
 
 NO_REBALANCE = {"auto.leader.rebalance.enable": False}
 SLOW = "1"

@@ -16,13 +16,21 @@ from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from tests.brokers import BrokerProcess
-from tests.clients.asking import RawProducer
 from tests.clients.raw import RawClient, records_of
+from tests.clients.raw_members import RawProducer
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
-from tests.internal_lab import OFFSETS, TOPIC, TRANSACTIONS, commit_all, committed, make_topic, make_wrongly
+from tests.damaged_internal_topics import (
+    OFFSETS,
+    TOPIC,
+    TRANSACTIONS,
+    commit_all,
+    committed,
+    make_topic,
+    make_wrongly,
+)
 
-from .running import COMMAND, Cli
+from .cli_runner import COMMAND, Cli
 
 PARTITIONS = 8
 SETTINGS = {"offsets.topic.num.partitions": PARTITIONS, "transaction.state.log.num.partitions": PARTITIONS}

@@ -11,7 +11,7 @@ import pytest
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 
-from .running import Cli, table
+from .cli_runner import Cli, table
 from .test_cluster import create
 
 SESSION_S = 120.0

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from .running import Cli
+from .cli_runner import Cli
 
 COMMANDS = [
     ["topic"],

@@ -1,6 +1,6 @@
 """`penstock publish --delay` and `penstock delayed`."""
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 
 def test_a_delayed_message_is_listed_and_cancelled(cli: Cli, direct: Direct, fresh: str) -> None:

@@ -14,8 +14,8 @@ from penstock.coordination.local_servers import KINDS, why_not
 from penstock.node import Address
 from tests.clients.waiting import wait_until
 
+from .cli_runner import Cli, Direct
 from .clusters import DevProcess, at_work_in, first_port, is_alive, look_at
-from .running import Cli, Direct
 
 PATIENCE_S = 90.0
 

@@ -10,10 +10,10 @@ from penstock.client.cluster import KafkaClient
 from penstock.client.groups import Groups
 from tests.brokers import BrokerProcess
 from tests.clients.conftest import QUICK_GROUPS
-from tests.clients.grouping import crew, places_of
+from tests.clients.group_members import crew, places_of
 from tests.clients.waiting import wait_until
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 KINDS = {"confluent-classic": "classic", "confluent-consumer": "consumer"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .running import Cli, Direct, ServeProcess, table
+from .cli_runner import Cli, Direct, ServeProcess, table
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import KINDS, Ensemble
 
+from .cli_runner import COMMAND, RUN_S, Cli, Direct, ServeProcess
 from .clusters import look_at
-from .running import COMMAND, RUN_S, Cli, Direct, ServeProcess
 
 MIGRATE = ("cluster", "migrate-store")
 

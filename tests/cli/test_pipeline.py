@@ -13,7 +13,7 @@ import pytest
 from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import Outcome, commit_set
 
-from .running import Cli, Direct, ServeProcess, table
+from .cli_runner import Cli, Direct, ServeProcess, table
 
 SPARK_S = 110
 """Spark takes its time to start on a machine that has other things to do."""

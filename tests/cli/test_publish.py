@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from .running import COMMAND, RUN_S, Cli, Direct, interrupt, table
+from .cli_runner import COMMAND, RUN_S, Cli, Direct, interrupt, table
 
 
 def test_arguments_are_messages_and_each_is_told_where_it_went(cli: Cli, direct: Direct, topic: str) -> None:

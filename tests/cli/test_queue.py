@@ -13,7 +13,7 @@ from penstock.client.queue_attributes import NewQueue
 from penstock.client.sqs import SqsClient, find_endpoints
 from tests.clients.waiting import wait_until
 
-from .running import Cli, Direct, ServeProcess, table
+from .cli_runner import Cli, Direct, ServeProcess, table
 
 _numbers = itertools.count()
 KEYS = """

@@ -13,7 +13,7 @@ import pytest
 from penstock.cli.serve.settings import read_settings, read_values
 from tests.fork_server import run
 
-from .running import COMMAND, ServeProcess
+from .cli_runner import COMMAND, ServeProcess
 
 END_S = 60.0
 ADDRESSES = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")

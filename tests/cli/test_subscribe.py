@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from .running import COMMAND, RUN_S, Cli, Direct, interrupt
+from .cli_runner import COMMAND, RUN_S, Cli, Direct, interrupt
 
 NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 

@@ -1,6 +1,6 @@
 import pytest
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 

@@ -15,7 +15,7 @@ from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kcat import KcatDriver
-from .driving import AdminDriver, Driver
+from .drivers import AdminDriver, Driver
 from .raw import RawClient
 
 NO_KCAT = pytest.mark.skipif(not KcatDriver.is_installed, reason="kcat is not installed: apt-get install kcat")

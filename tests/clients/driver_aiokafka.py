@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
-from .driving import COMPRESSIONS, Message, Outgoing
+from .drivers import COMPRESSIONS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 

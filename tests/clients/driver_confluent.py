@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from .driving import COMPRESSIONS, Message, Outgoing
+from .drivers import COMPRESSIONS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 QUIET = {"log_level": 0}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .driving import COMPRESSIONS, LINGER_MS, Message, Outgoing
+from .drivers import COMPRESSIONS, LINGER_MS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 with warnings.catch_warnings():

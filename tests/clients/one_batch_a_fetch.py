@@ -4,7 +4,7 @@ from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kcat import KcatDriver
-from .driving import Driver, Message
+from .drivers import Driver, Message
 
 
 def consume_one_batch_a_fetch(client: Driver, topic: str, count: int) -> list[Message]:

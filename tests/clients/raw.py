@@ -19,7 +19,7 @@ from penstock.wire.messages.produce import (
 )
 from penstock.wire.schema import Buffer, message_of
 
-from .driving import NOW_MS
+from .drivers import NOW_MS
 
 NAME = "raw"
 TIMEOUT_S = 60.0

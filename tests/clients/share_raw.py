@@ -32,8 +32,8 @@ from penstock.wire.messages.share_fetch import (
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.brokers import BrokerProcess
 
-from .asking import find_coordinator
 from .raw import RawClient, records_of
+from .raw_members import find_coordinator
 from .waiting import wait_until
 
 GROUP_RESOURCE: Final = 32

@@ -14,7 +14,7 @@ from tests.brokers import BrokerProcess
 
 from .api_lab import all_of, connect, new_topic, numbers
 from .driver_confluent import ConfluentDriver
-from .driving import NOW_MS
+from .drivers import NOW_MS
 from .proxy import LossyProxy
 
 DELIVERIES = ["at-most-once", "at-least-once", "exactly-once"]

@@ -20,7 +20,7 @@ from tests.brokers import BrokerProcess
 from .api_lab import IDLE_S, all_of, committed, connect, new_group, new_topic, numbers
 from .conftest import QUICK_GROUPS
 from .driver_confluent import ConfluentDriver
-from .driving import NOW_MS
+from .drivers import NOW_MS
 from .waiting import PATIENCE_S, wait_until
 
 

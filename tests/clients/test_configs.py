@@ -18,7 +18,7 @@ from tests.brokers import BrokerProcess
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import ConfigResource as KafkaPythonResource
 from .driver_kafka_python import ConfigResourceType, KafkaPythonDriver
-from .driving import AdminDriver, Outgoing, refused
+from .drivers import AdminDriver, Outgoing, refused
 from .raw import RawClient
 from .waiting import PATIENCE_S
 

@@ -17,7 +17,7 @@ from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import QUIET, ConfluentDriver
-from .driving import COMPRESSIONS, AdminDriver, Message, Outgoing, refused
+from .drivers import COMPRESSIONS, AdminDriver, Message, Outgoing, refused
 from .raw import RawClient
 from .waiting import wait_until
 

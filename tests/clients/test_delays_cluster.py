@@ -9,7 +9,7 @@ from penstock.foundation.delays import DELAY
 from tests.clusters import ClusterProcesses
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
 from .waiting import wait_until
 

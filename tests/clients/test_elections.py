@@ -18,7 +18,7 @@ from penstock.wire.messages.incremental_alter_configs import (
 from tests.clusters import ClusterProcesses
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
 from .test_reassignments import elect, place, placed
 from .waiting import wait_until

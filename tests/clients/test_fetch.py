@@ -21,7 +21,7 @@ from .driver_confluent import ConfluentDriver, read
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
 from .driver_kafka_python import read as read_with_kafka_python
-from .driving import Driver, Outgoing
+from .drivers import Driver, Outgoing
 from .one_batch_a_fetch import consume_one_batch_a_fetch
 from .raw import FETCH_VERSION, RawClient, batch_of, fetch_request, records_of, told
 

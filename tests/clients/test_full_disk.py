@@ -23,7 +23,7 @@ from .conftest import QUICK_UPKEEP
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
-from .driving import Outgoing, refused
+from .drivers import Outgoing, refused
 from .raw import RawClient, batch_of
 from .waiting import PATIENCE_S, wait_until
 

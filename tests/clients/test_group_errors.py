@@ -15,12 +15,12 @@ from penstock.wire.messages.join_group import JoinGroupRequestProtocol
 from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.brokers import BrokerProcess
 
-from .asking import RawMember, assignment_of, find_coordinator, join_request
 from .conftest import QUICK_GROUPS
 from .driver_confluent import ConfluentDriver
-from .driving import refused
-from .grouping import CLASSIC, crew, places_of
+from .drivers import refused
+from .group_members import CLASSIC, crew, places_of
 from .raw import RawClient
+from .raw_members import RawMember, assignment_of, find_coordinator, join_request
 from .test_groups import PARTITIONS, numbered
 from .waiting import wait_until
 

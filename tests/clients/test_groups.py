@@ -8,8 +8,8 @@ from confluent_kafka.admin import NewPartitions
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
-from .grouping import CLASSIC, COOPERATIVE, KINDS, ROUND_ROBIN, Load, crew, places_of
+from .drivers import Outgoing
+from .group_members import CLASSIC, COOPERATIVE, KINDS, ROUND_ROBIN, Load, crew, places_of
 from .waiting import PATIENCE_S
 
 PARTITIONS = 6

@@ -17,8 +17,8 @@ from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver, MemberToRemove, OffsetAndMetadata, OffsetSpec
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
-from .driving import refused
-from .grouping import Place, crew, places_of
+from .drivers import refused
+from .group_members import Place, crew, places_of
 from .test_groups import PARTITIONS, numbered
 from .test_groups_commits import ConfluentDesk
 from .waiting import PATIENCE_S, wait_until

@@ -5,7 +5,7 @@ import pytest
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
-from .grouping import CLASSIC, KINDS, Member, crew, places_of
+from .group_members import CLASSIC, KINDS, Member, crew, places_of
 from .test_groups import PARTITIONS, numbered
 from .waiting import wait_until
 

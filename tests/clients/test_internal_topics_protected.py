@@ -37,8 +37,8 @@ from penstock.wire.schema import NIL_UUID
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import JSON, sqs_client
 
-from .asking import GROUP, TRANSACTION, RawProducer, find_coordinator
 from .raw import RawClient, batch_of
+from .raw_members import GROUP, TRANSACTION, RawProducer, find_coordinator
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 INTERNAL = {OFFSETS: GROUP, TRANSACTIONS: TRANSACTION}

@@ -18,9 +18,9 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 from tests.brokers import BrokerProcess
 
-from .asking import TRANSACTION, RawProducer, find_coordinator
 from .driver_confluent import ConfluentDriver
 from .raw import RawClient
+from .raw_members import TRANSACTION, RawProducer, find_coordinator
 
 
 @pytest.mark.parametrize(

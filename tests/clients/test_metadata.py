@@ -19,7 +19,7 @@ from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver, KafkaTimeoutError
 from .driver_kafka_python import TopicPartition as TopicPartitionOfKafkaPython
 from .driver_kcat import KcatDriver
-from .driving import AdminDriver, Outgoing, refused
+from .drivers import AdminDriver, Outgoing, refused
 from .raw import PRODUCE_VERSION, RawClient, batch_of, produce_request, records_of
 from .waiting import PATIENCE_S, wait_until
 

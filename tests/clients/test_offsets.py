@@ -11,7 +11,7 @@ from tests.brokers import BrokerProcess
 from .conftest import name_of
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
-from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing
+from .drivers import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing
 from .raw import RawClient, batch_of, records_of
 from .waiting import PATIENCE_S
 

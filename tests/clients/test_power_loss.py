@@ -11,10 +11,10 @@ import pytest
 
 from tests.brokers import BrokerProcess
 from tests.clusters import ClusterProcesses
-from tests.power import lose_power
+from tests.power_loss import lose_power
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .test_reassignments import place, placed
 from .waiting import wait_until
 

@@ -20,7 +20,7 @@ from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kcat import KcatDriver
-from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing, refused
+from .drivers import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing, refused
 from .proxy import LossyProxy
 from .raw import Closed, RawClient, batch_of, produce_request, records_of
 from .waiting import PATIENCE_S, wait_until

@@ -26,7 +26,7 @@ from tests.clusters import ClusterProcesses
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
 from .waiting import PATIENCE_S, wait_until
 

@@ -30,7 +30,7 @@ from .driver_confluent import ConfluentDriver, read
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
 from .driver_kafka_python import read as read_with_kafka_python
-from .driving import NOW_MS, Driver, Message, Outgoing
+from .drivers import NOW_MS, Driver, Message, Outgoing
 from .raw import FETCH_VERSION, RawClient, batch_of, fetch_request
 from .waiting import PATIENCE_S
 

@@ -11,7 +11,7 @@ from penstock.records.compression import Codec
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
-from .driving import NOW_MS, Driver, Outgoing
+from .drivers import NOW_MS, Driver, Outgoing
 from .one_batch_a_fetch import consume_one_batch_a_fetch
 from .raw import RawClient, batch_of, records_of
 from .waiting import wait_until

@@ -26,9 +26,9 @@ from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from tests.brokers import BrokerProcess
 
-from .asking import EPOCH_MOVES, RawProducer
 from .driver_confluent import ConfluentDriver
 from .raw import RawClient, batch_of
+from .raw_members import EPOCH_MOVES, RawProducer
 from .share_raw import ACCEPT, RECORD_LIMIT, REJECT, RELEASE, ShareMember, configure, earliest
 from .waiting import wait_until
 

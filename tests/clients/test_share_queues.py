@@ -15,8 +15,8 @@ from penstock.wire.messages.delete_share_group_offsets import (
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import JSON, sqs_client
 
-from .asking import find_coordinator
 from .driver_confluent import ConfluentDriver
+from .raw_members import find_coordinator
 from .share_raw import ACCEPT, ShareMember, earliest
 from .test_share_consumers import POLL_S, poll, share_consumer
 from .waiting import wait_until

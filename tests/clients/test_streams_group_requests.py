@@ -25,9 +25,9 @@ from penstock.wire.messages.streams_group_heartbeat import (
 )
 from tests.brokers import BrokerProcess
 
-from .asking import find_coordinator
 from .driver_confluent import ConfluentDriver
 from .raw import RawClient
+from .raw_members import find_coordinator
 from .waiting import wait_until
 
 MISSING_INTERNAL_TOPICS: Final = 3

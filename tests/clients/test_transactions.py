@@ -11,8 +11,8 @@ from tests.brokers import BrokerProcess
 
 from .conftest import ADMIN_DRIVERS, name_of
 from .driver_confluent import ConfluentDriver, read
-from .driving import AdminDriver, Outgoing
-from .transacting import READ_COMMITTED, READ_UNCOMMITTED, TRANSACTORS, Fenced, Transactor, read_to_end
+from .drivers import AdminDriver, Outgoing
+from .transactional_producers import READ_COMMITTED, READ_UNCOMMITTED, TRANSACTORS, Fenced, Transactor, read_to_end
 from .waiting import wait_until
 
 Open = Callable[..., Transactor]

@@ -9,9 +9,9 @@ from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import AbortTransactionSpec, KafkaAdminClient, KafkaPythonDriver, TopicPartition
-from .driving import Outgoing, refused
+from .drivers import Outgoing, refused
 from .test_transactions import Open, driver, send_all, transactor
-from .transacting import TRANSACTORS, Transactor, read_to_end
+from .transactional_producers import TRANSACTORS, Transactor, read_to_end
 from .waiting import wait_until
 
 __all__ = ["driver", "transactor"]

@@ -16,12 +16,12 @@ from penstock.wire.messages.describe_transactions import DescribeTransactionsReq
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.brokers import BrokerProcess
 
-from .asking import RawProducer, find_coordinator
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
+from .raw_members import RawProducer, find_coordinator
 from .test_transactions import driver, transactor
-from .transacting import READ_UNCOMMITTED, ConfluentTransactor, Fenced, read_to_end
+from .transactional_producers import READ_UNCOMMITTED, ConfluentTransactor, Fenced, read_to_end
 from .waiting import wait_until
 
 __all__ = ["driver", "transactor"]

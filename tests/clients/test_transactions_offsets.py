@@ -14,13 +14,13 @@ from penstock.wire.messages.offset_fetch import (
 )
 from tests.brokers import BrokerProcess
 
-from .asking import RawMember, RawProducer, find_coordinator
 from .driver_confluent import QUIET, ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
+from .raw_members import RawMember, RawProducer, find_coordinator
 from .test_groups_commits import ConfluentDesk
 from .test_transactions import Open, driver, send_all, transactor
-from .transacting import TRANSACTORS, ConfluentTransactor, read_to_end
+from .transactional_producers import TRANSACTORS, ConfluentTransactor, read_to_end
 from .waiting import PATIENCE_S, wait_until
 
 __all__ = ["driver", "transactor"]

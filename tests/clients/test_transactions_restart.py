@@ -14,15 +14,15 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from tests.brokers import BrokerProcess
 
-from .asking import RawProducer, find_coordinator
 from .conftest import QUICK_GROUPS, QUICK_UPKEEP
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
+from .raw_members import RawProducer, find_coordinator
 from .test_groups_commits import ConfluentDesk
 from .test_transactions_errors import begun, init, state_of
 from .test_transactions_offsets import offset_of
-from .transacting import READ_UNCOMMITTED, TRANSACTORS, ConfluentTransactor, read_to_end
+from .transactional_producers import READ_UNCOMMITTED, TRANSACTORS, ConfluentTransactor, read_to_end
 from .waiting import wait_until
 
 OWN = QUICK_GROUPS | QUICK_UPKEEP | {"offsets.topic.num.partitions": 3, "transaction.state.log.num.partitions": 3}
@@ -143,7 +143,7 @@ def test_a_transaction_that_was_open_when_the_broker_was_killed_still_times_out(
 
 PRODUCER = """
 import sys
-from tests.clients.transacting import TRANSACTORS
+from tests.clients.transactional_producers import TRANSACTORS
 library, bootstrap, value = sys.argv[1:]
 producer = TRANSACTORS[library](bootstrap, "id")
 producer.begin()

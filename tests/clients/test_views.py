@@ -14,10 +14,10 @@ from tests.brokers import BrokerProcess
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
-from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Message, Outgoing, refused
-from .grouping import KINDS, crew, places_of
+from .drivers import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Message, Outgoing, refused
+from .group_members import KINDS, crew, places_of
 from .raw import RawClient
-from .transacting import READ_COMMITTED, READ_UNCOMMITTED
+from .transactional_producers import READ_COMMITTED, READ_UNCOMMITTED
 from .waiting import PATIENCE_S, wait_until
 
 TAGS = (b"eu", b"us", b"uk")

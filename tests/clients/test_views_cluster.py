@@ -11,7 +11,7 @@ from penstock.replication.settings import RACK_AWARE
 from tests.clusters import ClusterProcesses
 
 from .driver_confluent import ConfluentDriver, read
-from .driving import Outgoing
+from .drivers import Outgoing
 from .test_views import EXPRESSION, is_wanted, message, view_of
 from .waiting import wait_until
 

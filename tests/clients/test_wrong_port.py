@@ -11,7 +11,7 @@ from botocore.exceptions import ClientError
 
 import penstock
 from tests.brokers import BrokerProcess
-from tests.cli.running import Cli
+from tests.cli.cli_runner import Cli
 
 LONG_S = 3600.0
 """No test waits for it: an answer that is not given at once would be seen as a test that hangs."""

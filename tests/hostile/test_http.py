@@ -12,8 +12,8 @@ import pytest
 
 from tests.brokers import BrokerProcess
 
-from .http_asking import MIB, Answer, call, exchange, form, get
 from .probe import MONITOR_SETTINGS, Probe
+from .raw_http import MIB, Answer, call, exchange, form, get
 
 QUEUE = "hostile"
 LARGE_QUEUE = "large"

@@ -9,10 +9,10 @@ from penstock.records.compression import Codec
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.restore_state import RestoreStateRequest, StateEntry
 from tests.brokers import BrokerProcess
-from tests.clients.asking import find_coordinator
 from tests.clients.raw import RawClient
+from tests.clients.raw_members import find_coordinator
 from tests.clients.waiting import wait_until
-from tests.internal_lab import NOW_MS, OFFSETS, append_to_logs
+from tests.damaged_internal_topics import NOW_MS, OFFSETS, append_to_logs
 
 from .probe import LOOP_CPU_MAX_S, Probe, histograms_of, worst_of
 

@@ -23,7 +23,7 @@ from tests.simulation.classic_member import BACKOFF_MS, HEARTBEAT_MS, PARTITIONS
 from tests.simulation.group_machines import GROUP
 from tests.simulation.group_simulation import CALM, COORDINATOR, GroupSimulation, Request, Response
 from tests.simulation.network import FakeNetwork, Weather
-from tests.unit.groups.coordinating import image_of, settings_of, topic_of
+from tests.unit.groups.coordinator_harness import image_of, settings_of, topic_of
 
 DELAY_MS = 500
 LATE = 0.04

@@ -31,7 +31,7 @@ from tests.simulation.group_machines import GROUP
 from tests.simulation.heartbeat_client import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
 from tests.simulation.migrating_consumers import ConsumerHost
 from tests.simulation.network import Weather
-from tests.unit.groups.coordinating import image_of, settings_of, topic_of
+from tests.unit.groups.coordinator_harness import image_of, settings_of, topic_of
 
 Stamp = tuple[int, int]
 """An era and an epoch of it: a group that was empty starts again with epoch 1, in a new era."""

@@ -29,7 +29,7 @@ from penstock.queues.settings import DeadLetter, DeliverySettings
 from tests.simulation.clock import FakeClock
 from tests.simulation.network import FakeNetwork, Weather
 from tests.simulation.queue_log import Message
-from tests.simulation.queue_place import GROUP, Place
+from tests.simulation.queue_partition import GROUP, Place
 from tests.simulation.queue_worker import Worker
 
 SOURCE = b"source-topic-id!"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.foundation.errors import PenstockError
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Acquire, Acquired
-from tests.simulation.queue_place import GROUP, Place
+from tests.simulation.queue_partition import GROUP, Place
 
 if TYPE_CHECKING:
     from tests.simulation.queue_run import QueueRun

@@ -21,7 +21,7 @@ from penstock.spark.pipelines.query_progress import Batch
 from penstock.spark.pipelines.runner import run_in
 from penstock.spark.session import QUERY_LOGGERS, redirect_query_errors
 from tests.brokers import BrokerProcess
-from tests.clients.driving import NOW_MS, Outgoing
+from tests.clients.drivers import NOW_MS, Outgoing
 
 from .lab import Lab
 

@@ -14,7 +14,7 @@ from penstock.client.groups import Groups
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.errors import BadCheckpoint, DataLost
 from tests.brokers import BrokerProcess
-from tests.clients.driving import NOW_MS
+from tests.clients.drivers import NOW_MS
 from tests.clients.waiting import wait_until
 
 from .lab import Lab, numbered, rows_of
@@ -118,7 +118,7 @@ def test_a_query_that_takes_what_is_there_stops_at_what_was_there(lab: Lab, topi
 
 
 def test_only_what_is_committed_is_the_end(lab: Lab, topic: str) -> None:
-    from tests.clients.transacting import ConfluentTransactor
+    from tests.clients.transactional_producers import ConfluentTransactor
 
     lab.create(topic)
     producer = ConfluentTransactor(lab.bootstrap, f"tx-{topic}")

@@ -22,8 +22,8 @@ from penstock.spark.errors import BadOption, BadSchema, DataLost
 from penstock.spark.reader import OffsetRangePartition
 from penstock.spark.rows import BATCH_ROWS
 from tests.brokers import BrokerProcess
-from tests.clients.driving import COMPRESSIONS, NOW_MS, Outgoing
-from tests.clients.transacting import ConfluentTransactor
+from tests.clients.drivers import COMPRESSIONS, NOW_MS, Outgoing
+from tests.clients.transactional_producers import ConfluentTransactor
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 from .lab import SCHEMA, WITH_HEADERS, Lab, numbered, rows_of

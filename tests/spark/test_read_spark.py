@@ -18,7 +18,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.positions import read_positions
 from penstock.spark.query_start import start_query
 from tests.brokers import BrokerProcess
-from tests.clients.driving import NOW_MS, Outgoing
+from tests.clients.drivers import NOW_MS, Outgoing
 from tests.clients.waiting import wait_until
 
 from .lab import SCHEMA, WITH_HEADERS, Lab, numbered

@@ -16,10 +16,10 @@ from penstock.spark.pipelines.claims import Round, recover
 from penstock.spark.pipelines.pipeline import Report
 from penstock.spark.pipelines.runner import run_in
 from tests.brokers import BrokerProcess
-from tests.clients.driving import Outgoing
+from tests.clients.drivers import Outgoing
 
+from .dead_letter_lab import Letters, orders
 from .lab import Lab
-from .letters_lab import Letters, orders
 
 FIX = """regexp_replace(value, '"amont"', '"amount"')"""
 MISSPELT = "get_json_object(value, '$.amont') IS NOT NULL"

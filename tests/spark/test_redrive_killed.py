@@ -18,7 +18,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 
-from .letters_lab import Letters
+from .dead_letter_lab import Letters
 
 pytestmark = pytest.mark.slow
 

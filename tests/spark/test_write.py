@@ -13,11 +13,11 @@ from penstock.client.partitioner import partition_of_key
 from penstock.records.compression import Codec
 from tests.brokers import BrokerProcess
 from tests.clients.driver_confluent import ConfluentDriver
-from tests.clients.driving import COMPRESSIONS, NOW_MS
+from tests.clients.drivers import COMPRESSIONS, NOW_MS
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 from .lab import Lab
-from .writing_lab import committed, open_transactions
+from .write_lab import committed, open_transactions
 
 
 def save(rows: DataFrame, lab: Lab, topic: str | None = None, **options: str) -> None:

@@ -21,7 +21,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.brokers import BrokerProcess
-from tests.clients.transacting import READ_COMMITTED, read_to_end
+from tests.clients.transactional_producers import READ_COMMITTED, read_to_end
 from tests.clients.waiting import wait_until
 
 from .chaos_cluster import AFTER_THE_DECISION, CHECKPOINT, Cluster, Faults, Query, Source, tail

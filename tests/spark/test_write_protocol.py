@@ -19,11 +19,11 @@ from penstock.foundation.errors import InvalidRecord, PenstockError
 from penstock.spark.errors import BadOption
 from penstock.spark.writer import batch_writer
 from tests.brokers import BrokerProcess
-from tests.clients.transacting import READ_UNCOMMITTED, read_to_end
+from tests.clients.transactional_producers import READ_UNCOMMITTED, read_to_end
 from tests.clients.waiting import wait_until
 
 from .lab import Lab
-from .writing_lab import SCHEMA, Query, committed, in_task, numbers, open_transactions, rows
+from .write_lab import SCHEMA, Query, committed, in_task, numbers, open_transactions, rows
 
 
 class Boom(Exception):

@@ -16,7 +16,7 @@ from penstock.sqs.registry import ACTIONS, load_actions
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
-from .asking import attributes_of, bodies, code_of, counts, message_of, receive, refused
+from .queue_calls import attributes_of, bodies, code_of, counts, message_of, receive, refused
 from .test_credentials import with_credentials
 
 A, B, DEFAULT = "111122223333", "444455556666", "000000000000"

@@ -10,7 +10,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
-from .asking import refused
+from .queue_calls import refused
 
 BOUND = 3
 

@@ -18,7 +18,7 @@ from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
-from .asking import attributes_of, bodies, code_of, message_of, receive, refused
+from .queue_calls import attributes_of, bodies, code_of, message_of, receive, refused
 
 KEYS = """
 keys:

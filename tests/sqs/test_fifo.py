@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from .asking import bodies, code_of, counts, message_of, receive, refused
+from .queue_calls import bodies, code_of, counts, message_of, receive, refused
 
 
 def send(sqs: Any, url: str, body: str, group: str = "g", **more: Any) -> Any:

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.queues.messages import Receipt
 
-from .asking import bodies, code_of, counts, message_of, receive, receive_all, refused
+from .queue_calls import bodies, code_of, counts, message_of, receive, receive_all, refused
 
 ATTRIBUTES = {
     "text": {"DataType": "String", "StringValue": "é & <ü> 'x' \"y\""},

@@ -14,7 +14,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import sqs_client
 
-from .asking import code_of, counts, message_of, receive, refused
+from .queue_calls import code_of, counts, message_of, receive, refused
 from .test_credentials import with_credentials
 from .test_raw import ask
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .asking import bodies, code_of, counts, message_of, receive, receive_all, refused
+from .queue_calls import bodies, code_of, counts, message_of, receive, receive_all, refused
 
 PATIENCE_S = 60
 

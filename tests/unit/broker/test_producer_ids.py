@@ -12,7 +12,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 
-from ..replication.worlds import world_at
+from ..replication.broker_state import world_at
 from .brokers import Timers, broker_of
 
 

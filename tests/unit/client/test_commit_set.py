@@ -32,7 +32,7 @@ from penstock.node import Address
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import PARTICIPANTS_MAX
 from tests.ports import free_port
-from tests.tasks import ended, initialise, produce, write
+from tests.spark_tasks import ended, initialise, produce, write
 
 from .nodes import LOCAL, ForgetfulProxy, running_node
 

@@ -16,7 +16,7 @@ from penstock.coordination.store import Check, Conflict, Put
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
 
-from .imaging import Table, table_with_brokers
+from .images import Table, table_with_brokers
 
 MANY = Defaults(partitions=1, replication_factor=1, partitions_max=10_000)
 

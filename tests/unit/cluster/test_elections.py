@@ -22,7 +22,7 @@ from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
 from penstock.foundation.ids import TopicIdPartition
 from tests.examples import examples
 
-from .imaging import table_with_brokers
+from .images import table_with_brokers
 
 PLACE = TopicIdPartition(b"\7" * 16, 0)
 

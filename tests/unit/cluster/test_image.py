@@ -14,7 +14,7 @@ from penstock.cluster.topic_changes import plan_configure, plan_delete, plan_gro
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
 from penstock.foundation.ids import TopicIdPartition
 
-from .imaging import DEFAULTS, Table, table_with_brokers
+from .images import DEFAULTS, Table, table_with_brokers
 
 
 def test_an_empty_cluster_has_nothing() -> None:

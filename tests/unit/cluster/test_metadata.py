@@ -15,7 +15,7 @@ from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Check, Op, Put, Store, Versioned, Watcher
 from penstock.foundation.errors import TopicExists
 
-from .imaging import DEFAULTS, Table
+from .images import DEFAULTS, Table
 
 
 @asynccontextmanager

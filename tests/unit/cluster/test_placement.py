@@ -11,7 +11,7 @@ from penstock.cluster.placement import Replicas, awaited_brokers, open_brokers, 
 from penstock.cluster.registration import plan_drained
 from penstock.foundation.errors import InvalidReplicationFactor
 
-from .imaging import table_with_brokers
+from .images import table_with_brokers
 
 TOPIC_ID = b"\7" * 16
 

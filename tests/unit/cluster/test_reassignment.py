@@ -18,7 +18,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
 
-from .imaging import Table, table_with_brokers
+from .images import Table, table_with_brokers
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from penstock.cluster.settings import CORDONED
 from penstock.cluster.survey import examine, image_of
 from penstock.foundation.ids import TopicIdPartition, TopicPartition
 
-from .test_balancing import broker
+from .test_rebalance_plans import broker
 
 ORDERS = b"\1" * 16
 

@@ -20,7 +20,7 @@ from penstock.coordination.store import Conflict, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
-from .imaging import DEFAULTS, Table, table_with_brokers
+from .images import DEFAULTS, Table, table_with_brokers
 
 TOPIC_ID = b"\7" * 16
 

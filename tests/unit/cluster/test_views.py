@@ -17,7 +17,7 @@ from penstock.cluster.views import View
 from penstock.coordination.store import Conflict
 from penstock.foundation.errors import InvalidTopic, TopicExists, UnknownTopicOrPartition
 
-from .imaging import Table, table_with_brokers
+from .images import Table, table_with_brokers
 
 VIEW_ID = b"\7" * 16
 

@@ -8,9 +8,9 @@ from penstock.groups.consumer.members import MemberState
 from penstock.wire.messages.leave_group import LeaveGroupRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 
-from .coordinating import (
+from .coordinator_harness import (
     GROUP,
-    Seat,
+    Membership,
     codes_of,
     commit_of,
     heartbeat_of,
@@ -19,15 +19,15 @@ from .coordinating import (
     sync_of,
     txn_commit_of,
 )
-from .moving import COOPERATIVE, Moving, subscription
+from .migration_harness import COOPERATIVE, MigrationHarness, subscription
 
 SHARES = {"a": {"orders": [0, 1]}, "b": {"orders": [2, 3]}}
 JOINING = {"protocols": [("range", subscription("orders"))]}
 
 
-def settled(**settings: object) -> tuple[Moving, dict[str, Seat]]:
+def settled(**settings: object) -> tuple[MigrationHarness, dict[str, Membership]]:
     """Two eager classic members and one of the newer protocol, who all have what they are to have."""
-    world = Moving(**settings)
+    world = MigrationHarness(**settings)
     seats, _ = world.mixed(SHARES)
     return world, world.settle_all(seats)
 
@@ -36,11 +36,11 @@ def settled(**settings: object) -> tuple[Moving, dict[str, Seat]]:
 
 
 def test_an_eager_member_joins_again_when_it_is_told_to_and_is_given_its_share_at_once() -> None:
-    world = Moving()
+    world = MigrationHarness()
     seats, _ = world.mixed(SHARES)
     assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
     again = world.join(seats["a"].member_id)
-    assert again == Seat(seats["a"].member_id, 2, False)
+    assert again == Membership(seats["a"].member_id, 2, False)
     given = world.sync(again)
     assert given == world.held(again.member_id)
     assert world.hears(again) == ErrorCode.NONE
@@ -48,12 +48,12 @@ def test_an_eager_member_joins_again_when_it_is_told_to_and_is_given_its_share_a
 
 
 def test_what_a_classic_member_gives_up_goes_to_the_one_that_waits_for_it() -> None:
-    world = Moving()
+    world = MigrationHarness()
     seats, told = world.mixed(SHARES)
     assert told.member_epoch == 2
     assert world.member("new").state is MemberState.UNRELEASED_PARTITIONS
-    for seat in seats.values():
-        world.join(seat.member_id)
+    for membership in seats.values():
+        world.join(membership.member_id)
     answer = world.beat("new", 2)
     assert answer.assignment is not None
     assert sum(len(world.held(member_id)["orders"]) for member_id in world.consumer.state.members) == 4
@@ -61,29 +61,29 @@ def test_what_a_classic_member_gives_up_goes_to_the_one_that_waits_for_it() -> N
 
 
 def test_a_classic_member_waits_for_what_the_newer_one_has_and_is_told_when_it_is_free() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("new")
-    seat = world.join("", version=3)
-    assert world.sync(seat) == {}
-    assert world.member(seat.member_id).state is MemberState.UNRELEASED_PARTITIONS
-    assert world.hears(seat) == ErrorCode.NONE, "there is nothing to join for yet"
+    membership = world.join("", version=3)
+    assert world.sync(membership) == {}
+    assert world.member(membership.member_id).state is MemberState.UNRELEASED_PARTITIONS
+    assert world.hears(membership) == ErrorCode.NONE, "there is nothing to join for yet"
     world.beat("new", 1)
     kept = world.held("new")
     assert len(kept["orders"]) == 2
-    assert world.hears(seat) == ErrorCode.NONE
+    assert world.hears(membership) == ErrorCode.NONE
     world.beat("new", 1, kept)
-    assert world.hears(seat) == ErrorCode.REBALANCE_IN_PROGRESS
-    again = world.join(seat.member_id)
-    assert again.generation == seat.generation
+    assert world.hears(membership) == ErrorCode.REBALANCE_IN_PROGRESS
+    again = world.join(membership.member_id)
+    assert again.generation == membership.generation
     assert len(world.sync(again)["orders"]) == 2
     assert world.hears(again) == ErrorCode.NONE
 
 
 def test_a_sync_of_an_older_epoch_is_told_to_join_again() -> None:
     world, seats = settled()
-    seat = world.join(seats["a"].member_id)
+    membership = world.join(seats["a"].member_id)
     world.beat("another")
-    assert world.refusal(sync_of(seat)) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert world.refusal(sync_of(membership)) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_classic_member_is_told_of_topics_that_grow() -> None:
@@ -108,19 +108,19 @@ def test_joining_again_without_need_changes_nothing() -> None:
 
 
 def test_a_cooperative_member_gives_up_first_what_it_must_and_keeps_the_rest() -> None:
-    world = Moving()
+    world = MigrationHarness()
     seats, _ = world.mixed({"a": {"orders": [0, 1, 2, 3]}}, COOPERATIVE)
-    seat = seats["a"]
-    assert world.hears(seat) == ErrorCode.REBALANCE_IN_PROGRESS
-    first = world.join(seat.member_id, {"orders": [0, 1, 2, 3]}, protocol=COOPERATIVE)
-    assert first.generation == seat.generation, "it stays in its epoch until it has given up what it must"
-    assert world.member(seat.member_id).state is MemberState.UNREVOKED_PARTITIONS
+    membership = seats["a"]
+    assert world.hears(membership) == ErrorCode.REBALANCE_IN_PROGRESS
+    first = world.join(membership.member_id, {"orders": [0, 1, 2, 3]}, protocol=COOPERATIVE)
+    assert first.generation == membership.generation, "it stays in its epoch until it has given up what it must"
+    assert world.member(membership.member_id).state is MemberState.UNREVOKED_PARTITIONS
     kept = world.sync(first, COOPERATIVE)
     assert len(kept["orders"]) == 2
     world.beat("new", 2)
     assert world.held("new") == {}, "nobody has them while they are being given up"
     assert world.hears(first) == ErrorCode.REBALANCE_IN_PROGRESS
-    second = world.join(seat.member_id, kept, protocol=COOPERATIVE)
+    second = world.join(membership.member_id, kept, protocol=COOPERATIVE)
     assert second.generation == 2
     assert world.sync(second, COOPERATIVE) == kept
     assert world.hears(second) == ErrorCode.NONE
@@ -129,7 +129,7 @@ def test_a_cooperative_member_gives_up_first_what_it_must_and_keeps_the_rest() -
 
 
 def test_a_cooperative_member_that_still_owns_what_it_must_give_up_gets_no_further() -> None:
-    world = Moving()
+    world = MigrationHarness()
     seats, _ = world.mixed({"a": {"orders": [0, 1, 2, 3]}}, COOPERATIVE)
     for _ in range(2):
         world.join(seats["a"].member_id, {"orders": [0, 1, 2, 3]}, protocol=COOPERATIVE)
@@ -152,21 +152,21 @@ def test_a_new_member_has_to_know_its_id_before_it_is_one() -> None:
     answer = world.call(join_of(**JOINING), 4)
     assert answer.error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert len(world.consumer.state.members) == 3
-    seat = world.join(answer.member_id)
-    assert seat.member_id == answer.member_id
+    membership = world.join(answer.member_id)
+    assert membership.member_id == answer.member_id
     assert len(world.consumer.state.members) == 4
 
 
 def test_older_clients_get_their_id_with_the_answer() -> None:
     world, _ = settled()
-    seat = world.join("", version=3)
-    assert seat.member_id in world.consumer.state.members
+    membership = world.join("", version=3)
+    assert membership.member_id in world.consumer.state.members
 
 
 def test_the_first_version_has_one_timeout_for_session_and_rebalance() -> None:
     world, _ = settled()
-    seat = world.join("", version=0, session_ms=8000, rebalance_ms=-1)
-    assert world.member(seat.member_id).rebalance_timeout_ms == 8000
+    membership = world.join("", version=0, session_ms=8000, rebalance_ms=-1)
+    assert world.member(membership.member_id).rebalance_timeout_ms == 8000
 
 
 @pytest.mark.parametrize(
@@ -193,13 +193,15 @@ def test_members_may_differ_in_what_they_like_best() -> None:
     assert (answer.error_code, answer.protocol_name) == (ErrorCode.NONE, "roundrobin")
     other = join_of("y", protocols=[("roundrobin", said)])
     assert world.refusal(other) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.refusal(sync_of(Seat("x", answer.generation_id, False))) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    assert world.sync(Seat("x", answer.generation_id, False), "roundrobin") == world.held("x")
+    assert (
+        world.refusal(sync_of(Membership("x", answer.generation_id, False))) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    )
+    assert world.sync(Membership("x", answer.generation_id, False), "roundrobin") == world.held("x")
     assert world.refusal(sync_of(seats["a"], protocol="roundrobin")) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_where_nobody_is_classic_any_protocol_will_do() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("new")
     assert world.join("x", protocol="mine").generation == 2
 
@@ -232,7 +234,7 @@ def test_a_join_that_cannot_be_persisted_changes_nothing() -> None:
 
 
 def test_a_static_member_returns_under_another_id_and_keeps_its_share() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("new")
     old = world.join("", instance_id="i")
     world.beat("new", 1)
@@ -252,7 +254,7 @@ def test_a_static_member_returns_under_another_id_and_keeps_its_share() -> None:
 
 
 def test_a_static_member_of_the_newer_protocol_takes_over_from_a_classic_one() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("new")
     world.join("", instance_id="i")
     answer = world.beat("successor", instance_id="i")
@@ -262,7 +264,7 @@ def test_a_static_member_of_the_newer_protocol_takes_over_from_a_classic_one() -
 
 
 def test_a_classic_static_member_takes_over_from_one_of_the_newer_protocol_that_is_there_still() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("new")
     world.beat("old", instance_id="i")
     world.beat("new", 1)
@@ -270,48 +272,51 @@ def test_a_classic_static_member_takes_over_from_one_of_the_newer_protocol_that_
     world.beat("old", 2)
     share = world.held("old")
     assert share
-    seat = world.join("", instance_id="i")
-    assert world.sync(seat, instance_id="i") == share
+    membership = world.join("", instance_id="i")
+    assert world.sync(membership, instance_id="i") == share
     assert world.refusal(world.beat_of("old", 2, instance_id="i"), 1) == ErrorCode.FENCED_INSTANCE_ID
 
 
 def test_a_classic_member_that_takes_over_subscribes_by_names_alone() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("new")
     world.beat("old", instance_id="i", subscribed_topic_regex="prices")
     assert world.consumer.state.regexes
-    seat = world.join("", instance_id="i")
-    assert (world.member(seat.member_id).topic_names, world.member(seat.member_id).topic_regex) == ({"orders"}, "")
+    membership = world.join("", instance_id="i")
+    assert (world.member(membership.member_id).topic_names, world.member(membership.member_id).topic_regex) == (
+        {"orders"},
+        "",
+    )
     assert not world.consumer.state.regexes
 
 
 def test_a_static_member_that_is_away_may_return_as_a_classic_one() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("new")
     world.beat("old", instance_id="i")
     world.beat("old", -2, instance_id="i")
-    seat = world.join("", instance_id="i")
-    assert world.member(seat.member_id).epoch == seat.generation == 2
+    membership = world.join("", instance_id="i")
+    assert world.member(membership.member_id).epoch == membership.generation == 2
 
 
 # -- who may speak
 
 
 @pytest.mark.parametrize(
-    ("seat", "code"),
+    ("membership", "code"),
     [
-        (Seat("x", 2, False), ErrorCode.UNKNOWN_MEMBER_ID),
-        (Seat("new", 2, False), ErrorCode.UNKNOWN_MEMBER_ID),
-        (Seat("a-1", 1, False), ErrorCode.ILLEGAL_GENERATION),
-        (Seat("a-1", 3, False), ErrorCode.ILLEGAL_GENERATION),
+        (Membership("x", 2, False), ErrorCode.UNKNOWN_MEMBER_ID),
+        (Membership("new", 2, False), ErrorCode.UNKNOWN_MEMBER_ID),
+        (Membership("a-1", 1, False), ErrorCode.ILLEGAL_GENERATION),
+        (Membership("a-1", 3, False), ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_only_classic_members_in_their_generation_are_heard(seat: Seat, code: ErrorCode) -> None:
+def test_only_classic_members_in_their_generation_are_heard(membership: Membership, code: ErrorCode) -> None:
     world, seats = settled()
-    assert seats["a"] == Seat("a-1", 2, False)
-    assert world.refusal(heartbeat_of(seat)) == code
-    assert world.refusal(sync_of(seat)) == code
-    assert world.refusal(heartbeat_of(seat, instance_id="i")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert seats["a"] == Membership("a-1", 2, False)
+    assert world.refusal(heartbeat_of(membership)) == code
+    assert world.refusal(sync_of(membership)) == code
+    assert world.refusal(heartbeat_of(membership, instance_id="i")) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
 @pytest.mark.parametrize("wanted", [{"protocol_type": "connect"}, {"protocol_type": None}, {"protocol": None}])
@@ -339,16 +344,16 @@ def test_a_silent_classic_member_is_removed_after_its_own_session_timeout() -> N
     assert world.hears(seats["a"]) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def beating(world: Moving, seat: Seat, ms: int) -> None:
+def beating(world: MigrationHarness, membership: Membership, ms: int) -> None:
     """Time passes, and a member and the newer one are heard of meanwhile."""
     for _ in range(ms // 1000):
         world.advance(1000)
-        world.submit(heartbeat_of(seat))
+        world.submit(heartbeat_of(membership))
         world.submit(world.beat_of("new", world.member("new").epoch), 1)
 
 
 def test_a_classic_member_that_does_not_join_again_in_time_is_removed() -> None:
-    world = Moving()
+    world = MigrationHarness()
     seats, _ = world.mixed({"a": {"orders": [0]}}, rebalance_ms=20_000)
     assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
     beating(world, seats["a"], 19_000)
@@ -358,23 +363,23 @@ def test_a_classic_member_that_does_not_join_again_in_time_is_removed() -> None:
 
 
 def test_a_classic_member_that_joins_again_in_time_may_stay() -> None:
-    world = Moving()
+    world = MigrationHarness()
     seats, _ = world.mixed({"a": {"orders": [0]}}, rebalance_ms=20_000)
     assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
     beating(world, seats["a"], 19_000)
-    seat = world.join(seats["a"].member_id, rebalance_ms=20_000)
-    world.sync(seat)
-    beating(world, seat, 40_000)
-    assert seat.member_id in world.consumer.state.members
+    membership = world.join(seats["a"].member_id, rebalance_ms=20_000)
+    world.sync(membership)
+    beating(world, membership, 40_000)
+    assert membership.member_id in world.consumer.state.members
 
 
 def test_a_classic_member_that_joins_and_does_not_sync_in_time_is_removed() -> None:
-    world = Moving()
+    world = MigrationHarness()
     seats, _ = world.mixed({"a": {"orders": [0]}}, rebalance_ms=20_000)
-    seat = world.join(seats["a"].member_id, rebalance_ms=20_000)
-    beating(world, seat, 19_000)
-    assert seat.member_id in world.consumer.state.members
-    beating(world, seat, 1000)
+    membership = world.join(seats["a"].member_id, rebalance_ms=20_000)
+    beating(world, membership, 19_000)
+    assert membership.member_id in world.consumer.state.members
+    beating(world, membership, 1000)
     assert set(world.consumer.state.members) == {"new"}
 
 
@@ -382,8 +387,8 @@ def test_a_classic_member_that_joined_and_synced_has_no_more_to_do() -> None:
     world, seats = settled()
     for _ in range(100):
         world.advance(1000)
-        for seat in seats.values():
-            assert world.hears(seat) == ErrorCode.NONE
+        for membership in seats.values():
+            assert world.hears(membership) == ErrorCode.NONE
         world.beat("new", world.member("new").epoch)
     assert len(world.consumer.state.members) == 3
 
@@ -440,7 +445,7 @@ def test_several_leave_at_once_and_static_ones_by_their_instance_id_alone() -> N
 
 
 def test_a_member_of_the_newer_protocol_can_be_made_to_leave_too() -> None:
-    world = Moving()
+    world = MigrationHarness()
     world.beat("one")
     world.beat("two", instance_id="i")
     assert world.call(leave_of("one")).members[0].error_code == 0
@@ -456,16 +461,16 @@ def test_a_classic_member_commits_by_its_generation_in_any_version(version: int)
     world, seats = settled()
     assert codes_of(world.call(commit_of({0: 5}, seats["a"]), version)) == [ErrorCode.NONE]
     for generation in (seats["a"].generation - 2, seats["a"].generation + 1):
-        other = Seat(seats["a"].member_id, generation, False)
+        other = Membership(seats["a"].member_id, generation, False)
         assert codes_of(world.call(commit_of({0: 9}, other), version)) == [ErrorCode.ILLEGAL_GENERATION]
     assert world.fetched(0) == [5]
-    unknown = commit_of({0: 9}, Seat("x", 2, False))
+    unknown = commit_of({0: 9}, Membership("x", 2, False))
     assert codes_of(world.call(unknown, version)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_member_of_the_newer_protocol_needs_a_newer_version_to_commit() -> None:
     world, _ = settled()
-    new = Seat("new", world.member("new").epoch, False)
+    new = Membership("new", world.member("new").epoch, False)
     assert codes_of(world.call(commit_of({0: 5}, new), 8)) == [ErrorCode.UNSUPPORTED_VERSION]
     assert codes_of(world.call(commit_of({0: 5}, new), 9)) == [ErrorCode.NONE]
 
@@ -506,7 +511,7 @@ def test_a_classic_member_may_say_who_it_is_when_it_fetches_offsets(
 def test_transactions_commit_by_generation_too() -> None:
     world, seats = settled()
     assert codes_of(world.call(txn_commit_of({0: 5}, seats["a"]), 5)) == [ErrorCode.NONE]
-    other = Seat(seats["a"].member_id, 9, False)
+    other = Membership(seats["a"].member_id, 9, False)
     assert codes_of(world.call(txn_commit_of({0: 5}, other), 5)) == [ErrorCode.ILLEGAL_GENERATION]
     # Before KIP-447 nobody said who commits.
     assert codes_of(world.call(txn_commit_of({0: 5}), 5)) == [ErrorCode.NONE]

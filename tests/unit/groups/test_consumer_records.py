@@ -21,12 +21,12 @@ from penstock.groups.records import (
 from penstock.wire.state import kind_of, read_value
 from tests.simulation.group_machines import GROUP, apply
 
-from .consuming import REBALANCE_MS, SESSION_MS, Consuming
+from .consumer_harness import REBALANCE_MS, SESSION_MS, ConsumerHarness
 
 
-def _busy() -> Consuming:
+def _busy() -> ConsumerHarness:
     """A group in the middle of everything: one revokes, one waits, one is away, one has an expression."""
-    group = Consuming({"a": 6, "b": 2, "c": 1})
+    group = ConsumerHarness({"a": 6, "b": 2, "c": 1})
     group.join("m1", "a", rack_id="r1", server_assignor="uniform")
     group.join("s1", "a", instance_id="i1")
     group.join("m2", "a", "b")
@@ -37,7 +37,7 @@ def _busy() -> Consuming:
     return group
 
 
-def _everything(group: Consuming) -> dict[str, object]:
+def _everything(group: ConsumerHarness) -> dict[str, object]:
     state = group.machine.group.state
     return {
         name: getattr(state, name)
@@ -78,7 +78,7 @@ def test_a_group_that_is_read_back_goes_on_as_if_nothing_had_been(compacted: boo
 
 
 def test_members_that_are_read_back_have_a_whole_session_to_be_heard_of() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a")
     group.pass_time(SESSION_MS - 1)
     group.machine.restart(group.now_ms)
@@ -87,7 +87,7 @@ def test_members_that_are_read_back_have_a_whole_session_to_be_heard_of() -> Non
 
 
 def test_members_that_are_read_back_have_their_whole_time_to_give_up_partitions() -> None:
-    group = Consuming(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
     group.join("m1", "a")
     group.join("m2", "a")
     group.beat("m1", 1)
@@ -124,7 +124,7 @@ def test_tombstones_leave_nothing_of_a_group() -> None:
 
 
 def test_a_tombstone_for_what_is_not_there_does_no_harm() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     for kind, (key_class, _) in KINDS.items():
         fields = {"group": GROUP}
         fields |= {"member_id": "m9"} if key_class is MemberKey else {}

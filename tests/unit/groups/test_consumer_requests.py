@@ -7,13 +7,13 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest
 
-from .consuming import Consuming
+from .consumer_harness import ConsumerHarness
 
 JOINS: dict[str, Any] = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": ("a",)}
 
 
 def _refused(member_id: str, epoch: int, owned: dict[str, list[int]] | None = None, **fields: Any) -> str:
-    error = Consuming().refused(member_id, epoch, owned, **fields)
+    error = ConsumerHarness().refused(member_id, epoch, owned, **fields)
     assert isinstance(error, InvalidRequest)
     assert error.code == ErrorCode.INVALID_REQUEST
     return error.message
@@ -53,7 +53,7 @@ def test_who_joins_says_what_it_subscribes_to() -> None:
 
 @pytest.mark.parametrize("fields", [{"subscribed_topic_names": ()}, {"subscribed_topic_regex": ""}])
 def test_who_joins_may_subscribe_to_nothing_if_it_says_so(fields: dict[str, Any]) -> None:
-    assert Consuming().beat("m1", 0, {}, rebalance_timeout_ms=1000, **fields).member_epoch == 1
+    assert ConsumerHarness().beat("m1", 0, {}, rebalance_timeout_ms=1000, **fields).member_epoch == 1
 
 
 def test_only_a_static_member_leaves_for_a_while() -> None:

@@ -6,11 +6,11 @@ from penstock.groups.consumer.errors import FencedMemberEpoch
 from penstock.groups.consumer.group import RETRY_MS
 from penstock.groups.errors import UnknownMemberId
 
-from .consuming import REBALANCE_MS, SESSION_MS, Consuming
+from .consumer_harness import REBALANCE_MS, SESSION_MS, ConsumerHarness
 
 
-def _two() -> Consuming:
-    group = Consuming()
+def _two() -> ConsumerHarness:
+    group = ConsumerHarness()
     group.join("m1", "a")
     group.join("m2", "a")
     return group
@@ -30,7 +30,7 @@ def test_a_member_that_is_silent_too_long_is_removed_and_its_partitions_are_free
 
 
 def test_a_heartbeat_starts_the_session_anew() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a")
     for _ in range(5):
         assert group.pass_time(SESSION_MS - 1) == []
@@ -46,14 +46,14 @@ def test_a_refused_heartbeat_does_not_start_the_session_anew() -> None:
 
 
 def test_the_session_timeout_is_that_of_the_settings() -> None:
-    group = Consuming(group_consumer_session_timeout_ms=100)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=100)
     group.join("m1", "a")
     assert group.pass_time(99) == []
     assert group.pass_time(1) == ["m1"]
 
 
 def test_many_who_are_silent_at_once_are_worth_one_target() -> None:
-    group = Consuming({"a": 8})
+    group = ConsumerHarness({"a": 8})
     for number in range(8):
         group.join(f"m{number}", "a")
     group.pass_time(SESSION_MS - 1)
@@ -87,7 +87,7 @@ def test_a_member_that_does_not_give_up_its_partitions_in_time_is_removed() -> N
 
 
 def test_the_rebalance_timeout_is_the_members_own() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a", rebalance_timeout_ms=500)
     group.join("m2", "a")
     group.beat("m1", 1)
@@ -106,7 +106,7 @@ def test_a_member_that_gave_up_in_time_stays() -> None:
 
 
 def test_the_time_to_give_up_begins_anew_when_there_is_more_to_give_up() -> None:
-    group = Consuming({"a": 4, "b": 4})
+    group = ConsumerHarness({"a": 4, "b": 4})
     group.join("m1", "a", "b")
     group.join("m2", "a", "b")
     group.beat("m1", 1)
@@ -128,7 +128,7 @@ def test_a_timer_for_nobody_does_nothing() -> None:
 
 
 def test_a_member_whose_joining_could_not_be_persisted_is_none() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.machine.can_persist = False
     assert group.answer("m1", 0, {}, **group.full("a")) is None
     assert group.machine.group.is_empty
@@ -147,7 +147,7 @@ def test_a_member_whose_leaving_could_not_be_persisted_is_watched_still() -> Non
 
 @pytest.mark.parametrize("kind", ["session", "rebalance"])
 def test_a_removal_that_could_not_be_persisted_is_tried_again(kind: str) -> None:
-    group = Consuming(group_consumer_session_timeout_ms=SESSION_MS if kind == "session" else 10 * SESSION_MS)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=SESSION_MS if kind == "session" else 10 * SESSION_MS)
     group.join("m1", "a")
     group.join("m2", "a")
     group.beat("m1", 1)
@@ -190,7 +190,7 @@ def test_having_given_up_that_could_not_be_persisted_leaves_the_timer_running() 
 
 
 def test_a_timer_that_was_set_with_a_new_subscription_is_not_lost_to_the_record_of_it() -> None:
-    group = Consuming(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
     group.join("m1", "a", "b")
     group.beat("m1", 1, subscribed_topic_names=("a",))
     assert group.pass_time(REBALANCE_MS) == ["m1"]

@@ -9,7 +9,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.wire.messages.list_groups import ListGroupsRequest
 
-from .coordinating import image_of, settings_of, topic_of
+from .coordinator_harness import image_of, settings_of, topic_of
 
 SEEDS = range(20)
 KINDS = range(20)

@@ -11,7 +11,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.log.log import Log
 from penstock.replication.partition import FencedLeaderEpoch, Partition, UnknownLeaderEpoch
 
-from ..log.making import NOW_MS, batch, open_at, records_in, sent, settings
+from ..log.builders import NOW_MS, batch, open_at, records_in, sent, settings
 
 NAME = TopicPartition("orders", 3)
 

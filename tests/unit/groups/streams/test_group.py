@@ -19,7 +19,7 @@ from penstock.wire.messages.streams_group_heartbeat import (
 from penstock.wire.state import kind_of
 from tests.simulation.group_machines import StreamsMachine, topic_of
 
-from .making import (
+from .topologies import (
     COUNT,
     READY,
     REBALANCE_MS,
