@@ -65,7 +65,7 @@ class QueueClients:
             child = self._start(name, "queue_worker", {"queues": WORKERS})
         else:
             options = {"queue": STANDARD, "count": SHARERS, "kafka": self._lab.bootstrap}
-            child = self._start(name, "queue_sharer", options)
+            child = self._start(name, "queue_share_consumer", options)
         self._slots[name] = child
 
     def _start(self, name: str, module: str, more: Mapping[str, object]) -> Child:
