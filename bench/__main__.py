@@ -79,7 +79,7 @@ def _results_of(slugs: tuple[str, ...]) -> Path:
 
 
 class StopSignal:
-    """Whoever ends this run ends its servers too: they are stopped on the way out."""
+    """Stops the servers when this run is terminated."""
 
     def __init__(self) -> None:
         self.was_given = False

@@ -21,7 +21,7 @@ def topic_name() -> str:
 
 
 class Broker(Protocol):
-    """A server under load. The floor is one too, though it has no topics but the one it is told of."""
+    """A server under load. The floor is one too, with a single topic that is set at its start."""
 
     name: str
 

@@ -161,7 +161,7 @@ def commit(client: Client, where: Setting) -> None:
     found = consumer.committed([TopicPartition(where.topic, number) for number in range(where.size)], PATIENCE_S)
     consumer.close()
     if [place.offset for place in found] != [offset] * where.size:
-        raise WrongAnswer(f"{offset} was committed, {found} is what the group is told")
+        raise WrongAnswer(f"{offset} was committed, {found} is what OffsetFetch returns")
 
 
 def transact(client: Client, where: Setting) -> None:

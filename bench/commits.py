@@ -58,7 +58,7 @@ class Committers:
         """Commit as fast as can be, one request in flight for each group; then look whether all was written down."""
         settle()
         busy = self.each[:groups]
-        # A number that no run had before, so that finding it at the end says something.
+        # A number that no run had before, so that finding it at the end is proof.
         offset = max(self._committed(busy[0], partitions)) + 1
         frames = [self._frame(one, offset + 1, partitions) for one in busy]
         first = self._frame(busy[0], offset, partitions)
@@ -95,14 +95,14 @@ class Committers:
         with BlockingClient(self.broker.port) as client:
             answer = client.exchange(frame.data)
         _, response = read_response(ApiKey.OFFSET_COMMIT, VERSION, answer)
-        (told,) = response.topics
-        codes = [row.error_code for row in told.partitions]
-        if told.name != self.topic or codes != [0] * partitions or answer[ERROR_AT : ERROR_AT + 2] != b"\0\0":
-            raise WrongAnswer(f"{self.broker.name}: a commit to {self.topic} answered {told}")
+        (topic,) = response.topics
+        codes = [row.error_code for row in topic.partitions]
+        if topic.name != self.topic or codes != [0] * partitions or answer[ERROR_AT : ERROR_AT + 2] != b"\0\0":
+            raise WrongAnswer(f"{self.broker.name}: a commit to {self.topic} answered {topic}")
         return len(answer)
 
     def _check_kept(self, busy: Sequence[Committer], offset: int, partitions: int, kept: int, commits: int) -> None:
-        """Every partition of every acknowledged commit is a record, and the last one is what is told when asked."""
+        """Checks that every partition of every acknowledged commit is a record, and that OffsetFetch returns the last."""
         written = records_kept(self.broker, GROUPS) - kept
         if written != commits * partitions:
             raise WrongAnswer(

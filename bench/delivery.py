@@ -1,7 +1,7 @@
 """`python -m bench.delivery [--quick]`: what each promise of the Python API costs. For the table in docs/delivery.md.
 
 A broker as a user starts it, and one Python program beside it. Every load is run in every way, in turn, a few times
-over; what is told is the median, and its ratio to at-most-once within the same round. About two minutes.
+over; the result is the median, and its ratio to at-most-once within the same round. About two minutes.
 """
 
 import itertools

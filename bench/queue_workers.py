@@ -18,7 +18,7 @@ from bench.load import Sample
 from bench.measure import cpu_s, machine_cpu_s
 
 AT_A_TIME: Final = 100
-"""Messages that a worker may have in hand."""
+"""Messages that a worker may have in flight."""
 IDLE_S: Final = 4.0
 """A worker to which nothing has come for so long is done."""
 JOIN_S: Final = 20.0

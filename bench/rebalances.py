@@ -31,7 +31,7 @@ STEP_S_MAX: Final = 60.0
 REHEARSAL: Final = "-rehearsal"
 """A group of two that comes first, so that the members' own code is not met for the first time by the clock."""
 QUIET_S: Final = 3 * HEARTBEAT_S
-"""Between the steps: nobody has anything left to say of the one before, and not all are heard of at once."""
+"""The pause between two steps: the one before is over, and the members' heartbeats are spread again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +144,9 @@ async def main() -> None:
         (found,) = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
     for name, size in ((group + REHEARSAL, 2), (group, int(count))):
         shares = Shares(int(partitions))
-        dice = random.Random(f"{seed} {name}")
+        rng = random.Random(f"{seed} {name}")
         members = [
-            PROTOCOLS[protocol](number, name, topic, found.topic_id, shares, random.Random(dice.random()))
+            PROTOCOLS[protocol](number, name, topic, found.topic_id, shares, random.Random(rng.random()))
             for number in range(size)
         ]
         seen = await live_and_leave(members, shares, int(port), int(broker_pid))

@@ -23,7 +23,7 @@ FILL_S_MAX: Final = 600.0
 CONNECTIONS: Final = 16
 PRODUCE_DEPTH: Final = 5
 FETCH_DEPTH: Final = 1
-"""What a Kafka client has in flight on one connection if nobody tells it otherwise."""
+"""What a Kafka client has in flight on one connection by default."""
 
 SINGLE: Final = Shape(name="1 record of 100 B", records=1, value_bytes=100)
 MEDIUM: Final = Shape(name="16 KiB batch", records=16, value_bytes=1007)
@@ -75,10 +75,10 @@ def _check_produce(broker: Broker, frame: Frame, topic: str) -> int:
     with BlockingClient(broker.port) as connection:
         answer = connection.exchange(frame.data)
     _, response = read_response(ApiKey.PRODUCE, VERSION, answer)
-    (told,) = response.responses
-    (partition,) = told.partition_responses
-    if told.name != topic or partition.error_code or partition.base_offset != 0:
-        raise WrongAnswer(f"{broker.name}: produce to {topic} answered {told}")
+    (topic_response,) = response.responses
+    (partition,) = topic_response.partition_responses
+    if topic_response.name != topic or partition.error_code or partition.base_offset != 0:
+        raise WrongAnswer(f"{broker.name}: produce to {topic} answered {topic_response}")
     return len(answer)
 
 

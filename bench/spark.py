@@ -2,7 +2,7 @@
 
 One Spark session on two threads, one Penstock broker, the same topics for both: read them to nowhere, and read them
 and write them to a topic (Penstock's sink in one transaction for all, the connector's at least once). Both in turn,
-a few times over; what is told is the median of the ratios. Beside it, what a micro-batch of a single record takes.
+a few times over; the result is the median of the ratios. Beside it, what a micro-batch of a single record takes.
 """
 
 import itertools
@@ -149,7 +149,7 @@ def _jvm() -> int:
 
 
 def _own_cpu_s(pid: int) -> float:
-    """Without its descendants. Those that have ended are counted with whoever they leave behind."""
+    """Without its descendants. Those that have ended are counted with their parent."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

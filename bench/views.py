@@ -2,7 +2,7 @@
 
 A broker as a user starts it, and one consumer (confluent-kafka) beside it, on the same machine. Of a topic in which
 one record in a hundred matches, it reads either everything, and looks at the header itself, or the view. Both ways in
-turn, a few times over; what is told is the median, and the ratio within the same round. Bytes are what the consumer
+turn, a few times over; the result is the median, and the ratio within the same round. Bytes are what the consumer
 says that it has received. Before that, without a broker: how many records the predicate takes a second.
 """
 
@@ -130,9 +130,9 @@ def read_in_child(broker: Penstock, topic: str, records: int, filters: bool) -> 
     before_s = cpu_s(broker.pid)
     command = [sys.executable, "-m", "bench.views", "--child", f"{broker.port},{topic},{records},{int(filters)}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     return Reading(
-        seconds=told["seconds"], received_bytes=told["received_bytes"], broker_cpu_s=cpu_s(broker.pid) - before_s
+        seconds=result["seconds"], received_bytes=result["received_bytes"], broker_cpu_s=cpu_s(broker.pid) - before_s
     )
 
 
@@ -150,7 +150,7 @@ def child(port: int, topic: str, records: int, filters: bool) -> None:
             "group.id": "bench",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # that the end is reached is told by the fetch after the last
+            "fetch.wait.max.ms": 10,  # the fetch after the last one shows that the end is reached
             "statistics.interval.ms": 100,
             "stats_cb": on_stats,
         }

@@ -25,7 +25,7 @@ RATE_PER_S: Final = 500
 CONNECTIONS: Final = 16
 FILLING: Final = Cell(32, 10)
 REST_S: Final = 11.0
-"""After a load: receive buffers that are no longer needed are given back within ten seconds."""
+"""After a load: receive buffers that are no longer needed are released within ten seconds."""
 
 
 def ask(lab: Lab) -> list[Table]:
@@ -48,7 +48,7 @@ def ask(lab: Lab) -> list[Table]:
         memory[f"{many:,} waiting, after receiving"] = _memory_mb(penstock)
         with SqsBlockingClient(penstock.http_port) as connection:
             if connection.messages_in(queues[many]) < many:
-                raise WrongAnswer("messages were lost while nobody deleted any")
+                raise WrongAnswer("messages were lost though none was deleted")
     return [_memory_table(memory), _latency_table(lab, latencies)]
 
 

@@ -74,9 +74,9 @@ def _table(lab: Lab, found: Found, names: list[str]) -> Table:
             f"client cores, {' / '.join(names)}",
         ),
         notes=[
-            f"{lab.scale.share_messages:,} messages of {BATCH.value_bytes} B that wait are worked off, from the "
+            f"{lab.scale.share_messages:,} messages of {BATCH.value_bytes} B in a queue are worked off, from the "
             "first that any worker gets to the last; each is acknowledged. Workers are Python processes with each "
-            f"server's own client, up to {AT_A_TIME} messages in hand: confluent-kafka's ShareConsumer "
+            f"server's own client, up to {AT_A_TIME} messages in flight: confluent-kafka's ShareConsumer "
             "(acknowledging by the next poll, its default), pika, nats-py by pull.",
             f"Penstock's were produced in batches of {BATCH.records}. All three keep messages and acknowledgements "
             "in files; RabbitMQ's quorum queues sync them, the other two leave that to the kernel for a while.",

@@ -1,4 +1,4 @@
-"""Where a request's time goes: a broker that watches itself while it answers, and its own time by room.
+"""Where a request's time goes: a broker that profiles itself while it answers, by package.
 
 python -m bench.sqs.profile PROFILE serve ... starts such a broker.
 """
@@ -17,7 +17,7 @@ from bench.runs import Window
 from bench.sqs.runs import ACTIONS, Cell, cycle
 
 TARGETS: Final = {b"AmazonSQS.SendMessage": "send", b"AmazonSQS.ReceiveMessage": "receive"}
-ROOMS: Final = ("network", "sqs", "broker", "queues", "replication", "log", "records", "foundation")
+PACKAGES: Final = ("network", "sqs", "broker", "queues", "replication", "log", "records", "foundation")
 OTHER: Final = "other"
 CELL: Final = Cell(8, 1)
 SECONDS: Final = 3.0
@@ -57,30 +57,30 @@ class Watched:
             self._process = None
 
     def shares(self, folder: Path) -> dict[str, dict[str, float]]:
-        """After a load, and its end: what it took, by action and by room."""
+        """After a load, and its end: what it took, by action and by package."""
         cycle(self, CELL, Window(seconds=SECONDS, ramp_s=0.0), folder)
         self.stop()
         return {action: _shares(self._folder / f"profile-{action}") for action in ACTIONS}
 
 
 def _shares(path: Path) -> dict[str, float]:
-    """What each room takes of the time, and what it has C do for it."""
+    """The time of each package, with that of the C functions that it calls."""
     found: dict[str, float] = defaultdict(float)
     stats: Any = pstats.Stats(str(path))
     for (file, _, _), (_, _, own_s, _, callers) in stats.stats.items():
         if file != "~":
-            found[_room(file)] += own_s
+            found[_package(file)] += own_s
         elif not callers:
             found[OTHER] += own_s
         for (caller, _, _), (_, _, part_s, _) in callers.items() if file == "~" else ():
-            found[_room(caller)] += part_s
+            found[_package(caller)] += part_s
     total_s = sum(found.values())
-    return {room: spent_s / total_s for room, spent_s in found.items()}
+    return {package: spent_s / total_s for package, spent_s in found.items()}
 
 
-def _room(file: str) -> str:
+def _package(file: str) -> str:
     name = file.partition("/penstock/")[2].partition("/")[0]
-    return name if name in ROOMS else OTHER
+    return name if name in PACKAGES else OTHER
 
 
 def main() -> None:
