@@ -102,7 +102,7 @@ class Committers:
         return len(answer)
 
     def _check_kept(self, busy: Sequence[Committer], offset: int, partitions: int, kept: int, commits: int) -> None:
-        """Checks that every partition of every acknowledged commit is a record, and that OffsetFetch returns the last."""
+        """Checks that every acknowledged commit has a record for each partition, and is what OffsetFetch returns."""
         written = records_kept(self.broker, GROUPS) - kept
         if written != commits * partitions:
             raise WrongAnswer(

@@ -17,7 +17,7 @@ from bench.report import AT_LEAST, Bar, Table, client, cpu_each, is_client_bound
 from bench.runs import Window
 from bench.sqs import boto
 from bench.sqs.blocking_client import CREDENTIALS, SqsServer
-from bench.sqs.profile import OTHER, ROOMS, Watched
+from bench.sqs.profile import OTHER, PACKAGES, Watched
 from bench.sqs.runs import CELLS, Cell, cycle
 
 TITLE: Final = f"The SQS API, against ElasticMQ {elasticmq.VERSION} and moto {moto.VERSION}"
@@ -210,16 +210,16 @@ def _checked_table(found: Found) -> Table:
 
 
 def _where_table(shares: Mapping[str, Mapping[str, float]]) -> Table:
-    columns = (*ROOMS, OTHER)
+    columns = (*PACKAGES, OTHER)
     table = Table(
         slug="sqs-where",
         title="Where a request's time goes",
         columns=("single", *columns),
         notes=[
             "Of what Penstock does from the moment that a request was read from its socket until the answer is given "
-            "to the kernel, by package, as Python's profiler sees it: that makes every call dearer than it is, above all in "
-            "packages of many small functions. `network` has the system call that sends. To read from the socket, and "
-            "to wait for it, comes on top.",
+            "to the kernel, by package, as Python's profiler sees it: that makes every call dearer than it is, above "
+            "all in packages of many small functions. `network` has the system call that sends. To read from the "
+            "socket, and to wait for it, comes on top.",
         ],
     )
     for action, found in shares.items():

@@ -149,7 +149,7 @@ def read(topic: str, lab: Lab) -> dict[tuple[int, int], bytes | None]:
     try:
         numbers = consumer.list_topics(topic, timeout=30).topics[topic].partitions
         places = [TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers]
-        # Whoever writes all the time is never at an end: this one is where it is now.
+        # A partition that is written to all the time has no fixed end: this is its end now.
         spans = {place.partition: consumer.get_watermark_offsets(place, timeout=30) for place in places}
         left = {number: high for number, (low, high) in spans.items() if low < high}
         consumer.assign(places)

@@ -101,7 +101,7 @@ class QueueClients:
     # -- what they did
 
     def check(self) -> None:
-        """Nobody has ended but by being killed."""
+        """Checks that processes have only ended by being killed."""
         for child in self._all:
             child.check()
 
@@ -207,7 +207,7 @@ def _deliveries(
 
 
 def _settlements(events: list[Event]) -> Iterator[Settlement]:
-    """Of one process. What it had begun when it was killed, nobody knows the end of."""
+    """The history of one process. The calls in flight when it was killed have unknown outcomes."""
     begun: dict[str, tuple[Verdict, float, float]] = {}
     for event in events:
         if event.what == "try":

@@ -26,7 +26,7 @@ SETTINGS: Final = {
 
 
 class Sharer(threading.Thread):
-    """One of them. How long a message is its alone nobody can say: it is released when its connection breaks."""
+    """One share consumer. How long a message is in flight is not known: it is released when the connection breaks."""
 
     def __init__(self, name: str, queue: str, servers: str, orders: Orders, rng: Random) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Sharer(threading.Thread):
             places[message.topic(), message.partition()].append(key)
         said = self._commit()
         for place, those in places.items():
-            # Whatever is wrong with one of them is said of all; nobody knows which have been taken.
+            # An error of one acknowledgement is reported for all; which of them were applied is unknown.
             outcome = "ok" if place in said and said[place] is None else "info"
             for key in those:
                 note("end", key, now_s(), outcome)

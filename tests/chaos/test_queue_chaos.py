@@ -74,17 +74,17 @@ class Front:
         return {queue: left for queue, left in found.items() if left != (0, 0, 0)}
 
     def bury(self) -> list[DeadLetter]:
-        """All dead letters, each in hand until the test is over. What is delivered to nobody, as when a partition's
+        """All dead letters, each in flight until the test is over. What is lost on its way, as when a partition's
         leader changes just then, comes back at once."""
         found: list[DeadLetter] = []
         seen: list[object] = [None]
 
-        def are_all_in_hand() -> bool:
+        def are_all_in_flight() -> bool:
             found.extend(map(_dead_letter, self._receive()))
             seen[0] = len(found), self.counts(DEAD)
             return seen[0] == (len(found), (0, len(found), 0))
 
-        wait_until(are_all_in_hand, "each of the dead letters is in hand, once", PATIENCE_S, seen=seen)
+        wait_until(are_all_in_flight, "each of the dead letters is in flight, once", PATIENCE_S, seen=seen)
         return found
 
     def _receive(self) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ class Mover(threading.Thread):
             try:
                 tasks = (await caller.call("ListMessageMoveTasks", DEAD, SourceArn=self._arn))["Results"]
             except (NoAnswer, Refused):
-                tasks = [{"Status": "RUNNING"}]  # for all that anybody knows
+                tasks = [{"Status": "RUNNING"}]  # as far as is known
             if not tasks or tasks[0]["Status"] != "RUNNING":
                 return tasks[0].get("ApproximateNumberOfMessagesMoved", 0) if tasks else 0
             await asyncio.sleep(0.5)

@@ -164,7 +164,7 @@ class Cli:
                 assert readable, f"nothing more came: {screen!r}"
                 try:
                     chunk = os.read(ours, 65536)
-                except OSError:  # Linux says so when the last one has closed the other side
+                except OSError:  # Linux raises this when the last one has closed the other side
                     break
                 if not chunk:
                     break

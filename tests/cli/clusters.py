@@ -29,7 +29,7 @@ def first_port() -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. One that nobody has asked for its end yet does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

@@ -219,7 +219,7 @@ def test_a_repair_that_is_killed_is_finished_by_the_next(process: BrokerProcess,
     if step == "partitions added":
         with RawClient(lab.address) as raw:
             code = raw.ask(ListGroupsRequest(), 5).error_code
-        assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "nobody looks for state where it is not yet"
+        assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "coordinators wait for the state in its new partition"
         assert process.metric('penstock_coordinator_unloaded_partitions{coordinator="group",state="paused"}') > 0
     done = lab.cli(*REPAIR, "--yes")
     assert done.returncode == 0, done

@@ -91,7 +91,7 @@ def test_what_is_not_there_is_named(cli: Cli, topic: str) -> None:
         (("rebalance", "--leaders", "--throttle", "5"), "--leaders copies no data"),
     ],
 )
-def test_misuse_is_told(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+def test_misuse_is_reported(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
     assert said in cli.refused("cluster", *arguments, code=2)
 
 

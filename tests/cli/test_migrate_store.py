@@ -72,7 +72,7 @@ def check(bootstrap: str, cluster_id: str, topic_id: bytes) -> None:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[ServeProcess]:
-    """A broker on the folder; it is stopped in order whatever happens."""
+    """A broker on the folder; it is stopped properly even if the test fails."""
     broker = ServeProcess(folder, *options)
     try:
         yield broker

@@ -25,7 +25,7 @@ TERMINATED = 143
 
 def catches_sigterm(process: subprocess.Popen[bytes]) -> bool:
     """Whether a process has come so far that it handles SIGTERM itself."""
-    assert process.poll() is None, "it ended before it was told to"
+    assert process.poll() is None, "it ended before the signal"
     status = Path(f"/proc/{process.pid}/status").read_text()
     caught = re.search(r"SigCgt:\s+(\w+)", status)
     assert caught is not None
@@ -106,7 +106,7 @@ def test_the_tour_ends_and_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_signal_whose_exception_is_lost_ends_the_command() -> None:
-    """Python drops what is raised in a destructor: a command that was told while it imported something waited on."""
+    """Python drops what is raised in a destructor: a command that got the signal during an import did not end."""
     code = (
         "import asyncio, os, signal\n"
         "from penstock.cli.common import Terminated, run, sigterm_raises\n"
@@ -133,7 +133,7 @@ def test_a_command_that_ends_by_another_error_because_of_the_signal_is_terminate
     def command() -> None:
         try:
             signal.raise_signal(signal.SIGTERM)
-        except Terminated as told:
-            raise RuntimeError("as a library may do") from told
+        except Terminated as terminated:
+            raise RuntimeError("as a library may do") from terminated
 
     assert CliRunner().invoke(Group("penstock"), ["command"]).exit_code == TERMINATED
