@@ -209,7 +209,7 @@ class Transformer:
             self._consumer.close()
 
     def _gather(self) -> None:
-        """Rebalances happen in here only: later records are of our partitions, or the coordinator refuses the commit."""
+        """Rebalances happen in here only: later records are our partitions', or the commit is refused."""
         wait_s = POLL_S
         while len(self._batch) < BATCH_MAX and (message := self._consumer.poll(wait_s)) is not None:
             wait_s = 0

@@ -177,7 +177,7 @@ class ConfluentDriver:
 
 
 def read(consumer: Consumer, count: int) -> list[Message]:
-    """The next `count` messages of whatever the consumer is assigned."""
+    """The next `count` messages of the consumer's assignment."""
     found: list[Message] = []
     deadline_s = time.monotonic() + PATIENCE_S
     while len(found) < count:

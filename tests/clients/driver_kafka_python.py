@@ -191,7 +191,7 @@ class KafkaPythonDriver:
 
 
 def read(consumer: KafkaConsumer, count: int) -> list[Message]:
-    """The next `count` messages of whatever the consumer is assigned."""
+    """The next `count` messages of the consumer's assignment."""
     found: list[Message] = []
     deadline_s = time.monotonic() + PATIENCE_S
     while len(found) < count:

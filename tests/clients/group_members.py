@@ -32,7 +32,7 @@ POLL_S: Final = 0.05
 HEARTBEAT_MS: Final = 100
 """Members hear soon that the group changes."""
 SESSION_MS: Final = 10_000
-"""Nobody is lost by accident; tests of silence have their own."""
+"""Long enough for a busy machine; tests of expired sessions have their own."""
 
 RANGE: Final = "range"
 ROUND_ROBIN: Final = "roundrobin"
@@ -95,7 +95,7 @@ class Member(threading.Thread):
     def run(self) -> None:
         try:
             self.work()
-        except BaseException as error:  # noqa: BLE001 - the test's own thread says so
+        except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
             self._failure = described(error)
 
     @abstractmethod
@@ -173,7 +173,7 @@ class ConfluentMember(Member):
             while not self._stopping.is_set():
                 message = consumer.poll(POLL_S)
                 if self._stopping.is_set():
-                    break  # what others have left meanwhile may be among it: whoever comes next gets it, or it again
+                    break  # what others have left meanwhile may be among it: the next owner gets it, maybe again
                 if message is not None and message.error() is None:
                     self.got.append(Got((message.topic(), message.partition()), message.offset(), message.value()))
                     if self.options.commits_at_once:
@@ -276,7 +276,7 @@ class KafkaPythonMember(Member):
                     self.note_owned(found)
                 for records in polled.values():
                     self.got += [Got((one.topic, one.partition), one.offset, one.value) for one in records]
-                # Partitions change hands within `poll` only: what was got until then is committed here.
+                # Rebalances happen within `poll` only: what was polled until then is committed here.
                 self._commit(consumer, [(place.topic, place.partition) for place in polled])
         finally:
             consumer.close()
@@ -338,7 +338,7 @@ class _Listener(ConsumerRebalanceListener):
         self._consumer = consumer
 
     async def on_partitions_revoked(self, revoked: set[AiokafkaPartition]) -> None:
-        # It is called before the first assignment too. What is committed are positions: `getmany` may have handed
+        # It is called before the first assignment too. What is committed are positions: `getmany` may have returned
         # out messages that its caller has not noted yet, but will.
         if revoked:
             await commit(self._consumer)
@@ -419,7 +419,7 @@ class Crew:
         wait_until(have_come, f"{count} messages", seen=self.present)
 
     def got(self) -> Counter[bytes]:
-        """How often each message has come to anyone."""
+        """How often each message was delivered to any member."""
         return Counter(got.value for member in self.all for got in member.got)
 
     def check_once(self, count: int) -> None:
@@ -433,7 +433,7 @@ class Crew:
         assert not again, f"{len(again)} came more than once, as {again[0]}: {histories}"
 
     def check_order(self) -> None:
-        """Whatever one member gets of one partition comes in order."""
+        """Checks that each member gets the messages of a partition in order."""
         for member in self.all:
             last: dict[Place, int] = {}
             for got in member.got:
@@ -441,7 +441,7 @@ class Crew:
                 last[got.place] = got.offset
 
     def stop(self) -> None:
-        """All go together: nobody is given what another one has just left."""
+        """All leave together: no member gets the partitions of another one."""
         for member in self.present:
             member.tell_to_stop()
         for member in list(self.present):
@@ -467,7 +467,7 @@ def places_of(topic: str, partitions: int) -> list[Place]:
 
 
 class Load:
-    """Something that is done over and over on a thread until told to stop."""
+    """Something that is done over and over on a thread until it is stopped."""
 
     def __init__(self, step: Callable[[int], None], pause_s: float) -> None:
         self._step = step
@@ -482,7 +482,7 @@ class Load:
             while not self._stopping.wait(self._pause_s):
                 self._step(self.steps)
                 self.steps += 1
-        except BaseException as error:  # noqa: BLE001 - the test's own thread says so
+        except BaseException as error:  # noqa: BLE001 - the test's own thread raises it
             self._failure = described(error)
 
     def __enter__(self) -> "Load":

@@ -1,4 +1,4 @@
-"""Members and producers that do only what they are told, frame by frame: what no library would do is easy here."""
+"""Group members and producers by raw frames: they also send what no library would."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

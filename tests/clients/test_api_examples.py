@@ -57,7 +57,7 @@ def run(code: str, mq: Connection, servers: str) -> MessageSource:
             exec(compile(code.replace("localhost:9092", servers), "example", "exec"), names)
         except penstock.Closed:
             pass  # what a loop publishes when its connection has just been closed
-        except Exception as error:  # noqa: BLE001  # whatever it is, the test is to show it
+        except Exception as error:  # noqa: BLE001  # the test shows any of them
             failures.append(error)
 
     worker = threading.Thread(target=work)

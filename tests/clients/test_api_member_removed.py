@@ -1,7 +1,7 @@
 """Loops of the Python API whose group removes them while they wait: they join again, and go on.
 
-Whatever a loop waits for, it pauses its partitions meanwhile. librdkafka keeps a paused partition paused when it is
-revoked and assigned again, so that nobody would ever fetch it; see SubscriptionConsumer.
+While a loop waits for something, it pauses its partitions. librdkafka keeps a paused partition paused when it is
+revoked and assigned again, so that it would never be fetched; see SubscriptionConsumer.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Coordinators are loaded whatever stands in their topics, and say so where they cannot be; brokers are killed."""
+"""Coordinators are loaded from any contents of their topics, or report that they cannot be; brokers are killed."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a group has committed: kept for whoever comes next, with its metadata, through any end of the broker."""
+"""Committed offsets: kept for the next members, with their metadata, when the broker stops or is killed."""
 
 import asyncio
 import gc
@@ -29,8 +29,8 @@ from .waiting import PATIENCE_S, wait_until
 Commits = dict[Place, tuple[int, str]]
 """By partition, an offset and the text that was committed with it."""
 NUL = "\0"
-"""confluent-kafka ends the text that it commits with this, and reads any text up to the first one, wherever that is:
-so the others write it too, and nobody counts it."""
+"""confluent-kafka ends the text that it commits with this, and reads any text up to the first one:
+so the others write it too, and it is not compared."""
 OWN_GROUPS = QUICK_GROUPS | {"offsets.topic.num.partitions": 5}
 
 
@@ -170,7 +170,7 @@ def test_a_member_goes_on_where_the_one_before_has_left(group_broker: BrokerProc
 
 @contextmanager
 def steady(members: Crew) -> Iterator[None]:
-    """Within, nobody may gain or lose a partition, not even for a moment."""
+    """Within this block no member may gain or lose a partition, not even for a moment."""
     before = [list(member.history) for member in members.present]
     yield
     assert [member.history for member in members.present] == before

@@ -99,7 +99,7 @@ def test_a_cooperative_group_of_librdkafka_is_upgraded(group_broker: BrokerProce
         _wait_for_rest(driver, group, ConsumerGroupType.CONSUMER)
 
 
-def test_static_members_are_replaced_by_ones_of_the_other_protocol_and_nobody_else_notices(
+def test_replacing_static_members_by_ones_of_the_other_protocol_does_not_disturb_others(
     group_broker: BrokerProcess, topic: str
 ) -> None:
     """Under its name a member takes over what it had, whichever protocol it speaks now."""

@@ -32,7 +32,7 @@ from .raw_members import TRANSACTION, RawProducer, find_coordinator
         ({"node_id": 77}, ErrorCode.REBOOTSTRAP_REQUIRED),
     ],
 )
-def test_a_client_that_means_another_broker_is_told_to_bootstrap_again(
+def test_a_client_that_expects_another_broker_gets_rebootstrap_required(
     broker: BrokerProcess, other: dict[str, object], code: ErrorCode
 ) -> None:
     with RawClient(broker.address) as raw:

@@ -19,7 +19,7 @@ NODES = (1, 2, 3)
 COUNT = 50
 SYNCED, UNSYNCED, GIVEN_UP = "synced", "unsynced", "given-up"
 FLUSH = {SYNCED: "group", UNSYNCED: "os", GIVEN_UP: "os"}
-NOBODY = -1
+NO_LEADER = -1
 
 
 @pytest.fixture
@@ -71,14 +71,14 @@ def _leader(cluster: ClusterProcesses, topic: str) -> int:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     described = admin.describe_topics(TopicCollection([topic])).values()
     (partition,) = next(iter(described)).result(60).partitions
-    return partition.leader.id if partition.leader is not None else NOBODY
+    return partition.leader.id if partition.leader is not None else NO_LEADER
 
 
 def _messages(cluster: ClusterProcesses, topic: str) -> list[int]:
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap,
-            "group.id": "nobody",
+            "group.id": "unused",
             "enable.auto.commit": False,  # two brokers cannot make the topic of offsets, which has three replicas
             "enable.partition.eof": True,
         }
@@ -107,11 +107,13 @@ def test_what_was_synced_is_there_and_the_rest_waits_for_the_last_broker(cluster
     wait_until(lambda: _leader(cluster, SYNCED) in (1, 2), "a leader is elected for what was synced")
     assert _messages(cluster, SYNCED) == list(range(COUNT))
     for name in (UNSYNCED, GIVEN_UP):
-        wait_until(lambda name=name: _leader(cluster, name) == NOBODY, "the third one may have what these have lost")
+        wait_until(
+            lambda name=name: _leader(cluster, name) == NO_LEADER, "the third one may have what these have lost"
+        )
 
     _elect_uncleanly(cluster, GIVEN_UP)
     wait_until(lambda: _leader(cluster, GIVEN_UP) in (1, 2), "an operator can go on without it")
-    assert _leader(cluster, UNSYNCED) == NOBODY
+    assert _leader(cluster, UNSYNCED) == NO_LEADER
 
     cluster.brokers[3].start()
     wait_until(lambda: _leader(cluster, UNSYNCED) == 3, "the last one in sync leads")

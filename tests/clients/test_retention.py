@@ -56,7 +56,7 @@ def test_a_topic_keeps_messages_as_long_as_it_should(confluent: ConfluentDriver,
     assert confluent.range(topic) == (10, 11)
 
 
-def test_nothing_goes_that_nobody_could_see_yet(
+def test_retention_does_not_delete_uncommitted_records(
     broker: BrokerProcess, confluent: ConfluentDriver, topic: str
 ) -> None:
     confluent.create_topic(topic, configs={"retention.ms": str(HOUR_MS), "delivery.delay.ms": "1500"})

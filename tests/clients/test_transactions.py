@@ -89,7 +89,7 @@ def test_an_open_transaction_holds_back_what_comes_after_it(
     wait_until(lambda: read_to_end(group_broker.kafka, topic) == [b"before", *within, b"after"], "all of it")
 
 
-def test_a_reader_that_waits_is_told_when_the_transaction_ends(
+def test_a_waiting_reader_gets_records_when_the_transaction_ends(
     driver: ConfluentDriver, transactor: Open, topic: str
 ) -> None:
     driver.create_topic(topic)

@@ -1,4 +1,4 @@
-"""Views in a cluster of three: read at whoever leads, or nearby, before and after a leader is killed."""
+"""Views in a cluster of three: read from the leader or the nearest replica, before and after a leader is killed."""
 
 from collections.abc import Iterator
 from pathlib import Path

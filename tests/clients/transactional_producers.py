@@ -25,7 +25,7 @@ class Fenced(Exception):
 
 
 class Transactor(Protocol):
-    """A producer with a transactional id, which it takes in the constructor: whoever had it before is fenced."""
+    """A producer with a transactional id, which it takes in the constructor: the one before is fenced."""
 
     name: str
 
@@ -39,7 +39,7 @@ class Transactor(Protocol):
         """Have everything that was sent written, within the transaction."""
 
     def send_offsets(self, offsets: Mapping[Place, int], group: str) -> None:
-        """Commit offsets of a group within the transaction, as someone who is no member of it."""
+        """Commit offsets of a group within the transaction, without being a member of it."""
 
     def commit(self) -> None: ...
 
@@ -110,7 +110,7 @@ class ConfluentTransactor:
         self._raise_fenced(self.producer.abort_transaction, PATIENCE_S)
 
     def close(self) -> None:
-        """It has no more to do: what is under way is left to its timeout, as if it were gone."""
+        """Abandons it: an open transaction is left to its timeout, as if the process had died."""
 
 
 class KafkaPythonTransactor:
@@ -219,7 +219,7 @@ TRANSACTORS: Final[Mapping[str, type[Transactor]]] = {
 
 
 def read_to_end(bootstrap: str, topic: str, partition: int = 0, isolation: str = READ_COMMITTED) -> list[bytes]:
-    """All values that a reader gets before it is told that it is at the end."""
+    """All values that a reader gets up to the end."""
     options = {"isolation_level": isolation, "enable_partition_eof": True, "fetch_wait_max_ms": 10}
     with ConfluentDriver(bootstrap).consumer(**options) as consumer:
         consumer.assign([TopicPartition(topic, partition, 0)])

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.wire.messages.api_versions import ApiVersionsRequest
 from tests.brokers import BrokerProcess
-from tests.clients.raw import FETCH_VERSION, RawClient, batch_of, fetch_request, told
+from tests.clients.raw import FETCH_VERSION, RawClient, batch_of, by_partition, fetch_request
 
 from .conftest import print_worst
 from .probe import Probe
@@ -47,7 +47,7 @@ def test_many_consumers_of_one_partition_are_woken(size: int, own_target: Callab
         let_arrive(raw)
         with probe.watch(f"{size:,} consumers of a partition: woken"):
             assert raw.produce(TOPIC, batch_of([b"x"])).error_code == 0
-            assert {told(client.receive())[0].error_code for client in clients} == {0}
+            assert {by_partition(client.receive())[0].error_code for client in clients} == {0}
     print_worst(probe)
 
 

@@ -345,7 +345,7 @@ def test_at_most_once_hands_nothing_over_that_could_not_be_committed() -> None:
     assert harness.source.committed == {PLACE: 1}
 
 
-def test_at_most_once_gives_back_what_nobody_has_seen() -> None:
+def test_at_most_once_does_not_commit_undelivered_messages() -> None:
     harness = BufferHarness("before")
     harness.source.join(PLACE, OTHER)
     harness.source.bring(arrived(0), arrived(0, OTHER), arrived(1), arrived(1, OTHER))
