@@ -41,7 +41,7 @@ def _send(connection: socket.socket, data: bytes) -> None:
 
 
 def call(action: str, params: Any, *headers: str) -> bytes:
-    """A request in JSON. `params` may be bytes, whatever they are."""
+    """A request in JSON. `params` may be any bytes."""
     body = params if isinstance(params, bytes) else json.dumps(params).encode()
     lines = ["POST / HTTP/1.1", "Host: x", f"X-Amz-Target: AmazonSQS.{action}", *headers]
     return "\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""]).encode("latin-1") + body

@@ -24,7 +24,7 @@ BOMB_BYTES = 120 * MIB
 
 
 def sealed(body: bytes, count: int, codec: Codec) -> bytearray:
-    """A batch with a right checksum, whatever is in it."""
+    """A batch of any contents with a valid checksum."""
     return assemble(
         compress(codec, body),
         count=count,

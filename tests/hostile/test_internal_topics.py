@@ -29,7 +29,7 @@ def test_a_decompression_bomb_is_refused_closed(target: BrokerProcess, probe: Pr
 
 
 def test_the_largest_request_to_restore_state_is_cheap(target: BrokerProcess, probe: Probe) -> None:
-    """Nobody may ask while coordinators decide; what is asked then costs next to nothing."""
+    """RestoreState is refused unless coordinators are paused; a refusal costs next to nothing."""
     entries = [StateEntry(key=b"\x00\x02" + bytes(100), value=bytes(3000))] * 500
     request = RestoreStateRequest(topic=OFFSETS, partitions=50, partition=0, entries=entries)
     with RawClient(target.address) as raw:

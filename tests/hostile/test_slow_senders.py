@@ -51,7 +51,7 @@ def test_large_requests_beyond_the_budget_wait_for_their_turn(own_target: Callab
     for client in clients:
         client.expect(ApiKey.PRODUCE, PRODUCE_VERSION, 1)
         client.socket.settimeout(60.0)
-    # The oldest goes on whatever the others hold; each that is done lets others go on.
+    # The oldest goes on though the others hold buffers; each that is done lets others go on.
     for client in clients:
         client.socket.sendall(frame[half // 2 :])
         assert client.receive().responses[0].partition_responses[0].error_code == 0

@@ -79,7 +79,7 @@ class Letters:
         return self._ask(name, VisibilityTimeout=0)
 
     def take(self, name: str) -> Any:
-        """One message, in hand for long."""
+        """Receives one message, with a long visibility timeout."""
         (message,) = self._ask(name, VisibilityTimeout=600, MaxNumberOfMessages=1)
         return message
 

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from .conftest import ENVIRONMENT, SESSION
 
 
-def told(frame: DataFrame) -> list[list[Any]]:
+def rows_of(frame: DataFrame) -> list[list[Any]]:
     """The rows, in an order and in a form that can be compared."""
     columns = [
         F.base64("key"),
@@ -50,9 +50,9 @@ def main(source: str, bootstrap: str, topic: str, folder: str, jars: str = "") -
         }
         batch = spark.read.format(source).options(**options).load()
         found[f"schema, headers {headers}"] = batch.schema.jsonValue()
-        found[f"batch, headers {headers}"] = told(batch)
+        found[f"batch, headers {headers}"] = rows_of(batch)
         part = batch.where("partition = 1 AND offset >= 20").where(F.col("timestamp") > F.timestamp_millis(F.lit(0)))
-        found[f"filtered, headers {headers}"] = told(part)
+        found[f"filtered, headers {headers}"] = rows_of(part)
         into = f"{folder}/out-{headers}"
         stream = spark.readStream.format(source).options(**options, maxOffsetsPerTrigger="60").load()
         query = (
@@ -62,7 +62,7 @@ def main(source: str, bootstrap: str, topic: str, folder: str, jars: str = "") -
             .start(into)
         )
         query.awaitTermination()
-        found[f"stream, headers {headers}"] = told(spark.read.schema(batch.schema).parquet(into))
+        found[f"stream, headers {headers}"] = rows_of(spark.read.schema(batch.schema).parquet(into))
         logged = sorted(
             Path(f"{folder}/checkpoint-{headers}/offsets").glob("[0-9]*"), key=lambda path: int(path.name)
         )

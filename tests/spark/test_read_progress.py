@@ -39,7 +39,7 @@ def committed(bootstrap: str, group: str) -> dict[TopicPartition, int]:
 # -- how far
 
 
-def test_a_new_query_starts_at_the_end_or_where_it_is_told(lab: Lab, topic: str) -> None:
+def test_a_new_query_starts_at_the_end_or_at_the_given_offsets(lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, numbered(5))
     assert lab.stream(topic).initialOffset() == {topic: {"0": 5, "1": 0}}
@@ -238,7 +238,7 @@ def test_a_checkpoint_of_another_topic_is_refused(lab: Lab, topic: str, lenient:
 # -- the consumer group
 
 
-def test_the_group_is_told_how_far_the_query_is_done(lab: Lab, topic: str) -> None:
+def test_the_group_gets_the_offsets_of_finished_batches(lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, numbered(5))
     group = f"group-{topic}"

@@ -165,7 +165,7 @@ def test_at_least_once_is_written_without_transactions(spark: SparkSession, lab:
         ("id", {}, "the required column 'value' is missing"),
     ],
 )
-def test_what_cannot_be_is_told_without_a_traceback(
+def test_an_invalid_write_is_reported_without_a_traceback(
     spark: SparkSession, lab: Lab, topic: str, columns: str, options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:

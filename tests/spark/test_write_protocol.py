@@ -130,7 +130,7 @@ def test_two_queries_into_one_topic_do_not_end_each_others_transactions(query: Q
     other = Query(lab.bootstrap, topic, str(uuid.uuid4()))
     ours, theirs = query.task(numbers(0, 10)), other.task(numbers(10, 20))
     query.commit(0, ours)
-    other.abort(0)  # knows nobody, and ends nothing
+    other.abort(0)  # knows no transaction, and ends none
     other.commit(0, theirs)
     assert sorted(committed(lab.bootstrap, topic)) == sorted(numbers(0, 20))
 
@@ -306,7 +306,7 @@ def test_a_partition_that_is_not_there_is_refused_until_the_topic_has_it(query: 
     assert [committed(lab.bootstrap, topic, 2)] == [[b"a", b"b"]]
 
 
-def test_a_record_that_is_too_large_is_told_by_who_refuses_it(lab: Lab, topic: str) -> None:
+def test_a_record_that_is_too_large_is_reported_with_its_limit(lab: Lab, topic: str) -> None:
     lab.create(topic, max_message_bytes="2000")
     query = Query(lab.bootstrap, topic, str(uuid.uuid4()))
     with pytest.raises(PenstockError, match=r"max\.message\.bytes is 2000"):

@@ -70,7 +70,7 @@ class Query:
 
 
 def open_transactions(address: tuple[str, int], query: str | None = None) -> set[str]:
-    """The ids of tasks that have a transaction under way; None: of any query."""
+    """The ids of tasks that have an open transaction; None: of any query."""
     with RawClient(address) as raw:
         request = ListTransactionsRequest(state_filters=["Ongoing"], producer_id_filters=())
         answer: ListTransactionsResponse = raw.ask(request, 0)

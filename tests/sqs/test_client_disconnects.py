@@ -1,4 +1,4 @@
-"""Clients that hang up during a long poll take no message: what nobody has received is there for others at once.
+"""Clients that disconnect during a long poll take no message: it is visible to others at once.
 
 The visibility timeout is 12 hours, so a message that was given to a client that is gone would be seen as missing.
 """
@@ -52,7 +52,7 @@ def answer_of(client: socket.socket) -> dict[str, Any]:
     try:
         answer.begin()
         found: dict[str, Any] = json.loads(answer.read())
-    except ConnectionError:  # http.client says so too when there is no answer
+    except ConnectionError:  # http.client raises it too when there is no answer
         return {}
     return found
 
@@ -65,7 +65,7 @@ def hang_up(client: socket.socket, how: str) -> None:
 
 @contextmanager
 def paused(broker: BrokerProcess) -> Iterator[None]:
-    """The broker does nothing meanwhile; whatever comes to it comes at once when it goes on."""
+    """The broker is stopped meanwhile; requests are handled at once when it goes on."""
     os.kill(broker.pid, signal.SIGSTOP)
     try:
         stat = Path(f"/proc/{broker.pid}/stat")
@@ -80,7 +80,7 @@ def wait_for_receivers(broker: BrokerProcess, count: int) -> None:
 
 
 def check_all_are_there(sqs: Any, url: str, wanted: list[str]) -> None:
-    """At once: without waiting for a visibility timeout, and as if nobody had received them."""
+    """At once: without waiting for a visibility timeout, and as if they had not been received."""
     wait_until(lambda: counts(sqs, url)[0] == len(wanted), f"{len(wanted)} messages are visible", PATIENCE_S)
     got: list[dict[str, Any]] = []
     while len(got) < len(wanted):

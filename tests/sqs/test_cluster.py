@@ -1,4 +1,4 @@
-"""Queues of three brokers: any of them answers, whoever leads does the work, and what was said outlives a leader."""
+"""Queues of three brokers: any of them answers, leaders do the work, and acknowledgements survive a leader."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -68,7 +68,7 @@ def test_any_broker_answers_any_request(cluster: ClusterProcesses, tmp_path: Pat
     assert counts(sqs[1], url[1]) == (0, 0, 0)
 
 
-def test_whoever_waits_at_one_broker_gets_what_is_sent_at_another(cluster: ClusterProcesses, tmp_path: Path) -> None:
+def test_a_long_poll_at_one_broker_gets_what_is_sent_to_another(cluster: ClusterProcesses, tmp_path: Path) -> None:
     sqs = clients(cluster, tmp_path)
     sqs[1].create_queue(QueueName="waiting")
     url = urls(sqs, "waiting")
@@ -88,11 +88,11 @@ def test_whoever_waits_at_one_broker_gets_what_is_sent_at_another(cluster: Clust
     for node, messages in got.items():
         for message in messages:
             sqs[node].delete_message(QueueUrl=url[node], ReceiptHandle=message["ReceiptHandle"])
-    # Whatever two leaders had for one who waits, one of them has taken back.
+    # If two leaders had a message for the same long poll, one of them has released its own.
     assert counts(sqs[1], url[1]) == (0, 0, 0)
 
 
-def test_a_fifo_queue_is_in_order_whoever_is_asked(cluster: ClusterProcesses, tmp_path: Path) -> None:
+def test_a_fifo_queue_is_in_order_at_every_broker(cluster: ClusterProcesses, tmp_path: Path) -> None:
     sqs = clients(cluster, tmp_path)
     attributes = {
         "FifoQueue": "true",

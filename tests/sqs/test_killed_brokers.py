@@ -59,7 +59,7 @@ class WorkerPool:
     def work_off(
         self, queue: str, count: int, handle: Callable[[Any, str, dict[str, Any]], None], **asked: Any
     ) -> None:
-        """Until nothing has come for longer than what somebody could not delete stays out of sight."""
+        """Receives until nothing has come for longer than the visibility timeout."""
         sqs, http = self.client()
         last_s = time.monotonic()
         while not self.is_over.is_set() or time.monotonic() - last_s < VISIBILITY_S + 3:
@@ -100,12 +100,12 @@ def url_at(http: str, name: str) -> str:
 
 def kill_now_and_then(cluster: ClusterProcesses, seconds: float) -> int:
     """One broker after another, each back before the next one goes; how many."""
-    dice, until_s, kills = Random(SEED), time.monotonic() + seconds, 0
+    rng, until_s, kills = Random(SEED), time.monotonic() + seconds, 0
     while time.monotonic() < until_s:
-        victim = cluster.brokers[dice.randint(1, 3)]
+        victim = cluster.brokers[rng.randint(1, 3)]
         victim.kill()
         kills += 1
-        time.sleep(dice.uniform(0.5, 4.0))
+        time.sleep(rng.uniform(0.5, 4.0))
         victim.start()
         wait_until(
             lambda: all(
@@ -127,7 +127,7 @@ class Work:
         self.sent: set[str] = set()
         self.maybe: set[str] = set()
         self.begun: set[str] = set()
-        """What somebody has begun to delete: nobody may have heard that it was done."""
+        """Messages whose deletion has begun: its response may have been lost."""
         self.deleted: Counter[str] = Counter()
         self.after_delete: list[str] = []
 
@@ -177,10 +177,10 @@ def test_no_message_is_lost_and_none_comes_back_after_it_was_deleted(
         workers.end()
     print(f"kills={kills} sent={len(work.sent)} maybe={len(work.maybe)} deleted={len(work.deleted)}")  # noqa: T201
     assert kills > 0
-    assert len(work.begun - set(work.deleted)) <= 3 * kills, "only those that were under way"
+    assert len(work.begun - set(work.deleted)) <= 3 * kills, "only those in flight"
     assert not work.sent - work.begun
     assert work.begun <= work.sent | work.maybe
-    # A message that was sent twice because nobody knew whether it was may be delivered twice, and no other.
+    # A message that was sent twice because its response was lost may be delivered twice, and no other.
     assert set(work.after_delete) <= work.maybe
     assert retried(lambda: counts(*queue_url(workers, "jobs"))) == (0, 0, 0)
 
@@ -288,7 +288,7 @@ class Line:
         group, number = message["Attributes"]["MessageGroupId"], int(message["Body"])
         with self._lock:
             seen = self.done.setdefault(group, [])
-            # It may come again, if nobody heard that it was deleted, but only before the next one.
+            # It may come again, if the response to its deletion was lost, but only before the next one.
             assert not seen or number in (seen[-1], seen[-1] + 1), f"{number} of {group} after {seen[-3:]}"
             if not seen or number > seen[-1]:
                 seen.append(number)
@@ -312,7 +312,7 @@ def test_message_groups_stay_in_order_and_are_sent_once(cluster: ClusterProcesse
         workers.end()
     print(f"kills={kills} sent={line.sent}")  # noqa: T201
     for group, count in line.sent.items():
-        # The last one may have been sent though nobody heard of it.
+        # The last one may have been sent though its response was lost.
         assert line.done[group][:count] == list(range(count))
         assert len(line.done[group]) <= count + 1
     assert retried(lambda: counts(*queue_url(workers, "line.fifo"))) == (0, 0, 0)
@@ -327,7 +327,7 @@ def test_every_replica_gives_up_what_is_finished(cluster: ClusterProcesses, tmp_
     resource = ConfigResource(ResourceType.TOPIC, "jobs", incremental_configs=[small])
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(PATIENCE_S)
-    for _ in range(9):  # in each partition one that nobody finishes
+    for _ in range(9):  # in each partition one that is never deleted
         sqs.send_message(QueueUrl=url, MessageBody="stuck")
     for _ in range(9):
         receive(sqs, url, 1, 20)

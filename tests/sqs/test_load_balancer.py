@@ -72,7 +72,7 @@ def client(front: str, protocol: str, models: Path, secret: str = "a-secret-of-t
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_whoever_signs_for_the_front_is_known_to_every_broker(
+def test_a_signature_for_the_load_balancers_host_is_valid_at_every_broker(
     brokers: list[BrokerProcess], front: str, models: Path, protocol: str
 ) -> None:
     sqs = client(front, protocol, models)

@@ -1,4 +1,4 @@
-"""A broker that stops: whoever waits is answered, and what was sent is there when it comes back."""
+"""A broker that stops: long polls are answered, and sent messages are kept."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +11,7 @@ from tests.sqs_clients import PROTOCOLS, sqs_client
 from .queue_calls import bodies, receive
 
 
-def test_whoever_waits_is_answered_when_the_broker_stops(
+def test_a_long_poll_is_answered_when_the_broker_stops(
     own_broker: Callable[..., BrokerProcess], models: Path
 ) -> None:
     broker = own_broker()
