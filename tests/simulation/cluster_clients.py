@@ -62,14 +62,14 @@ class World(Protocol):
     numbers: "count[int]"
 
     def leader_of(self, topic: str, number: int) -> int:
-        """Who somebody takes for the leader, maybe long ago."""
+        """The leader as clients know it, which may be outdated."""
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Any, timeout_ms: int) -> None: ...
 
     def after(self, ms: int, action: Callable[[], None]) -> None: ...
 
     def committed(self, numbers: list[int], generation: int) -> None:
-        """A member was told that its offsets are committed."""
+        """A member got the acknowledgement of its commit."""
 
 
 class ClusterMember(ClassicMember):
@@ -158,7 +158,7 @@ class TransactionClient:
         if node == NO_LEADER:
             again()
         else:
-            # Before KIP-890 what comes late would be of the next transaction, or end it: nobody survives that.
+            # Before KIP-890 what comes late would be of the next transaction, or end it: clients do not survive that.
             is_old = (isinstance(request, EndTxnRequest) and not self._newer) or on_lost is not None
             body = ("ask", request, version, (lambda: is_waiting) if is_old else always)
             self._world.call(self._name, node, body, reply, CALL_MS)
@@ -301,7 +301,7 @@ class TransactionClient:
                 self._begin_anew()
                 return
             self._world.counts["txn_commits" if txn.wants_commit else "txn_aborts"] += 1
-            txn.told = txn.wants_commit
+            txn.outcome = txn.wants_commit
             txn.check()
             if self._newer:
                 self._key = ProducerKey(response.producer_id, response.producer_epoch)
@@ -312,7 +312,7 @@ class TransactionClient:
 
 
 def code_of(response: Any) -> ErrorCode:
-    """Of whatever response; the worst of its partitions."""
+    """The error code of any response; the worst of its partitions."""
     for topic in getattr(response, "results_by_topic_v3_and_below", ()):
         return ErrorCode(topic.results_by_partition[0].partition_error_code)
     for topic in getattr(response, "responses", ()):

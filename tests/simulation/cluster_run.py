@@ -1,7 +1,7 @@
 """One seeded run of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network, and
 coordinate a group and transactions meanwhile.
 
-Brokers are killed, in the middle of a write too, lose power or their disk, are paused, stopped in good order and cut
+Brokers are killed, in the middle of a write too, lose power or their disk, are paused, stopped properly and cut
 off from each other and from the store; the store goes away; replicas are moved. The invariants of cluster_checks.py
 hold after every step, and once nothing goes wrong any more everything that was acknowledged is on every replica, all
 of them are in sync, every transaction ends and the group is of one mind.
@@ -43,7 +43,7 @@ TOPIC_ID = b"\x07" * 16
 COMPANION_ID = b"\x70" * 16
 INTERNAL = {"__consumer_offsets": b"\x08" * 16, "__transaction_state": b"\x09" * 16}
 QUIET_MS = 60_000
-"""How long it may take, once nothing goes wrong any more, until somebody has come on."""
+"""How long it may take without new faults until a broker has made progress."""
 REST_MS = 300_000
 """And until all is at rest."""
 TICK_MS = 50
@@ -458,7 +458,7 @@ class ClusterRun:
                 owners[number] = member.number
 
     def committed(self, numbers: list[int], generation: int) -> None:
-        """A member was told that its offsets are committed."""
+        """A member got the acknowledgement of its commit."""
         self.counts["offsets_committed"] += 1
         for number in numbers:
             self.checks.commits[number] = max(generation, self.checks.commits.get(number, -1))
@@ -577,7 +577,7 @@ class ClusterRun:
         self.call("client", STORE, ("transact", ops, 0), lambda answer: None, CALL_MS)
 
     def _stop(self) -> None:
-        """In good order: others lead first."""
+        """A controlled shutdown: others lead first."""
         up = [broker for broker in self._up() if broker.epoch >= 0 and not broker.is_leaving]
         if up:
             broker = self.rng.choice(up)
@@ -720,11 +720,11 @@ class ClusterRun:
                         raise Violation(f"lost: {value!r} was acknowledged at {offset}, {broker.node_id} lacks it")
 
     def _check_transactions(self) -> None:
-        """What a producer was told is committed is there, all of it, and to be seen."""
+        """Checks that all records of acknowledged commits can be read."""
         values = {entry.value for place in self.orders for entry in self.checks.committed.get(place, ())}
         for txn in self.txns.values():
             txn.check()
-            if txn.told:
+            if txn.outcome:
                 for number, _, _, sequence in txn.acked:
                     if f"{txn.name}#{number}.{sequence}".encode() not in values:
                         raise Violation(f"CommitNeverUndone: {txn.name} was committed, {number}.{sequence} is gone")

@@ -1,7 +1,7 @@
 """A disk that can lose its process in the middle of a write, its power, or its last free byte, or fail an fsync.
 
 What was written is in the cache; what was synced is durable. Killing the process loses nothing but the rest of
-the operation under way. Losing power keeps, of what was not synced, any pages at all, and of the folder's changes
+the operation in progress. Losing power keeps, of what was not synced, any pages at all, and of the folder's changes
 a prefix, as a journalling file system does. An fsync that fails drops pages that were not synced, once: as with
 Linux, the next one succeeds though they are gone.
 """
@@ -155,7 +155,7 @@ class FakeDisk:
         self._fail_sync_in -= self._fail_sync_in > 0
         has_failed = self._fail_sync_in == 1
         if has_failed:
-            self._die_at = None  # nobody can note it who is killed at the same moment
+            self._die_at = None  # a process that is killed at the same moment cannot note it
             self._fail_sync_in = 0
             self.failed_syncs += 1
         return has_failed
@@ -166,7 +166,7 @@ class FakeDisk:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """For whoever reads what a broker has, and is no part of it: nobody dies of that."""
+        """For checks that read a broker's files from outside: they do not trigger faults."""
         armed, before, self._die_at = self._die_at, self.operations, None
         yield
         self._die_at = armed and armed + self.operations - before

@@ -165,7 +165,7 @@ class QueueDiskNode:
         )
 
     def maintain(self) -> None:
-        """Saves checkpoints and syncs closed segments, as the upkeep of a broker does every second."""
+        """Saves checkpoints and syncs closed segments, as the maintenance of a broker does every second."""
         for track in self.partition.tracks:
             if track.is_online:
                 if track.log.checkpoint_is_stale:

@@ -3,10 +3,10 @@
 Messages and delivery state are on real logs with small segments, which roll, are trimmed, reclaimed and compacted
 while syncs run on threads. Each run has flush=group or flush=os. The invariants:
 - PartitionOnline: after every kill and every power loss the logs can be opened, and no flush fails;
-- NoMessageLost: a message whose producer was told that it is committed, and that no worker asked to delete, is in the
+- NoMessageLost: a message whose send was acknowledged, and that no worker asked to delete, is in the
   log as it was sent, and the delivery state does not take it for finished. With flush=os a power loss ends that
   promise for what was sent before;
-- AckedMessageNeverRedelivered: what a worker was told is deleted is not delivered again, with the same exception;
+- AckedMessageNeverRedelivered: after an acknowledged deletion a message is not delivered again, with that exception;
 - OffsetsNeverReused: what is read at an offset is what was appended there;
 - PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
 - TakenOnce: a message with the id of another one that was sent of late is not taken, unless that was purged, and is
@@ -47,14 +47,14 @@ class Sent:
     offset: int = -1
     """-1: not known; it may be in the log or not."""
     is_acked: bool = False
-    """The producer was told that it is committed, and no power loss has ended that promise."""
+    """Its send was acknowledged, and no power loss since may have lost it."""
     is_deletion_asked: bool = False
     is_deleted: bool = False
-    """A worker was told that it is deleted."""
+    """Its deletion was acknowledged."""
     deduplication_id: str = ""
     sent_ms: int = 0
     is_purged: bool = False
-    """Somebody asked for that; it may be or not."""
+    """Its deletion was requested, with unknown outcome."""
     is_replaced: bool = False
     """Another message was taken under its id, though it was sent of late."""
     is_void: bool = False
@@ -94,7 +94,7 @@ class QueueDiskRun:
         self._visibility_ms = self.rng.choice((50, 500, 2000))
         self._deletes_part = self.rng.choice((0.3, 0.7, 0.95))
         self._purged_to = 0
-        """Up to where the queue was purged, as who asked for it was told."""
+        """Up to where the queue was purged, by acknowledged purges."""
         self.is_fifo = self.rng.random() < 0.5
         self.window_ms = self.rng.choice((2000, 10_000))
         self._purge_weight = self.rng.choice((0.0, 0.3, 1.0))
@@ -172,7 +172,7 @@ class QueueDiskRun:
         plant_bug(self._bug, node, self.threads)
 
     def _calm_down(self) -> None:
-        """The faults stop; workers delete whatever they get."""
+        """The faults stop; workers delete all that they receive."""
         self._is_calm = True
         self.disk.disarm()
         self._deletes_part = 1.0
@@ -338,7 +338,7 @@ class QueueDiskRun:
         has_holes = log.checkpoint.has_holes
         self.counts["first_drops"] += has_holes and not self._has_holes
         if has_holes and not self._has_holes and not self._is_calm and self.rng.random() < 0.8:
-            # The first time that offsets go missing is the risky one: marks that say so may not be durable yet.
+            # The first time that offsets go missing is the risky one: the marks of the gap may not be durable yet.
             self._power_in = self.rng.randint(2, 10)
         self._has_holes = has_holes
         self.counts["drops"] += len(log.segments) < before
@@ -407,7 +407,7 @@ class QueueDiskRun:
     # -- what must hold
 
     def _check_log(self) -> None:
-        """Compares the log with what was sent, after the loss of a tail that nobody was promised."""
+        """Compares the log with what was sent, after the loss of a tail that was not acknowledged."""
         log = self.node.partition.log
         for offset in [known for known in self._by_offset if known >= log.end_offset]:
             sent = self._sent[self._by_offset.pop(offset)]

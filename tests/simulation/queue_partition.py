@@ -55,7 +55,7 @@ class Pending:
 
 
 class Place:
-    """One partition of a queue, whoever leads it."""
+    """One partition of a queue, with changing leaders."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Place:
         self.answers_early = self.tears_batches = self.trusts_old = False
         self.purges_early = self.forgets_purges = False
         self.purged_to = 0
-        """Up to where the queue was purged, as who asked for it was told."""
+        """Up to where the queue was purged, by acknowledged purges."""
         self.old: QueueMachine | None = None
         """One that was elected, fell asleep, and does not know that it has been replaced."""
         self.incarnation = 0
@@ -109,7 +109,7 @@ class Place:
 
     @property
     def now_ms(self) -> int:
-        """What time it is by the clock of whoever leads."""
+        """The time by the clock of the leader."""
         return self._clock.now_ms() + self._skew_ms
 
     def _begin(self) -> None:
@@ -123,7 +123,7 @@ class Place:
     # -- deduplication
 
     def purge(self) -> None:
-        """Somebody purges the queue, and hears of it when that is committed."""
+        """Purges the queue; the response is sent when the purge is committed."""
         end = self.log.high_watermark
 
         def purged(reply: Any) -> None:
@@ -171,7 +171,7 @@ class Place:
         self._carry_out(decision, self._meaning(command, decision, reply.value, now_ms), reply.value, answer)
 
     def ask_old(self, command: Acknowledge, answer: Callable[[Any], None]) -> bool:
-        """Ask somebody who led once, if there is one: it can commit nothing, and so only say what it knows."""
+        """Asks a former leader, if there is one: it can commit nothing, and only answer from its state."""
         if self.old is None or self.rng.random() < 0.8:
             return False
         self.counts["old_leaders_asked"] += 1
@@ -181,7 +181,7 @@ class Place:
         (reply,) = decision.replies
         for item, error in zip(command.items, reply.value, strict=True):
             if item.ack_type in FINISHES and isinstance(error, AlreadyFinished):  # which to clients is a yes
-                self.ledger.told_done.update({*range(item.first, item.last + 1)} - self.ledger.away)
+                self.ledger.acked_done.update({*range(item.first, item.last + 1)} - self.ledger.away)
         answer(reply.value)
         return True
 
@@ -260,7 +260,7 @@ class Place:
     def _deliver(self, pending: Pending) -> None:
         answer, pending.answer = pending.answer, None
         if answer is not None:
-            self.ledger.told_done.update(
+            self.ledger.acked_done.update(
                 offset
                 for item in pending.meaning.settled
                 if item.ack_type is AckType.DONE
@@ -304,7 +304,7 @@ class Place:
         assert state_of(self.machine) == before, "RecordsTellAll"
 
     def fail_over(self) -> list[Message]:
-        """Another replica leads; which messages it does not have: nobody was told that they were there."""
+        """Another replica becomes the leader; returns the messages that it lacks: they were not acknowledged."""
         if self.rng.random() < 0.5:
             self.old = self._read_back(self._records[: self._safe])
         kept = self._uncut(self.rng.randint(self._safe, len(self._records)))
@@ -318,7 +318,7 @@ class Place:
         return lost
 
     def _take_over(self) -> None:
-        """Whoever waited hears nothing more, but what was persisted and is left will be committed."""
+        """Waiting clients get no response, but persisted records that survive will be committed."""
         self.incarnation += 1
         end = len(self._records)
         self._inside = {at for at in self._inside if at < end}
@@ -352,7 +352,7 @@ class Place:
         self.counts["records_compacted"] += gone
 
     def trim(self, start: int) -> None:
-        """Retention takes what is below, whatever becomes of it."""
+        """Retention deletes all messages below."""
         self.log.start = start
         self.ledger.trimmed = start
 

@@ -2,12 +2,12 @@
 
 What is real: the machines, their records read back byte by byte, and the idempotence of the log that copies are
 appended to. After every step:
-- AckedMessageNeverRedelivered: what a worker was told is deleted is given to nobody again, whoever leads;
+- AckedMessageNeverRedelivered: a message whose deletion was acknowledged is never delivered again, by any leader;
 - NoMessageLost: what is not finished by a worker is waiting, in a delivery range, or has a copy where it was moved
   to;
 - GroupInOrder: of a FIFO queue's message group nothing is given out before all that came earlier is finished, or in
-  the same hands before it;
-- NothingBehindInFlight: while a message of a group is in flight, nobody is given it, nor one behind it;
+  flight at the same worker before it;
+- NothingBehindInFlight: while a message of a group is in flight, neither it nor one behind it is delivered;
 - DeadLetteredOnce: a message that is moved has one copy, and is given out no more where it was;
 - PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
 - TakenOnce: of two messages with one id, the second is taken only if the first is never given out again;
@@ -43,7 +43,7 @@ Copy = tuple[int, int, CopyMessage, Message]
 
 
 class OpenChains(dict[str, Chain]):
-    """A bug: a message group that waits, and is in nobody's hands, is taken for one that nothing is known of."""
+    """A bug: a message group that waits with no message in flight is treated as an unknown one."""
 
     def __contains__(self, group: object) -> bool:
         return super().__contains__(group) and self[str(group)].held > 0
@@ -218,7 +218,7 @@ class QueueRun:
             self._step(20)
         for number, place in enumerate(self.places):
             left = self._unfinished(place)
-            assert not left, f"EverythingEnds: {left[:5]} of place {number} are left, {place.carrying} under way"
+            assert not left, f"EverythingEnds: {left[:5]} of place {number} are left, {place.carrying} in flight"
         self.counts["deliveries"] += sum(place.ledger.deliveries for place in self.places)
         self.counts["moved"] += len(self.copies)
 

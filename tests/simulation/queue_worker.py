@@ -30,7 +30,7 @@ PATIENCE_MS = 120
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """A message in hand, and when something is said of it."""
+    """A message in flight, and when it is acknowledged."""
 
     place: int
     holder: str
@@ -67,7 +67,7 @@ class Worker:
             self._ask()
 
     def _ask(self) -> None:
-        """For messages; or once more for those of a request that nobody has answered."""
+        """Requests messages, or repeats a request that was not answered."""
         rng = self.run.rng
         number = next(self.run.numbers)
         repeat = self._again is not None and rng.random() < 0.5

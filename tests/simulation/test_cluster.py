@@ -118,7 +118,7 @@ def _ignore_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_once_deposed(patch: pytest.MonkeyPatch) -> None:
-    """In the epoch of whoever leads now."""
+    """In the epoch of the current leader."""
     patch.setattr(Partition, "_refuse", lambda self: None)
 
 
@@ -133,7 +133,7 @@ def _take_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_power_loss(patch: pytest.MonkeyPatch) -> None:
-    """A start that fails before the cluster was told is the only one that knows."""
+    """If a start fails before the loss was reported to the cluster, the next start does not know it."""
     init = LastRun.__init__
 
     def forget(self: LastRun, disk: Disk, boot_id: str) -> None:

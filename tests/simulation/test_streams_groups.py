@@ -21,7 +21,7 @@ def _run(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_task_has_one_owner_whatever_happens(seed: int) -> None:
+def test_a_task_has_one_owner_despite_faults(seed: int) -> None:
     counts = _run(seed)
     assert counts["restarts"] >= 3
     assert counts["kills"] >= 3

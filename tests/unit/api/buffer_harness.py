@@ -35,7 +35,7 @@ def arrived(offset: int, place: TopicPartition = PLACE, tag: str | None = None) 
 
 
 class Script:
-    """A source that brings what the test puts in; waiting moves the clock. It commits what it is told to."""
+    """A source of the messages that a test adds; waiting moves the clock. It records commits."""
 
     def __init__(self, clock: FakeClock) -> None:
         self.is_joined = False

@@ -10,13 +10,15 @@ from penstock.api.core.delay_topics import DelayTopics
 from penstock.api.core.encoding import Encoded
 from penstock.api.core.settings import Settings
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 NOWHERE = DelayTopics(lambda topic, name: "false")
 
 
 @pytest.fixture
 def producer() -> Iterator[BackgroundProducer]:
-    producer = BackgroundProducer(Settings(servers=NOBODY), {"bootstrap.servers": NOBODY, "log_level": 0}, NOWHERE)
+    producer = BackgroundProducer(
+        Settings(servers=UNREACHABLE), {"bootstrap.servers": UNREACHABLE, "log_level": 0}, NOWHERE
+    )
     yield producer
     producer.kafka_producer.purge()
     producer.close(1.0)

@@ -76,7 +76,7 @@ def test_an_offset_is_taken_where_it_is_held_and_the_nearer_end_elsewhere(
 
 
 @given(st.dictionaries(st.sampled_from([P0, P1]), SPANS), st.sampled_from(Origin), st.integers(0, 100))
-def test_wherever_one_begins_it_is_within_what_is_held(
+def test_every_start_offset_is_within_the_log(
     held: dict[TopicPartition, LogRange], origin: Origin, value: int
 ) -> None:
     if origin is Origin.OFFSET:

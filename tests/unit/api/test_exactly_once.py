@@ -1,4 +1,4 @@
-"""Exactly once, whatever happens: batches, aborts, rebalances, and an end in the middle."""
+"""Exactly once despite failures: batches, aborts, rebalances, and an end in the middle."""
 
 import pytest
 from hypothesis import given

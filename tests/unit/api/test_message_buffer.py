@@ -19,14 +19,14 @@ def test_messages_come_in_order_with_everything_they_say() -> None:
     assert (second.offset, second.headers) == (5, ())
 
 
-def test_what_belongs_to_somebody_else_by_now_is_dropped() -> None:
+def test_messages_of_revoked_partitions_are_dropped() -> None:
     harness = BufferHarness()
     harness.source.join(PLACE)
     harness.source.bring(arrived(4, OTHER), arrived(5))
     assert harness.one().offset == 5
 
 
-def test_only_messages_with_a_wanted_tag_are_handed_over_and_the_others_count_as_finished() -> None:
+def test_only_messages_with_a_selected_tag_are_delivered_and_others_count_as_finished() -> None:
     harness = BufferHarness(tags=frozenset({"eu", "uk"}), idle_timeout_s=5)
     harness.source.join(PLACE)
     harness.source.bring(arrived(0, tag="us"), arrived(1, tag="uk"), arrived(2), arrived(3, tag="eu"), arrived(4))
@@ -163,7 +163,7 @@ def test_retries_that_wait_take_up_their_places_in_flight() -> None:
     assert sorted([harness.one().offset, harness.one().offset]) == [0, 1]
 
 
-def test_somebody_who_finishes_on_another_thread_wakes_the_loop() -> None:
+def test_finishing_a_message_on_another_thread_wakes_the_loop() -> None:
     harness = BufferHarness(max_in_flight=1000)
     harness.source.join(PLACE)
     for start in range(0, 1000, 100):
@@ -222,12 +222,12 @@ def test_a_retry_that_goes_with_its_partition_does_not_count_towards_the_limit()
     assert harness.source.committed == {PLACE: 1}
 
 
-def test_who_was_busy_for_too_long_hears_what_has_happened_before_it_goes_on() -> None:
+def test_a_member_that_was_busy_for_too_long_handles_the_rebalance_first() -> None:
     harness = BufferHarness()
     harness.source.join(PLACE)
     harness.source.bring(arrived(0), arrived(1))
     harness.one()
-    harness.source.is_overdue = True  # and somebody else has the partition
+    harness.source.is_overdue = True  # and another member has the partition
     assert harness.next(steps=2) == []
     assert harness.source.commits == []
 
@@ -246,7 +246,7 @@ def test_a_message_that_is_in_hand_when_it_ends_is_not_committed_unless_it_is_do
         assert harness.source.is_closed
 
 
-def test_a_message_that_is_finished_after_the_end_is_told_that_it_comes_again() -> None:
+def test_finishing_a_message_after_the_end_raises_since_it_comes_again() -> None:
     harness = BufferHarness()
     harness.source.join(PLACE)
     harness.source.bring(arrived(0))
@@ -324,7 +324,7 @@ def test_of_two_that_are_the_same_the_second_waits_for_what_becomes_of_the_first
 # -- at most once
 
 
-def test_at_most_once_commits_before_anything_is_handed_over() -> None:
+def test_at_most_once_commits_before_it_delivers() -> None:
     harness = BufferHarness("before")
     harness.source.join(PLACE, OTHER)
     harness.source.bring(arrived(0), arrived(1), arrived(7, OTHER))
@@ -356,7 +356,7 @@ def test_at_most_once_does_not_commit_undelivered_messages() -> None:
     assert harness.source.committed == {PLACE: 1, OTHER: 0}
 
 
-def test_at_most_once_cannot_hand_over_again() -> None:
+def test_at_most_once_cannot_redeliver() -> None:
     harness = BufferHarness("before")
     harness.source.join(PLACE)
     harness.source.bring(arrived(0))

@@ -8,7 +8,7 @@ ORDERS = TopicPartition("orders", 0)
 OTHERS = TopicPartition("others", 3)
 
 
-def test_nothing_is_due_before_anything_was_handed_over() -> None:
+def test_nothing_is_due_before_the_first_delivery() -> None:
     tracker = PositionTracker()
     tracker.assign([ORDERS])
     assert tracker.due() == {}
@@ -63,7 +63,7 @@ def test_an_older_commit_that_fails_does_not_matter_once_a_newer_one_is_under_wa
     assert position.due() == 2
 
 
-def test_what_is_handed_back_was_never_handed_over() -> None:
+def test_rewound_messages_count_as_undelivered() -> None:
     position = PartitionPosition(ORDERS)
     position.skip(0)
     position.mark_requested()
@@ -123,8 +123,8 @@ def test_the_watermark_never_passes_anything_unfinished(data: st.DataObject) -> 
     unfinished: set[int] = set()
     highest = None
     for _ in range(data.draw(st.integers(0, 40))):
-        action = data.draw(st.sampled_from(["hand over", "finish", "skip", "again"]))
-        if action in ("hand over", "skip"):
+        action = data.draw(st.sampled_from(["deliver", "finish", "skip", "again"]))
+        if action in ("deliver", "skip"):
             offset += data.draw(st.integers(1, 3))
             highest = offset
             if action == "skip":

@@ -30,11 +30,11 @@ def test_a_list_is_several_messages_and_each_may_say_more() -> None:
     ]
 
 
-def test_a_list_that_is_one_message_is_told_as_one() -> None:
+def test_a_list_can_be_wrapped_as_one_message() -> None:
     assert made(Outgoing([1, 2])) == [("out", b"42", b"[1,2]")]
 
 
-def test_a_tombstone_is_told_as_one() -> None:
+def test_a_tombstone_can_be_returned_explicitly() -> None:
     assert made(Outgoing(None)) == [("out", b"42", None)]
 
 

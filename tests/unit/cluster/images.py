@@ -27,17 +27,17 @@ class Table:
             if (found.version if found else ABSENT) != op.version:
                 raise Conflict(op.key)
         self.revision += 1
-        told: dict[str, Versioned | None] = {}
+        changed: dict[str, Versioned | None] = {}
         for op in ops:
             match op:
                 case Put():
-                    told[op.key] = self.states[op.key] = Versioned(value=op.value, version=self.revision)
+                    changed[op.key] = self.states[op.key] = Versioned(value=op.value, version=self.revision)
                 case Delete():
                     del self.states[op.key]
-                    told[op.key] = None
+                    changed[op.key] = None
                 case Check():
                     pass
-        change = Change(revision=self.revision, states=told)
+        change = Change(revision=self.revision, states=changed)
         self.image = self.image.with_change(change)
         return change
 
@@ -63,7 +63,7 @@ class Table:
         return topic_id
 
     def register(self, node_id: int, **about: object) -> Broker:
-        """A broker comes, or comes back, under an epoch that nobody had."""
+        """Registers a broker with a new broker epoch."""
         self.unregister(node_id)
         epoch = self.revision + 1
         broker = Broker(node_id=node_id, host=f"host-{node_id}", port=9092, epoch=epoch, **about)  # type: ignore[arg-type]

@@ -101,7 +101,7 @@ async def test_what_is_to_be_done_is_done_when_settling_returns() -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_whatever_happens_to_brokers_partitions_are_led_in_the_end(seed: int) -> None:
+async def test_partitions_have_leaders_again_after_random_failures(seed: int) -> None:
     rng = Random(seed)
     server = Server()
     nodes = {node_id: await Node(server, node_id).start() for node_id in (1, 2, 3, 4)}

@@ -1,4 +1,4 @@
-"""Rules for internal topics, wherever a change comes from."""
+"""Rules for internal topics, which hold for all sources of changes."""
 
 import pytest
 

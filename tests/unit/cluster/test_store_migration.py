@@ -112,7 +112,7 @@ async def test_a_store_that_was_moved_is_opened_by_no_broker(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("happens", [False, True])
-async def test_wherever_it_is_interrupted_the_next_run_finishes_it(tmp_path: Path, happens: bool) -> None:
+async def test_an_interrupted_migration_is_finished_by_the_next_run(tmp_path: Path, happens: bool) -> None:
     breaks_at, interrupted = 0, 0
     while True:
         folder, server = tmp_path / str(breaks_at), Server()

@@ -126,7 +126,7 @@ def move_of(number: int, before: tuple[int, ...], after: tuple[int, ...], topic:
     return Move(tp=TopicIdPartition(topic.encode().ljust(16), number), topic=topic, before=before, after=after)
 
 
-def test_throttles_name_who_sends_and_who_gets() -> None:
+def test_throttles_list_leaders_and_followers() -> None:
     moves = [
         move_of(0, (1, 2), (2, 3)),
         move_of(4, (3,), (3, 1, 2)),
