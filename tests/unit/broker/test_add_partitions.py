@@ -42,7 +42,7 @@ class Coordinator:
 
 
 @pytest.mark.parametrize(
-    ("markers", "last", "asked", "told"),
+    ("markers", "last", "asked", "expected"),
     [
         (0, ErrorCode.NONE, 1, ErrorCode.NONE),
         (1, ErrorCode.NONE, 2, ErrorCode.NONE),
@@ -51,9 +51,9 @@ class Coordinator:
     ],
 )
 def test_a_marker_that_comes_meanwhile_is_asked_about(
-    tmp_path: Path, markers: int, last: ErrorCode, asked: int, told: ErrorCode
+    tmp_path: Path, markers: int, last: ErrorCode, asked: int, expected: ErrorCode
 ) -> None:
-    """It is that of the transaction before, and nothing is wrong; or of this one, and the coordinator says so."""
+    """The marker is that of the transaction before, which is fine; or of this one, which the coordinator reports."""
 
     async def main() -> None:
         async with world_at(tmp_path) as world:
@@ -76,6 +76,6 @@ def test_a_marker_that_comes_meanwhile_is_asked_about(
             join(request, 12, [first_batches], broker, answers.append)
             (refused,) = answers
             codes = [error.code for error in refused.values()] or [ErrorCode.NONE]
-            assert (coordinator.asked, codes) == (asked, [told])
+            assert (coordinator.asked, codes) == (asked, [expected])
 
     asyncio.run(main())

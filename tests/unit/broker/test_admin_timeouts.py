@@ -1,4 +1,4 @@
-"""How long somebody waits for what administers the cluster, and what becomes of it then."""
+"""Timeouts of admin requests, and what happens to the work afterwards."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -48,7 +48,7 @@ def test_what_goes_wrong_is_raised(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("timeout_ms", [-1, 0, 20])
-def test_what_takes_longer_goes_on_without_whoever_asked(tmp_path: Path, timeout_ms: int) -> None:
+def test_work_goes_on_after_its_request_has_timed_out(tmp_path: Path, timeout_ms: int) -> None:
     async def work(metadata: Metadata) -> None:
         may_go_on, done = asyncio.Event(), asyncio.Event()
 
@@ -56,7 +56,7 @@ def test_what_takes_longer_goes_on_without_whoever_asked(tmp_path: Path, timeout
             await may_go_on.wait()
             done.set()
             if fails:
-                raise InvalidRequest("nobody hears of it")
+                raise InvalidRequest("not reported")
 
         for fails in (False, True):
             with pytest.raises(RequestTimedOut, match="still in progress") as caught:

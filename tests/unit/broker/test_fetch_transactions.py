@@ -71,7 +71,7 @@ class Harness:
         return answer
 
     def try_fetch(self, offset: int, isolation: int = COMMITTED, **options: Any) -> "PartitionData | Waiting":
-        """The answer, or whoever waits for it."""
+        """The answer, or the waiting call."""
         waiting = self.call(ApiKey.FETCH, VERSION)
         response = fetch(request_for(offset, isolation, **options), waiting.call, self.broker)
         if response is None:
@@ -185,7 +185,7 @@ async def test_readers_of_committed_records_get_only_what_is_decided(tmp_path: P
         assert (found.high_watermark, found.last_stable_offset) == (4, 4)
 
 
-async def test_other_readers_get_everything_and_are_told_the_last_stable_offset_too(tmp_path: Path) -> None:
+async def test_read_uncommitted_gets_everything_and_the_last_stable_offset_too(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.plain(b"a")
         harness.write(7, b"b")
@@ -227,7 +227,7 @@ async def test_an_offset_outside_the_log_is_refused_to_every_reader(tmp_path: Pa
             assert harness.fetch(2, isolation).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_an_isolation_level_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+async def test_an_unknown_isolation_level_is_refused(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.plain(b"a")
         waiting = harness.call(ApiKey.FETCH, VERSION)
@@ -311,7 +311,7 @@ async def test_the_lane_leaves_it_to_others_to_name_what_was_aborted(tmp_path: P
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_whatever_happens_the_lane_and_the_general_way_say_the_same(tmp_path: Path, seed: int) -> None:
+async def test_the_fast_path_and_the_handler_return_the_same(tmp_path: Path, seed: int) -> None:
     rng = Random(seed)
     async with harness_at(tmp_path, segment_bytes=1024) as harness:
         served = 0

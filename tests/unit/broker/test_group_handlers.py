@@ -55,7 +55,7 @@ load_handlers()
 
 
 class EndlessSlice(TimeSlices):
-    """A time slice that is never over, and that nobody waits for."""
+    """A time slice that never ends, and that is never waited for."""
 
     def __init__(self) -> None:
         super().__init__(lambda: -1.0)
@@ -237,7 +237,7 @@ def _refusals(harness: Harness, version_of: Callable[[ApiKey], int]) -> dict[Api
 
 
 @pytest.mark.parametrize("newest", [True, False])
-async def test_without_a_coordinator_every_api_says_so_in_its_own_words(tmp_path: Path, newest: bool) -> None:
+async def test_without_a_coordinator_every_api_returns_its_own_error(tmp_path: Path, newest: bool) -> None:
     async with harness_at(tmp_path, partitions=0) as harness:
         codes = _refusals(harness, lambda key: APIS[key].versions[-1 if newest else 0])
         assert set(codes.values()) == {ErrorCode.COORDINATOR_NOT_AVAILABLE}
@@ -272,7 +272,7 @@ async def test_while_groups_are_read_back_a_heartbeat_is_fine_and_a_list_is_not(
         assert harness.answer(ApiKey.SYNC_GROUP, sync_of(Membership("m", 1, False))).error_code == loading
 
 
-async def test_whoever_waits_is_told_when_the_coordinator_goes(tmp_path: Path) -> None:
+async def test_waiting_members_get_an_error_when_the_coordinator_resigns(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         joined = harness.call(ApiKey.JOIN_GROUP, join_of(), 3)
         harness.groups.close()

@@ -47,7 +47,7 @@ class Coordinators:
     """Takes what the markers' writer reports."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
 
         self.is_gone = False
 
@@ -55,7 +55,7 @@ class Coordinators:
         return not self.is_gone
 
     def submit(self, key: str, command: Any, answer: Callable[[Any], None]) -> None:
-        self.told.append(command)
+        self.reported.append(command)
 
 
 class Harness:
@@ -75,9 +75,9 @@ class Harness:
         self.markers.transactions = self.coordinators
 
     @property
-    def told(self) -> list[Any]:
-        told: list[Any] = self.coordinators.told
-        return told
+    def reported(self) -> list[Any]:
+        reported: list[Any] = self.coordinators.reported
+        return reported
 
 
 def effect_for(*places: TopicPartition, committed: bool = True) -> WriteMarkers:
@@ -119,7 +119,7 @@ def test_every_partition_gets_its_marker_and_the_coordinator_hears_of_it_once(tm
                 TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0), committed=False
             )
             harness.markers.write(effect)
-            assert harness.told == [effect.written()]
+            assert harness.reported == [effect.written()]
             assert markers_in(world, "orders", 0) == markers_in(world, "orders", 1) == [False]
             assert markers_in(world, "bills") == [False]
             assert harness.timers.set == []
@@ -134,7 +134,7 @@ def test_a_topic_that_was_deleted_needs_no_marker(tmp_path: Path) -> None:
             harness = Harness(world)
             effect = effect_for(TopicPartition("orders", 0), TopicPartition("gone", 0))
             harness.markers.write(effect)
-            assert harness.told == [effect.written()]
+            assert harness.reported == [effect.written()]
 
     run(main())
 
@@ -149,14 +149,14 @@ def test_a_partition_that_cannot_be_written_is_tried_until_it_can(tmp_path: Path
             partition.go_offline("no disk")
             effect = effect_for(TopicPartition("orders", 0), TopicPartition("orders", 1))
             harness.markers.write(effect)
-            assert harness.told == []
+            assert harness.reported == []
             assert [seconds for seconds, _ in harness.timers.set] == [RETRY_S]
             harness.timers.fire()
-            assert harness.told == []
+            assert harness.reported == []
             partition._log = log  # the disk is back
             harness.timers.fire()
-            assert harness.told == [effect.written()]
-            assert markers_in(world, "orders", 0) == [True], "whoever has its marker gets no second one"
+            assert harness.reported == [effect.written()]
+            assert markers_in(world, "orders", 0) == [True], "a partition that has its marker gets no second one"
 
     run(main())
 
@@ -170,9 +170,9 @@ def test_a_marker_counts_when_it_is_committed(tmp_path: Path) -> None:
             harness = Harness(world)
             effect = effect_for(TopicPartition("orders", 0))
             harness.markers.write(effect)
-            assert harness.told == []
+            assert harness.reported == []
             partition.advance(partition.log.end_offset)
-            assert harness.told == [effect.written()]
+            assert harness.reported == [effect.written()]
 
     run(main())
 
@@ -186,7 +186,7 @@ def test_a_marker_of_an_older_life_of_the_producer_is_not_needed(tmp_path: Path)
             harness = Harness(world)
             effect = effect_for(TopicPartition("orders", 0))
             harness.markers.write(effect)
-            assert harness.told == [effect.written()]
+            assert harness.reported == [effect.written()]
             assert markers_in(world, "orders") == []
 
     run(main())
@@ -242,9 +242,9 @@ def test_a_partition_that_another_broker_leads_gets_its_marker_from_there(tmp_pa
             (marker,) = request.markers
             assert (node, marker.producer_id, marker.transaction_result) == (2, PRODUCER.producer_id, True)
             assert [(topic.name, list(topic.partition_indexes)) for topic in marker.topics] == [("far", [0])]
-            assert harness.told == [], "not before the other broker has it"
+            assert harness.reported == [], "not before the other broker has it"
             answer_with(harness, ErrorCode.NONE)
-            assert harness.told == [effect.written()]
+            assert harness.reported == [effect.written()]
             assert markers_in(world, "orders") == [True]
 
     run(main())
@@ -258,10 +258,10 @@ def test_a_leader_that_has_changed_or_is_not_reached_is_looked_for_again(tmp_pat
             effect = effect_for(FAR)
             harness.markers.write(effect)
             answer_with(harness, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            assert harness.told == []
+            assert harness.reported == []
             harness.image = image_with(world, leader=-1)
             harness.timers.fire()
-            assert harness.asked == [], "nobody leads it now"
+            assert harness.asked == [], "it has no leader now"
             harness.image = image_with(world, leader=3)
             harness.timers.fire()
             node, _, answer = harness.asked.pop()
@@ -269,7 +269,7 @@ def test_a_leader_that_has_changed_or_is_not_reached_is_looked_for_again(tmp_pat
             answer(CoordinatorNotAvailable("no route"))
             harness.timers.fire()
             answer_with(harness, ErrorCode.NONE)
-            assert harness.told == [effect.written()]
+            assert harness.reported == [effect.written()]
             assert harness.timers.set == []
 
     run(main())
@@ -282,7 +282,7 @@ def test_what_a_newer_coordinator_has_ended_elsewhere_is_ended(tmp_path: Path) -
             harness.image = image_with(world, leader=2)
             harness.markers.write(effect_for(FAR))
             answer_with(harness, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-            assert len(harness.told) == 1
+            assert len(harness.reported) == 1
 
     run(main())
 
@@ -296,6 +296,6 @@ def test_a_coordinator_that_has_gone_elsewhere_writes_no_more(tmp_path: Path) ->
             harness.coordinators.is_gone = True
             harness.image = image_with(world, leader=2)
             harness.timers.fire()
-            assert (harness.asked, harness.timers.set, harness.told) == ([], [], [])
+            assert (harness.asked, harness.timers.set, harness.reported) == ([], [], [])
 
     run(main())

@@ -174,7 +174,7 @@ class Harness:
         return {number: one._replace(committed_ms=0, sequence=0) for number, one in found.items()}
 
     def check_log(self, *groups: str) -> None:
-        """Whoever reads the log knows what this coordinator does."""
+        """A coordinator that is loaded from the log has the same state."""
         other = GroupCoordinator(
             settings=self.machine.settings, image=self.machine.image, new_member_id=lambda name: name
         )
@@ -286,7 +286,7 @@ def test_answers_and_state_are_those_of_the_general_way(tmp_path: Path, seed: in
     async def work(harness: Harness) -> None:
         clients = [await harness.connect(express=True), await harness.connect(express=False)]
         groups = ["express", "general"]
-        seats = [await harness.join(client, group) for client, group in zip(clients, groups, strict=True)]
+        memberships = [await harness.join(client, group) for client, group in zip(clients, groups, strict=True)]
         shapes = [sorted(rng.sample(range(PARTITIONS + 1), rng.randint(1, 4))) for _ in range(3)]
         texts: list[str | None] = ["", None, "here"]
         template, metadata, taken = shapes[0], texts[0], 0
@@ -294,13 +294,13 @@ def test_answers_and_state_are_those_of_the_general_way(tmp_path: Path, seed: in
             if rng.random() < 0.05:
                 template, metadata = rng.choice(shapes), rng.choice(texts)
             if rng.random() < 0.02:
-                seats = [
+                memberships = [
                     await harness.join(client, membership.group, membership)
-                    for client, membership in zip(clients, seats, strict=True)
+                    for client, membership in zip(clients, memberships, strict=True)
                 ]
             late = rng.random() < 0.03
             rows = {number: (rng.getrandbits(40), rng.randrange(9)) for number in template}
-            asked = [replace(membership, generation=membership.generation - late) for membership in seats]
+            asked = [replace(membership, generation=membership.generation - late) for membership in memberships]
             answers = [
                 await client.exchange(commit_of(membership, rows, metadata=metadata), VERSION)
                 for client, membership in zip(clients, asked, strict=True)
@@ -330,7 +330,7 @@ def test_several_requests_at_once_are_answered_in_order(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_who_is_no_member_takes_the_lane_too(tmp_path: Path) -> None:
+def test_a_client_that_is_not_a_member_takes_the_fast_path_too(tmp_path: Path) -> None:
     async def work(harness: Harness) -> None:
         client = await harness.connect()
         await harness.learnt(client, Membership("standalone"))
@@ -349,7 +349,7 @@ def test_a_commit_puts_off_the_end_of_the_session(tmp_path: Path) -> None:
         clock = harness.runtime._clock
         start_ms = clock.steady_ms()
         async with asyncio.timeout(PATIENCE_S):
-            while clock.steady_ms() == start_ms:  # noqa: ASYNC110 - nobody tells of the time
+            while clock.steady_ms() == start_ms:  # noqa: ASYNC110 - there is no event for the time
                 await asyncio.sleep(0)
         await client.commit(commit_of(membership, {0: (7, 0)}))
         assert harness.taken() == 1
@@ -451,14 +451,12 @@ def test_a_group_that_becomes_one_of_the_newer_protocol_answers_by_its_rules(tmp
             subscribed_topic_names=[TOPIC],
             topic_partitions=[],
         )
-        told = await newer.ask(joins)
-        assert told.error_code == 0
+        joined = await newer.ask(joins)
+        assert joined.error_code == 0
         assert isinstance(harness.machine.groups["readers"], ConsumerGroup)
-        assert await client.commit(commit_of(membership, {0: (9, 0)})) == {ErrorCode.NONE}, (
-            "it has not been told to join"
-        )
+        assert await client.commit(commit_of(membership, {0: (9, 0)})) == {ErrorCode.NONE}, "it was not asked to join"
         assert harness.taken() == 1
-        own = Membership("readers", "newer", told.member_epoch)
+        own = Membership("readers", "newer", joined.member_epoch)
         await harness.learnt(newer, own)
         stale = replace(own, generation=own.generation + 1)
         assert await newer.commit(commit_of(stale, {0: (9, 0)})) == {ErrorCode.STALE_MEMBER_EPOCH}
@@ -521,7 +519,7 @@ def test_where_followers_must_have_it_first_a_commit_waits(tmp_path: Path) -> No
             end = partition.log.end_offset
             client.send(commit_of(membership, {0: (9, 0)}), VERSION)
             async with asyncio.timeout(PATIENCE_S):
-                while partition.log.end_offset == end:  # noqa: ASYNC110 - nobody watches
+                while partition.log.end_offset == end:  # noqa: ASYNC110 - there is no event for it
                     await asyncio.sleep(0)
             assert partition.log.end_offset == end + 1, "it is written once"
             assert len(client.served.calls) == 1, "and waits"

@@ -4,7 +4,7 @@ from penstock.broker.transactions.produce_order import ProduceOrder
 
 
 class Line:
-    """Starts are noted; they end when a test says so."""
+    """Starts are noted; a test ends them."""
 
     def __init__(self) -> None:
         self.produce_order = ProduceOrder()

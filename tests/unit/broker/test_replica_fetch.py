@@ -125,7 +125,7 @@ async def harness_at(folder: Path, **configs: object) -> AsyncIterator[Harness]:
     ("node", "epoch"),
     [(NEAR, EPOCH - 1), (NEAR, EPOCH + 1), (NEAR, 2**62), (NEAR, -1), (STRANGER, EPOCH), (NODE, EPOCH), (99, EPOCH)],
 )
-async def test_nobody_but_a_registered_replica_is_taken_for_a_follower(tmp_path: Path, node: int, epoch: int) -> None:
+async def test_only_a_registered_replica_counts_as_a_follower(tmp_path: Path, node: int, epoch: int) -> None:
     """A client that says it is a follower at the end of the log would commit what no other broker has."""
     async with harness_at(tmp_path) as harness:
         waiting = harness.produce(b"all", acks=-1)
@@ -170,7 +170,7 @@ async def test_acks_1_waits_for_this_brokers_own_disk_where_the_topic_wants_it(t
         assert harness.partition.high_watermark == 0, "no follower has it"
 
 
-async def test_who_ceases_to_lead_says_so_to_those_who_wait(tmp_path: Path) -> None:
+async def test_waiting_requests_get_an_error_when_the_broker_resigns_leadership(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         waiting = harness.produce(b"all", acks=-1)
         place = TopicIdPartition(harness.topic_id, 0)

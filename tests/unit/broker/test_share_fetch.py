@@ -1,4 +1,4 @@
-"""Share groups are told which messages there are without opening batches, and get these as they lie."""
+"""Share groups acquire messages without decompressing batches, and get the batches as they are in the log."""
 
 import tracemalloc
 from collections.abc import Iterable
@@ -67,7 +67,7 @@ def test_a_closed_batch_tells_the_same_messages_as_an_open_one(
     assert {one.due_ms for one in closed.fresh} <= {0}
 
 
-def test_a_batch_that_nobody_could_open_is_told_too() -> None:
+def test_a_batch_that_cannot_be_decompressed_is_acquired_too() -> None:
     partition = _partition([2])
     sealed = assemble(
         b"this was never compressed",
@@ -93,7 +93,7 @@ def _offsets(fresh: Iterable[Fresh]) -> list[int]:
 
 
 @pytest.mark.parametrize("count", [20_000_000, 2**31 - 1])
-def test_a_batch_that_claims_millions_of_records_is_opened_before_any_is_told(count: int) -> None:
+def test_a_batch_that_claims_millions_of_records_is_checked_before_it_is_acquired(count: int) -> None:
     """The count is the producer's word, of which the broker knows nothing while the batch is closed."""
     partition = _partition([2])
     lie = assemble(

@@ -1,4 +1,4 @@
-"""Views read at a broker: in turns, within bounds, nothing twice; and those that nobody reads."""
+"""Views read at a broker: in slices, within limits, without duplicates; and views that are not read."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -192,7 +192,7 @@ async def test_a_reader_that_hangs_up_is_forgotten(tmp_path: Path) -> None:
         asked.call.on_disconnect()
         await until(lambda: not harness.broker.views.tasks)
         assert not asked.is_answered
-        harness.write(b"eu")  # nobody is woken
+        harness.write(b"eu")  # no fetch is woken
         assert offsets_in(await harness.fetch()) == [1]
 
 
@@ -208,7 +208,7 @@ async def test_nonsense_in_a_batch_is_passed_over_and_counted(tmp_path: Path) ->
         assert harness.counts.unknown == 3
 
 
-async def test_damage_is_told_and_not_sealed_anew(tmp_path: Path) -> None:
+async def test_a_damaged_batch_is_reported_and_gets_no_new_checksum(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.write(b"eu", b"us")
         harness.write(b"eu", b"us")
@@ -218,7 +218,7 @@ async def test_damage_is_told_and_not_sealed_anew(tmp_path: Path) -> None:
         assert (await harness.fetch(2)).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-async def test_errors_are_told_at_once(tmp_path: Path) -> None:
+async def test_errors_are_returned_at_once(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.write(b"eu")
         assert (await harness.fetch(7, max_wait_ms=LONG_MS)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
@@ -229,13 +229,13 @@ async def test_batches_that_cannot_match_stay_closed(tmp_path: Path) -> None:
         good = build_batch([Record(key=None, value=b"", timestamp_ms=NOW_MS)] * 3, codec=Codec.ZSTD)
         header = read_header(good)
         fields = {name: getattr(header, name) for name in header._fields if name not in ("length", "magic", "crc")}
-        harness.partition.append(assemble(b"nobody looks at this", **fields), NOW_MS)
+        harness.partition.append(assemble(b"not decompressed", **fields), NOW_MS)
         assert len(good) > HEADER_BYTES
         assert offsets_in(await harness.fetch()) == [-3]
         assert (harness.counts.scanned, harness.counts.unknown) == (3, 0)
 
 
-async def test_a_leader_that_is_replaced_meanwhile_says_so(tmp_path: Path) -> None:
+async def test_a_leader_that_is_replaced_meanwhile_returns_an_error(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.write(b"us")
         asked = harness.begin(max_wait_ms=LONG_MS)
@@ -248,7 +248,7 @@ async def test_a_leader_that_is_replaced_meanwhile_says_so(tmp_path: Path) -> No
 # -- views that go
 
 
-async def test_a_view_whose_topic_was_deleted_by_somebody_who_died_is_removed(tmp_path: Path) -> None:
+async def test_a_view_is_removed_after_an_interrupted_deletion_of_its_topic(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         await harness.world.metadata.change(lambda image: deletion_of(image, TOPIC))
         assert harness.broker.image.views
@@ -277,14 +277,14 @@ class Hand:
         return self.ms / 1000
 
 
-async def test_a_view_is_dropped_when_nobody_has_read_it_for_long_enough(tmp_path: Path) -> None:
+async def test_a_view_is_dropped_when_it_was_not_read_for_long_enough(tmp_path: Path) -> None:
     clock = Hand()
     async with harness_at(tmp_path, idle_ms=60_000, clock=clock) as harness:
         views, view = harness.broker.views, next(iter(harness.broker.image.views.values()))
         await views.check_all()
         clock.ms += 50_000
         views.note_read(view)
-        await views.check_all()  # others are told
+        await views.check_all()  # the read is published to other brokers
         await views.check_all()
         assert harness.broker.image.views[view.view_id].touched == 1
         clock.ms += 59_000
@@ -295,7 +295,7 @@ async def test_a_view_is_dropped_when_nobody_has_read_it_for_long_enough(tmp_pat
         assert not harness.broker.image.views
 
 
-async def test_who_reads_it_elsewhere_keeps_a_view(tmp_path: Path) -> None:
+async def test_a_view_that_is_read_at_another_broker_is_kept(tmp_path: Path) -> None:
     """Two brokers: one serves it, the other only sees that it is marked."""
     clock = Hand()
     async with harness_at(tmp_path, idle_ms=60_000, clock=clock) as harness:

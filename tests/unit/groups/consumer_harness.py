@@ -77,13 +77,13 @@ class ConsumerHarness:
         return {"rebalance_timeout_ms": REBALANCE_MS, "subscribed_topic_names": names, **fields}
 
     def settle(self, *member_ids: str) -> None:
-        """These members do as they are told until nothing changes any more."""
+        """These members follow their assignments until nothing changes any more."""
         for _ in range(10):
             before = self.described
             for member in self.described.members:
                 if member.member_id in member_ids:
-                    told = self.beat(member.member_id, member.member_epoch, self.assigned(member.member_id))
-                    self.beat(member.member_id, told.member_epoch, self.assigned(member.member_id))
+                    response = self.beat(member.member_id, member.member_epoch, self.assigned(member.member_id))
+                    self.beat(member.member_id, response.member_epoch, self.assigned(member.member_id))
             if self.described == before:
                 return
         raise AssertionError("the group does not come to rest")

@@ -125,7 +125,7 @@ class World:
 
     def carry_out(self, decision: Decision) -> None:
         for reply in decision.replies:
-            assert reply.ticket not in self.replies, "nobody is answered twice"
+            assert reply.ticket not in self.replies, "no request is answered twice"
         if decision.persist and not self.can_persist:
             for reply in decision.replies:
                 self.replies[reply.ticket] = CoordinatorNotAvailable("the log cannot be written")
@@ -201,21 +201,21 @@ class World:
         assert reply.error_code == 0, reply
         return Membership(reply.member_id, reply.generation_id, reply.leader == reply.member_id)
 
-    def settle(self, seats: Sequence["Membership"]) -> None:
+    def settle(self, memberships: Sequence["Membership"]) -> None:
         """All sync; each is assigned its own name."""
-        leader = next(membership for membership in seats if membership.leads)
-        shared = {membership.member_id: membership.member_id.encode() for membership in seats}
-        tickets = [self.submit(sync_of(membership)) for membership in seats if not membership.leads]
+        leader = next(membership for membership in memberships if membership.leads)
+        shared = {membership.member_id: membership.member_id.encode() for membership in memberships}
+        tickets = [self.submit(sync_of(membership)) for membership in memberships if not membership.leads]
         assert self.code(self.submit(sync_of(leader, shared))) == ErrorCode.NONE
         for ticket in tickets:
             assert self.code(ticket) == ErrorCode.NONE
 
     def stable(self, *names: str, **wanted: Any) -> list["Membership"]:
         """A stable group of new dynamic members; the leader is the first."""
-        seats = self.admit(*names, **wanted)
-        self.settle(seats)
+        memberships = self.admit(*names, **wanted)
+        self.settle(memberships)
         assert self.state == "Stable"
-        return seats
+        return memberships
 
     def fetched(self, *numbers: int, topic: str = "orders", require_stable: bool = False) -> list[Any]:
         """Committed offsets, or codes where there is an error."""
@@ -318,7 +318,7 @@ def commit_of(
     group_id: str = GROUP,
     topic_id: bytes = bytes(16),
 ) -> OffsetCommitRequest:
-    """By a member, or by someone who is none."""
+    """A commit by a member, or by a client that is not a member."""
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=membership.generation if membership else -1,

@@ -1,4 +1,4 @@
-"""A group whose members speak both protocols: what they say, and what they are told."""
+"""A group with members of both protocols: their requests and assignments."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def subscription(
 
 
 def assignment(owned: Owned, version: int = 1, user_data: bytes | None = None) -> bytes:
-    """What a consumer of the classic protocol is told."""
+    """The assignment of a consumer of the classic protocol."""
     value = ConsumerProtocolAssignment(assigned_partitions=_wire(owned), user_data=user_data)
     return version.to_bytes(2, "big") + encode_bytes(value, version)
 
@@ -93,24 +93,24 @@ class MigrationHarness(World):
     def classics(self, shares: dict[str, Owned], protocol: str = RANGE, **wanted: Any) -> dict[str, Membership]:
         """A stable classic group in which each has its share, by the names of its members."""
         said = [(protocol, subscription("orders"))]
-        seats = dict(zip(shares, self.admit(*shares, protocols=said, **wanted), strict=True))
-        leader = next(membership for membership in seats.values() if membership.leads)
-        given = {seats[name].member_id: assignment(owned) for name, owned in shares.items()}
-        for membership in seats.values():
+        memberships = dict(zip(shares, self.admit(*shares, protocols=said, **wanted), strict=True))
+        leader = next(membership for membership in memberships.values() if membership.leads)
+        given = {memberships[name].member_id: assignment(owned) for name, owned in shares.items()}
+        for membership in memberships.values():
             if membership is not leader:
                 self.submit(sync_of(membership, protocol=protocol))
         self.submit(sync_of(leader, given, protocol=protocol))
         assert self.state == "Stable"
-        return seats
+        return memberships
 
     def mixed(
         self, shares: dict[str, Owned] | None = None, protocol: str = RANGE, **wanted: Any
     ) -> tuple[dict[str, Membership], ConsumerGroupHeartbeatResponse]:
         """A consumer group of classic members, who have not heard of it yet, and `new`, of the newer protocol."""
-        seats = self.classics(shares or {"a": {"orders": [0, 1]}, "b": {"orders": [2, 3]}}, protocol, **wanted)
-        told = self.beat("new")
+        memberships = self.classics(shares or {"a": {"orders": [0, 1]}, "b": {"orders": [2, 3]}}, protocol, **wanted)
+        response = self.beat("new")
         self.advance(0)
-        return seats, told
+        return memberships, response
 
     # -- what members of the newer protocol say
 
@@ -169,13 +169,13 @@ class MigrationHarness(World):
         """What a heartbeat is answered with."""
         return self.code(self.submit(heartbeat_of(membership, **wanted)))
 
-    def settle_all(self, seats: dict[str, Membership], newer: str = "new") -> dict[str, Membership]:
-        """All do as they are told, eagerly, until nothing changes any more. The seats of classic members after it."""
+    def settle_all(self, memberships: dict[str, Membership], newer: str = "new") -> dict[str, Membership]:
+        """All members follow their assignments until nothing changes; returns the memberships of classic members."""
         for _ in range(5):
-            for name, membership in seats.items():
-                seats[name] = self.join(membership.member_id)
-                self.sync(seats[name])
+            for name, membership in memberships.items():
+                memberships[name] = self.join(membership.member_id)
+                self.sync(memberships[name])
             member = self.member(newer)
             self.beat(newer, member.epoch, self.held(newer))
         assert self.state == "Stable", self.state
-        return seats
+        return memberships

@@ -111,7 +111,7 @@ class ShareHarness(World):
             found.setdefault(self.image.topics[topic_id].name, []).append(number)
         return found
 
-    def told(self, answer: ShareGroupHeartbeatResponse) -> Places | None:
+    def assignment(self, answer: ShareGroupHeartbeatResponse) -> Places | None:
         """The assignment of a response."""
         if answer.assignment is None:
             return None

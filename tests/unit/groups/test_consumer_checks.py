@@ -42,7 +42,7 @@ def test_a_member_in_another_epoch_is_stale(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("member_id", ["m9", ""])
-def test_who_is_no_member_neither_commits_nor_fetches(member_id: str) -> None:
+def test_only_members_commit_and_fetch_offsets(member_id: str) -> None:
     group = _two().machine.group
     with pytest.raises(UnknownMemberId) as refused:
         group.check_commit(member_id, 1, None)
@@ -51,7 +51,7 @@ def test_who_is_no_member_neither_commits_nor_fetches(member_id: str) -> None:
         group.check_fetch(member_id, 1)
 
 
-def test_anyone_commits_to_an_empty_group_without_an_epoch() -> None:
+def test_any_client_commits_to_an_empty_group_without_an_epoch() -> None:
     group = ConsumerHarness().machine.group
     group.check_commit("", -1, None)
     with pytest.raises(UnknownMemberId):
@@ -60,7 +60,7 @@ def test_anyone_commits_to_an_empty_group_without_an_epoch() -> None:
         _two().machine.group.check_commit("", -1, None)
 
 
-def test_anyone_fetches_without_a_name() -> None:
+def test_any_client_fetches_offsets_without_a_member_id() -> None:
     _two().machine.group.check_fetch(None, -1)
     with pytest.raises(UnknownMemberId):
         _two().machine.group.check_fetch(None, 1)
@@ -107,7 +107,7 @@ def _with_a_classic_member() -> ConsumerHarness:
     return group
 
 
-def test_a_member_of_the_classic_protocol_is_told_of_generations() -> None:
+def test_a_member_of_the_classic_protocol_gets_generation_errors() -> None:
     group = _with_a_classic_member().machine.group
     for check in (lambda: group.check_commit("c1", 7, None), lambda: group.check_fetch("c1", 7)):
         with pytest.raises(IllegalGeneration) as refused:

@@ -56,9 +56,9 @@ def test_a_second_member_gets_its_share_once_the_first_has_let_go() -> None:
     assert (answer.member_epoch, group.named(answer)) == (2, {})
     assert group.machine.group.state_name == "Reconciling"
 
-    told = group.beat("m1", 1)
-    (kept,) = group.named(told).values()
-    assert (told.member_epoch, len(kept)) == (1, 2)
+    response = group.beat("m1", 1)
+    (kept,) = group.named(response).values()
+    assert (response.member_epoch, len(kept)) == (1, 2)
     assert group.beat("m2", 2).assignment is None
 
     done = group.beat("m1", 1, {"a": kept})
@@ -247,7 +247,7 @@ def test_the_last_member_leaves_an_empty_group() -> None:
     assert group.join("m2", "a").member_epoch == 3
 
 
-def test_who_is_no_member_cannot_leave() -> None:
+def test_a_client_that_is_not_a_member_cannot_leave() -> None:
     group = ConsumerHarness()
     assert isinstance(group.refused("m1", -1), UnknownMemberId)
 
@@ -264,7 +264,7 @@ def test_the_assignor_that_most_members_ask_for_is_used() -> None:
     assert group.target("m3") == {"a": [3], "b": [3]}
 
 
-def test_the_first_assignor_of_the_settings_is_used_if_nobody_asks_for_one() -> None:
+def test_the_first_assignor_of_the_settings_is_the_default() -> None:
     group = ConsumerHarness(group_consumer_assignors="range,uniform")
     group.join("m1", "a")
     assert group.described.assignor_name == "range"

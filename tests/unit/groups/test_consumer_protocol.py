@@ -1,4 +1,4 @@
-"""What consumers of the classic protocol say and are told, byte for byte."""
+"""Subscriptions and assignments of the classic protocol, byte for byte."""
 
 import pytest
 from hypothesis import given
@@ -83,7 +83,7 @@ def test_topics_that_are_gone_are_left_out_on_both_ways() -> None:
 
 
 @given(st.sets(st.integers(0, 3)), st.integers(0, 3))
-def test_whatever_is_written_is_read_back(numbers: set[int], version: int) -> None:
+def test_an_assignment_is_read_back_as_it_was_written(numbers: set[int], version: int) -> None:
     places = {TopicIdPartition(ORDERS.topic_id, number) for number in numbers}
     written = write_assignment(places, IMAGE, version.to_bytes(2, "big"))
     assert partitions_in(read_assignment(written).assigned_partitions, IMAGE) == places

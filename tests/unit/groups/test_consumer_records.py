@@ -213,13 +213,13 @@ def test_a_member_is_what_its_records_say(member: Member) -> None:
 
 @given(members, members)
 @examples(deadline=None)
-def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, told: Member) -> None:
+def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, written: Member) -> None:
     """A change goes to the state as it was made, and after a restart as its record's bytes say."""
-    known, told = known._replace(member_id="m"), told._replace(member_id="m")
+    known, written = known._replace(member_id="m"), written._replace(member_id="m")
     for change in (
-        consumer_records.member_metadata(GROUP, told),
-        consumer_records.current_assignment(GROUP, told),
-        consumer_records.target(GROUP, "m", told.assigned),
+        consumer_records.member_metadata(GROUP, written),
+        consumer_records.current_assignment(GROUP, written),
+        consumer_records.target(GROUP, "m", written.assigned),
     ):
         record = consumer_records.to_record(change)
         assert record.value is not None
@@ -238,7 +238,7 @@ def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, 
 def test_what_all_subscribe_to_is_the_same_whenever_it_is_asked(
     steps: list[tuple[str, Member | None]], data: st.DataObject
 ) -> None:
-    """It is remembered, and forgotten only when someone changes it."""
+    """It is remembered, and replaced only by a change."""
     state = GroupState()
     for name, member in steps:
         if member is None:

@@ -18,7 +18,7 @@ def _two() -> ConsumerHarness:
     return group
 
 
-def test_a_static_member_that_comes_back_gets_what_it_had_and_nobody_else_notices() -> None:
+def test_a_returning_static_member_gets_its_partitions_without_a_rebalance() -> None:
     group = _two()
     had = group.assigned("s1")
     answer = group.beat("s1", -2, instance_id="i1")
@@ -101,7 +101,7 @@ def test_a_member_whose_instance_id_was_taken_over_is_fenced(epoch: int) -> None
 
 
 @pytest.mark.parametrize("epoch", [2, -1, -2])
-def test_an_instance_id_that_nobody_has_is_unknown(epoch: int) -> None:
+def test_an_unused_instance_id_is_unknown(epoch: int) -> None:
     assert isinstance(_two().refused("s1", epoch, instance_id="i9"), UnknownMemberId)
 
 

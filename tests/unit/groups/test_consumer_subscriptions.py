@@ -177,15 +177,15 @@ def test_a_topic_that_is_deleted_and_made_again_is_another_one() -> None:
     (old,) = group.machine.image.topics
     group.set_topics(a=None)
     group.set_topics(a=2)
-    told = group.beat("m1", 1)
-    assert (told.member_epoch, told.assignment.topic_partitions) == (1, [])
+    response = group.beat("m1", 1)
+    assert (response.member_epoch, response.assignment.topic_partitions) == (1, [])
     done = group.beat("m1", 1, {})
     assert done.member_epoch == group.described.group_epoch
     (entry,) = done.assignment.topic_partitions
     assert entry.topic_id != old
 
 
-def test_topics_that_nobody_subscribes_to_change_nothing() -> None:
+def test_topics_without_subscribers_change_nothing() -> None:
     group = ConsumerHarness()
     group.join("m1", "a")
     written = len(group.machine.log)
@@ -210,7 +210,7 @@ def test_a_change_of_topics_that_could_not_be_persisted_is_seen_at_the_next_hear
     assert group.named(group.beat("m1", 1)) == {"a": [0, 1]}
 
 
-def test_a_change_of_topics_while_nobody_decided_is_seen_after_the_restart() -> None:
+def test_a_change_of_topics_during_a_restart_is_seen_afterwards() -> None:
     group = ConsumerHarness({"a": 1})
     group.join("m1", "a")
     group.machine.image = image_of(topic_of("a", 2))

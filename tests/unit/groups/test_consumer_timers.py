@@ -52,7 +52,7 @@ def test_the_session_timeout_is_that_of_the_settings() -> None:
     assert group.pass_time(1) == ["m1"]
 
 
-def test_many_who_are_silent_at_once_are_worth_one_target() -> None:
+def test_many_expired_sessions_make_one_target() -> None:
     group = ConsumerHarness({"a": 8})
     for number in range(8):
         group.join(f"m{number}", "a")
@@ -117,7 +117,7 @@ def test_the_time_to_give_up_begins_anew_when_there_is_more_to_give_up() -> None
     assert group.member("m1").member_epoch == 1
 
 
-def test_a_timer_for_nobody_does_nothing() -> None:
+def test_a_timer_of_a_missing_member_does_nothing() -> None:
     group = _two()
     for kind, member_id in (("session", "m9"), ("rebalance", "m9"), ("rebalance", "m1"), ("other", "m1")):
         decision = group.machine.group.on_timer(kind, member_id, group.now_ms)
@@ -167,7 +167,7 @@ def test_a_member_that_is_heard_of_before_the_second_try_stays() -> None:
     assert group.pass_time(RETRY_MS) == ["m2"]
 
 
-def test_a_revocation_that_could_not_be_persisted_removes_nobody() -> None:
+def test_a_revocation_timeout_that_cannot_be_persisted_removes_no_member() -> None:
     group = _two()
     group.machine.can_persist = False
     assert group.answer("m1", 1) is None

@@ -79,7 +79,7 @@ def test_a_consumer_group_that_cannot_be_persisted_is_not_there() -> None:
     assert _seat(world).generation == 1
 
 
-def test_only_who_joins_makes_a_consumer_group() -> None:
+def test_only_a_joining_member_creates_a_consumer_group() -> None:
     world = World()
     assert world.refusal(_beat("m", 3)) == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.refusal(_beat("m", -1)) == ErrorCode.GROUP_ID_NOT_FOUND
@@ -157,7 +157,7 @@ def test_a_member_that_is_not_known_does_not_change_the_kind_of_a_group() -> Non
     world = World()
     _seat(world)
     world.call(_beat("m", -1))
-    assert world.refusal(join_of("someone")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.refusal(join_of("unknown")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert isinstance(world.machine.groups[GROUP], ConsumerGroup)
 
 
@@ -302,7 +302,7 @@ def test_timers_of_a_busy_group_do_not_pile_up() -> None:
     assert len(world.machine._timers._heap) < 100
 
 
-# -- whatever happens
+# -- random sequences
 
 STEPS = st.lists(
     st.tuples(
@@ -320,7 +320,7 @@ def _step(world: World, what: str, number: int, flag: bool) -> None:
     """Something that a client might ask, rightly or not."""
     group = world.machine.groups.get(GROUP)
     ids = group.roster.ids if group is not None and not isinstance(group, ConsumerGroup) else []  # type: ignore[attr-defined]
-    member_id = ids[number % len(ids)] if ids else "someone"
+    member_id = ids[number % len(ids)] if ids else "unknown"
     membership = Membership(member_id, world.group.generation if ids else 0, False)
     metadata = subscription("orders" if flag else "prices")
     match what:
@@ -380,7 +380,7 @@ def test_a_coordinator_made_of_the_log_remembers_what_the_first_one_knew(steps: 
 
 @given(STEPS, st.integers(0, 2**60))
 @settings(max_examples=200, deadline=None)
-def test_nobody_waits_forever_and_nothing_is_left_behind(steps: list[tuple[str, int, bool]], failures: int) -> None:
+def test_every_request_is_answered_and_no_timer_is_left(steps: list[tuple[str, int, bool]], failures: int) -> None:
     world = World()
     for at, (what, number, flag) in enumerate(steps):
         world.can_persist = not failures >> at & 1
@@ -389,7 +389,7 @@ def test_nobody_waits_forever_and_nothing_is_left_behind(steps: list[tuple[str, 
     for producer_id in (0, 1):
         world.end_transaction(producer_id, committed=False)
     world.advance(10 * 60_000)
-    assert set(range(1, world.tickets + 1)) == set(world.replies), "someone was never answered"
+    assert set(range(1, world.tickets + 1)) == set(world.replies), "a request was never answered"
     world.advance(world.settings.offsets_retention_ms + 2 * world.settings.offsets_check_interval_ms)
     assert not world.machine.groups
     assert world.machine.wake_at_ms is not None
@@ -399,12 +399,12 @@ def test_nobody_waits_forever_and_nothing_is_left_behind(steps: list[tuple[str, 
 
 
 @given(st.binary(max_size=40))
-def test_whatever_members_say_of_their_topics_is_understood_or_not(metadata: bytes) -> None:
+def test_any_bytes_as_subscription_are_decoded_or_ignored(metadata: bytes) -> None:
     topics = subscribed_topics([metadata])
     assert topics is None or all(isinstance(topic, str) for topic in topics)
 
 
-def test_topics_are_understood_in_whatever_version_they_are_said() -> None:
+def test_subscriptions_are_decoded_in_every_version() -> None:
     assert subscribed_topics([subscription("orders"), subscription("prices", rest=b"")]) == {"orders", "prices"}
     assert subscribed_topics([subscription("orders"), b"\0\1"]) is None
     assert subscribed_topics([]) == frozenset()

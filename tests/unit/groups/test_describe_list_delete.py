@@ -145,10 +145,10 @@ def test_groups_are_deleted_one_by_one() -> None:
     world = World()
     world.stable("a")
     world.call(commit_of({0: 1}, group_id="alone"), 9)
-    assert _deleted(world, "alone", GROUP, "nobody", "alone") == [
+    assert _deleted(world, "alone", GROUP, "missing", "alone") == [
         ("alone", ErrorCode.NONE),
         (GROUP, ErrorCode.NON_EMPTY_GROUP),
-        ("nobody", ErrorCode.GROUP_ID_NOT_FOUND),
+        ("missing", ErrorCode.GROUP_ID_NOT_FOUND),
     ]
     assert list(world.machine.groups) == [GROUP]
 
@@ -161,7 +161,7 @@ def test_a_group_whose_deletion_cannot_be_persisted_is_still_there() -> None:
     assert world.fetched(0) == [1]
 
 
-def test_who_was_about_to_join_a_group_that_is_deleted_is_unknown() -> None:
+def test_a_pending_member_of_a_deleted_group_is_unknown() -> None:
     world = World()
     (membership,) = world.stable("a")
     world.call(leave_of(membership.member_id))

@@ -30,13 +30,15 @@ JOINING = {"protocols": [("range", subscription("orders"))]}
 def settled(**settings: object) -> tuple[MigrationHarness, dict[str, Membership]]:
     """Two eager classic members and one of the newer protocol, who all have what they are to have."""
     world = MigrationHarness(**settings)
-    seats, _ = world.mixed(SHARES)
-    return world, world.settle_all(seats)
+    memberships, _ = world.mixed(SHARES)
+    return world, world.settle_all(memberships)
 
 
-def rebalanced(world: MigrationHarness, seats: dict[str, Membership]) -> dict[str, Membership]:
+def rebalanced(world: MigrationHarness, memberships: dict[str, Membership]) -> dict[str, Membership]:
     """All join the classic group again, and the first of them shares out."""
-    tickets = {name: world.submit(join_of(membership.member_id, **JOINING)) for name, membership in seats.items()}
+    tickets = {
+        name: world.submit(join_of(membership.member_id, **JOINING)) for name, membership in memberships.items()
+    }
     found = {name: world.membership(ticket) for name, ticket in tickets.items()}
     leader = next(membership for membership in found.values() if membership.leads)
     given = {membership.member_id: assignment(SHARES[name]) for name, membership in found.items()}
@@ -51,29 +53,29 @@ def rebalanced(world: MigrationHarness, seats: dict[str, Membership]) -> dict[st
 
 
 def test_the_last_one_of_the_newer_protocol_leaves_and_the_others_are_rebalanced() -> None:
-    world, seats = settled()
+    world, memberships = settled()
     epoch = world.consumer.state.epoch
     world.beat("new", -1)
     assert world.is_classic
     world.advance(0)
     assert (world.classic.state, world.classic.generation) == (State.PREPARING, epoch)
-    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
-    seats = rebalanced(world, seats)
+    assert world.hears(memberships["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    memberships = rebalanced(world, memberships)
     assert world.state == "Stable"
-    assert {membership.generation for membership in seats.values()} == {epoch + 1}
-    assert world.hears(seats["a"]) == ErrorCode.NONE
+    assert {membership.generation for membership in memberships.values()} == {epoch + 1}
+    assert world.hears(memberships["a"]) == ErrorCode.NONE
 
 
 def test_the_last_one_of_the_newer_protocol_is_silent_for_too_long() -> None:
-    world, seats = settled(consumer_session_timeout_ms=20_000)
+    world, memberships = settled(consumer_session_timeout_ms=20_000)
     for _ in range(19):
         world.advance(1000)
-        for membership in seats.values():
+        for membership in memberships.values():
             assert world.hears(membership) == ErrorCode.NONE
     world.advance(1000)
     assert world.is_classic
-    assert set(world.classic.roster.ids) == {membership.member_id for membership in seats.values()}
-    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert set(world.classic.roster.ids) == {membership.member_id for membership in memberships.values()}
+    assert world.hears(memberships["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_the_last_one_of_the_newer_protocol_keeps_what_it_has_to_give_up_for_too_long() -> None:
@@ -88,15 +90,15 @@ def test_the_last_one_of_the_newer_protocol_keeps_what_it_has_to_give_up_for_too
 
 
 def test_an_administrator_removes_the_last_one_of_the_newer_protocol() -> None:
-    world, seats = settled()
-    world.call(leave_of("new", seats["a"].member_id))
+    world, memberships = settled()
+    world.call(leave_of("new", memberships["a"].member_id))
     assert world.is_classic
-    assert world.classic.roster.ids == [seats["b"].member_id]
+    assert world.classic.roster.ids == [memberships["b"].member_id]
 
 
 def test_a_classic_one_that_leaves_changes_nothing_while_there_are_newer_ones() -> None:
-    world, seats = settled()
-    world.call(leave_of(seats["a"].member_id))
+    world, memberships = settled()
+    world.call(leave_of(memberships["a"].member_id))
     assert not world.is_classic
 
 
@@ -134,26 +136,26 @@ def test_what_members_still_hold_after_a_downgrade_is_not_given_to_the_next_newe
     assert len(world.consumer.state.targets["a-1"]) == 2
     world.beat("new", -1)
     assert world.is_classic
-    told = world.beat("next")
+    response = world.beat("next")
     world.advance(0)
     assert not world.is_classic
     member = world.member("a-1")
     assert {place.partition for place in (*member.assigned, *member.revoking)} == {0, 1, 2, 3}
     assert not world.held("next")
-    assert not world.beat("next", told.member_epoch, {}).assignment
+    assert not world.beat("next", response.member_epoch, {}).assignment
 
 
 @pytest.mark.parametrize("settings", [{"may_downgrade": False}, {"size_max": 1}])
 def test_a_group_that_may_not_be_downgraded_goes_on_with_classic_members_alone(settings: dict[str, object]) -> None:
     world = MigrationHarness(**{"size_max": 2, **settings})
     world.beat("new")
-    seats = {"a": world.join("a"), "b": world.join("b")}
+    memberships = {"a": world.join("a"), "b": world.join("b")}
     world.beat("new", -1)
     assert not world.is_classic
     for name in ("a", "b"):
-        assert world.hears(seats[name]) == ErrorCode.REBALANCE_IN_PROGRESS
-        seats[name] = world.join(name)
-    assert world.sync(seats["a"])["orders"]
+        assert world.hears(memberships[name]) == ErrorCode.REBALANCE_IN_PROGRESS
+        memberships[name] = world.join(name)
+    assert world.sync(memberships["a"])["orders"]
     assert world.state == "Stable"
 
 
@@ -174,15 +176,15 @@ def test_once_it_may_be_downgraded_it_is_when_the_next_one_goes() -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_members_go_on_with_what_they_were_to_have(restarted: bool) -> None:
-    world, seats = settled()
-    targets = {name: world.held(membership.member_id) for name, membership in seats.items()}
+    world, memberships = settled()
+    targets = {name: world.held(membership.member_id) for name, membership in memberships.items()}
     epoch = world.consumer.state.epoch
     world.beat("new", -1)
     if restarted:
         world.restart()
     group = world.classic
     assert (group.protocol_type, group.protocol, group.generation, group.leader) == ("consumer", "range", epoch, None)
-    for name, membership in seats.items():
+    for name, membership in memberships.items():
         member = group.roster.get(membership.member_id)
         assert member is not None
         assert assigned(member.assignment) == targets[name]
@@ -208,77 +210,77 @@ def test_the_records_are_those_that_kafka_writes() -> None:
 
 
 def test_offsets_stay_and_members_commit_until_they_join_again() -> None:
-    world, seats = settled()
-    world.call(commit_of({0: 7}, seats["a"]), 9)
+    world, memberships = settled()
+    world.call(commit_of({0: 7}, memberships["a"]), 9)
     world.beat("new", -1)
     world.advance(0)
-    assert codes_of(world.call(commit_of({0: 8}, seats["a"]), 9)) == [ErrorCode.NONE]
+    assert codes_of(world.call(commit_of({0: 8}, memberships["a"]), 9)) == [ErrorCode.NONE]
     assert world.fetched(0) == [8]
     world.restart()
     assert world.fetched(0) == [8]
 
 
 def test_a_member_that_has_not_heard_yet_that_another_one_left_commits_all_the_same() -> None:
-    world, seats = settled()
-    world.call(leave_of(seats["a"].member_id))
+    world, memberships = settled()
+    world.call(leave_of(memberships["a"].member_id))
     world.beat("new", -1)
     world.advance(0)
     assert world.is_classic
-    assert codes_of(world.call(commit_of({0: 8}, seats["b"]), 9)) == [ErrorCode.NONE]
-    assert world.hears(seats["b"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert codes_of(world.call(commit_of({0: 8}, memberships["b"]), 9)) == [ErrorCode.NONE]
+    assert world.hears(memberships["b"]) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def test_a_member_that_was_behind_has_to_start_over() -> None:
     world = MigrationHarness()
-    seats, _ = world.mixed(SHARES)
+    memberships, _ = world.mixed(SHARES)
     world.beat("new", -1)
     world.advance(0)
-    assert world.hears(seats["a"]) == ErrorCode.ILLEGAL_GENERATION
-    assert codes_of(world.call(commit_of({0: 8}, seats["a"]), 9)) == [ErrorCode.ILLEGAL_GENERATION]
-    assert rebalanced(world, seats)["a"].generation == 3
+    assert world.hears(memberships["a"]) == ErrorCode.ILLEGAL_GENERATION
+    assert codes_of(world.call(commit_of({0: 8}, memberships["a"]), 9)) == [ErrorCode.ILLEGAL_GENERATION]
+    assert rebalanced(world, memberships)["a"].generation == 3
 
 
 def test_a_coordinator_that_takes_over_before_the_rebalance_begins_it_too() -> None:
-    world, seats = settled()
+    world, memberships = settled()
     world.beat("new", -1)
     world.restart()
     assert world.classic.state is State.PREPARING
-    assert world.hears(seats["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
-    rebalanced(world, seats)
+    assert world.hears(memberships["a"]) == ErrorCode.REBALANCE_IN_PROGRESS
+    rebalanced(world, memberships)
     world.restart()
     assert world.state == "Stable"
 
 
-def test_whoever_joins_before_the_rebalance_has_begun_is_in_it() -> None:
-    world, seats = settled()
+def test_a_member_that_joins_before_the_rebalance_is_in_it() -> None:
+    world, memberships = settled()
     world.beat("new", -1)
     early = world.submit(join_of("", **JOINING), 3)
     world.advance(0)
     assert world.is_waiting(early)
-    tickets = [world.submit(join_of(membership.member_id, **JOINING)) for membership in seats.values()]
+    tickets = [world.submit(join_of(membership.member_id, **JOINING)) for membership in memberships.values()]
     assert len({world.membership(ticket).generation for ticket in (early, *tickets)}) == 1
 
 
-def test_sessions_begin_anew_and_whoever_is_silent_then_is_removed() -> None:
-    world, seats = settled()
+def test_sessions_start_again_and_silent_members_are_removed() -> None:
+    world, memberships = settled()
     world.advance(9000)
     world.beat("new", -1)
     world.advance(9999)
     assert len(world.classic.roster) == 2
-    world.submit(heartbeat_of(seats["a"]))
+    world.submit(heartbeat_of(memberships["a"]))
     world.advance(1)
-    assert world.classic.roster.ids == [seats["a"].member_id]
+    assert world.classic.roster.ids == [memberships["a"].member_id]
 
 
 def test_a_downgrade_that_cannot_be_persisted_leaves_the_group_as_it_was() -> None:
-    world, seats = settled(consumer_session_timeout_ms=20_000)
+    world, memberships = settled(consumer_session_timeout_ms=20_000)
     world.can_persist = False
     assert world.refusal(world.beat_of("new", -1), 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     world.advance(0)
     assert not world.is_classic
     for _ in range(20):
         world.advance(1000)
-        for membership in seats.values():
+        for membership in memberships.values():
             assert world.hears(membership) == ErrorCode.NONE
     world.can_persist = True
     world.advance(1000)
@@ -286,27 +288,27 @@ def test_a_downgrade_that_cannot_be_persisted_leaves_the_group_as_it_was() -> No
 
 
 def test_it_is_shown_as_a_classic_group() -> None:
-    world, seats = settled()
+    world, memberships = settled()
     world.beat("new", -1)
     world.advance(0)
-    rebalanced(world, seats)
+    rebalanced(world, memberships)
     (found,) = world.call(DescribeGroupsRequest(groups=(GROUP,)), 6).groups
     assert (found.error_code, found.group_state, found.protocol_data) == (ErrorCode.NONE, "Stable", "range")
     assert len(found.members) == 2
 
 
 def test_a_group_moves_up_and_down_and_its_generations_only_grow() -> None:
-    world, seats = settled()
+    world, memberships = settled()
     generations = [world.consumer.state.epoch]
     for number in range(3):
         newest = f"new-{number}"
         world.beat("new" if number == 0 else f"new-{number - 1}", -1)
         world.advance(0)
-        seats = rebalanced(world, seats)
+        memberships = rebalanced(world, memberships)
         generations.append(world.classic.generation)
         world.beat(newest)
         world.advance(0)
-        seats = world.settle_all(seats, newest)
+        memberships = world.settle_all(memberships, newest)
         generations.append(world.consumer.state.epoch)
     assert generations == sorted(set(generations))
 
@@ -357,7 +359,7 @@ def test_it_is_rebalanced_if_the_one_that_returns_wants_something_else() -> None
     assert world.hears(membership) == world.hears(back, instance_id="i") == ErrorCode.REBALANCE_IN_PROGRESS
 
 
-def test_it_is_rebalanced_if_someone_does_not_have_all_that_it_is_to_have() -> None:
+def test_it_is_rebalanced_if_a_member_does_not_own_its_target() -> None:
     world = MigrationHarness()
     world.beat("new", instance_id="i")
     waiting = world.join("a")

@@ -108,7 +108,7 @@ def test_an_empty_group_without_offsets_is_gone_at_the_next_look() -> None:
     assert not world.machine.groups
 
 
-def test_an_empty_group_that_someone_is_about_to_join_stays() -> None:
+def test_an_empty_group_with_a_pending_member_stays() -> None:
     world = World()
     (membership,) = world.stable("a")
     world.call(leave_of(membership.member_id))

@@ -88,7 +88,7 @@ def test_ids_that_were_given_out_are_bounded(monkeypatch: pytest.MonkeyPatch) ->
     assert GROUP not in world.machine.groups
 
 
-def test_the_leader_is_told_who_is_there_and_the_others_are_not() -> None:
+def test_only_the_leader_gets_the_members() -> None:
     world = World()
     tickets = [
         world.submit(join_of(protocols=[("range", name.encode())]), 3, client_id=name) for name in ("a", "b", "c")
@@ -187,7 +187,7 @@ def test_a_protocol_that_not_all_know_has_no_chance() -> None:
         {"protocol_type": ""},
     ],
 )
-def test_who_cannot_work_with_the_others_is_not_let_in(wanted: dict[str, object]) -> None:
+def test_a_member_without_a_common_protocol_is_refused(wanted: dict[str, object]) -> None:
     world = World()
     world.stable("a")
     assert world.refusal(join_of(**wanted)) == ErrorCode.INCONSISTENT_GROUP_PROTOCOL  # type: ignore[arg-type]
@@ -229,17 +229,17 @@ def test_a_session_timeout_may_be_as_its_bounds(session_ms: int) -> None:
 
 def test_a_member_of_a_group_that_is_not_there_is_unknown() -> None:
     world = World()
-    assert world.refusal(join_of("someone")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.refusal(join_of("unknown")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert not world.machine.groups
 
 
 def test_a_member_that_the_group_does_not_have_is_unknown() -> None:
     world = World()
     world.stable("a")
-    assert world.refusal(join_of("someone")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.refusal(join_of("unknown")) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_full_group_takes_nobody_in() -> None:
+def test_a_full_group_accepts_no_member() -> None:
     world = World(size_max=2)
     world.stable("a", "b")
     assert world.refusal(join_of()) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -264,18 +264,18 @@ def test_a_member_with_an_id_that_finds_the_group_full_is_forgotten() -> None:
 
 def test_members_of_a_full_group_may_join_again() -> None:
     world = World(size_max=2)
-    seats = world.stable("a", "b")
-    tickets = [world.submit(join_of(membership.member_id)) for membership in seats]
+    memberships = world.stable("a", "b")
+    tickets = [world.submit(join_of(membership.member_id)) for membership in memberships]
     assert [world.code(ticket) for ticket in tickets] == [0, 0]
 
 
 def test_a_group_that_has_become_too_large_loses_the_last_to_join_again() -> None:
     world = World()
-    seats = world.stable("a", "b", "c")
+    memberships = world.stable("a", "b", "c")
     world.settings = world.machine.settings = World(size_max=2).settings
     world.restart()
     assert world.state == "PreparingRebalance"
-    tickets = [world.submit(join_of(membership.member_id)) for membership in seats]
+    tickets = [world.submit(join_of(membership.member_id)) for membership in memberships]
     assert world.code(tickets[2]) == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert [world.code(ticket) for ticket in tickets[:2]] == [0, 0]
 
@@ -291,7 +291,7 @@ def test_a_follower_that_lost_the_answer_gets_it_again() -> None:
     assert world.state == "Stable"
 
 
-def test_a_leader_that_lost_the_answer_is_told_again_who_is_there() -> None:
+def test_a_leader_that_lost_the_response_gets_the_members_again() -> None:
     world = World()
     leader, _ = world.admit("a", "b")
     answer = world.call(join_of(leader.member_id))
@@ -324,7 +324,7 @@ def test_a_member_that_changes_while_others_wait_for_the_leader_has_all_join_aga
     assert {world.membership(ticket).generation for ticket in tickets} == {2}
 
 
-def test_who_joins_twice_waits_once() -> None:
+def test_a_repeated_join_replaces_the_one_before() -> None:
     world = World()
     leader, follower = world.stable("a", "b")
     older = world.submit(join_of(leader.member_id))
@@ -360,9 +360,9 @@ def test_the_most_patient_member_says_how_long_a_rebalance_waits() -> None:
     patient = world.submit(join_of(rebalance_ms=90_000, session_ms=200_000), 3)
     hasty = world.submit(join_of(rebalance_ms=1000, session_ms=200_000), 3)
     world.advance(2 * DELAY_MS)
-    seats = [world.membership(patient), world.membership(hasty)]
-    world.settle(seats)
-    ticket = world.submit(join_of(seats[0].member_id, rebalance_ms=90_000, session_ms=200_000))
+    memberships = [world.membership(patient), world.membership(hasty)]
+    world.settle(memberships)
+    ticket = world.submit(join_of(memberships[0].member_id, rebalance_ms=90_000, session_ms=200_000))
     world.advance(89_999)
     assert world.is_waiting(ticket)
     world.advance(1)
@@ -378,7 +378,7 @@ def test_another_leads_if_the_leader_does_not_join_again() -> None:
     assert leader.member_id not in world.group.roster
 
 
-def test_a_new_member_whose_answer_takes_too_long_is_told_to_come_again() -> None:
+def test_a_new_member_whose_response_takes_too_long_has_to_join_again() -> None:
     world = World()
     (first,) = world.stable("a", rebalance_ms=1_000_000, session_ms=1_000_000)
     ticket = world.submit(join_of(rebalance_ms=1_000_000), 3)
@@ -387,7 +387,7 @@ def test_a_new_member_whose_answer_takes_too_long_is_told_to_come_again() -> Non
     assert world.group.roster.ids == [first.member_id]
 
 
-def test_who_waits_for_others_to_join_need_not_be_heard_of() -> None:
+def test_a_member_that_waits_for_others_to_join_needs_no_heartbeats() -> None:
     world = World()
     leader, _ = world.stable("a", "b", session_ms=2 * REBALANCE_MS)
     ticket = world.submit(join_of(leader.member_id, session_ms=SESSION_MS))
@@ -404,7 +404,7 @@ def test_who_waits_for_others_to_join_need_not_be_heard_of() -> None:
 CHANGED = (("range", b"changed"),)
 
 
-def test_who_hangs_up_while_it_waits_is_missed_from_then_on() -> None:
+def test_the_session_of_a_member_that_disconnects_in_a_join_starts_then() -> None:
     world = World()
     first, second = world.stable("a", "b")
     ticket = world.submit(join_of(second.member_id, protocols=CHANGED))
@@ -415,10 +415,10 @@ def test_who_hangs_up_while_it_waits_is_missed_from_then_on() -> None:
     world.advance(1)
     assert world.membership(again).generation == 2
     assert world.group.roster.ids == [first.member_id]
-    assert world.is_waiting(ticket), "nobody would hear the answer"
+    assert world.is_waiting(ticket), "no client would get the response"
 
 
-def test_who_hangs_up_may_ask_again_and_is_let_in() -> None:
+def test_a_disconnected_member_may_join_again() -> None:
     world = World()
     first, second = world.stable("a", "b")
     ticket = world.submit(join_of(second.member_id, protocols=CHANGED))
@@ -443,7 +443,7 @@ def test_a_newcomer_that_hangs_up_does_not_hold_the_others_up_for_minutes() -> N
     assert world.group.roster.ids == [first.member_id]
 
 
-def test_who_hangs_up_while_it_waits_for_its_share_is_missed_from_then_on() -> None:
+def test_the_session_of_a_member_that_disconnects_in_a_sync_starts_then() -> None:
     world = World()
     first, second = world.admit("a", "b")
     follower = second if first.leads else first
@@ -463,6 +463,6 @@ def test_a_ticket_that_was_answered_already_is_no_ones() -> None:
     world = World()
     (first,) = world.stable("a")
     world.tell(ClientDisconnected(group_id=GROUP, ticket=1))
-    world.tell(ClientDisconnected(group_id="nobody", ticket=1))
+    world.tell(ClientDisconnected(group_id="missing", ticket=1))
     assert world.state == "Stable"
     assert world.group.roster.ids == [first.member_id]

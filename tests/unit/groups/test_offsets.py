@@ -1,4 +1,4 @@
-"""Offsets: who may commit them, who is told of them, and what transactions do to them."""
+"""Offsets: which clients may commit and fetch them, and how transactions change them."""
 
 import pytest
 from hypothesis import given
@@ -74,7 +74,7 @@ def test_a_commit_is_there_after_a_restart_with_all_that_came_with_it() -> None:
     )
 
 
-def test_nobody_needs_to_be_a_member_to_commit_for_an_empty_group() -> None:
+def test_any_client_may_commit_for_an_empty_group() -> None:
     world = World()
     assert _commit(world, {0: 5}) == [OK]
     assert world.state == "Empty"
@@ -95,7 +95,7 @@ def test_only_members_commit_for_a_group_that_has_some() -> None:
     world = World()
     world.stable("a")
     assert _commit(world, {0: 5}) == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert _commit(world, {0: 5}, Membership("someone", 1, False)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert _commit(world, {0: 5}, Membership("unknown", 1, False)) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert world.fetched(0) == [-1]
 
 
@@ -119,7 +119,7 @@ def test_members_may_commit_until_they_have_joined_again() -> None:
     assert _commit(world, {0: 6}, newer) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
-def test_nobody_commits_in_a_generation_that_was_never_agreed_on() -> None:
+def test_no_member_commits_in_a_generation_without_a_sync() -> None:
     world = World()
     leader, follower = world.stable("a", "b")
     world.submit(join_of(leader.member_id))
@@ -142,7 +142,7 @@ def test_a_member_that_is_gone_may_not_commit() -> None:
 @pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_a_member_of_a_group_that_is_not_there_may_not_commit(version: int, code: ErrorCode) -> None:
     world = World()
-    assert _commit(world, {0: 5}, Membership("someone", 1, False), version=version) == [code]
+    assert _commit(world, {0: 5}, Membership("unknown", 1, False), version=version) == [code]
     assert not world.machine.groups
 
 
@@ -156,7 +156,7 @@ def test_a_commit_to_what_is_not_there_is_refused_for_that_partition_alone() -> 
     assert world.fetched(0, 3) == [5, -1]
 
 
-def test_if_there_is_nothing_to_commit_to_nobody_asks_who_commits() -> None:
+def test_a_commit_to_missing_topics_does_not_check_the_member() -> None:
     world = World()
     world.stable("a")
     assert _commit(world, {0: 5}, topic="nothing") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -229,7 +229,7 @@ def test_all_offsets_by_id_are_those_of_topics_that_have_one() -> None:
 # -- fetching
 
 
-def test_all_offsets_of_a_group_are_told_if_no_topics_are_named() -> None:
+def test_all_offsets_of_a_group_are_returned_if_no_topics_are_named() -> None:
     world = World()
     _commit(world, {0: 5, 2: 6})
     _commit(world, {1: 7}, topic="prices")
@@ -243,14 +243,14 @@ def test_all_offsets_of_a_group_are_told_if_no_topics_are_named() -> None:
     assert answer.error_code == OK
 
 
-def test_several_groups_are_told_of_in_one_answer() -> None:
+def test_several_groups_are_returned_in_one_response() -> None:
     world = World()
     _commit(world, {0: 5})
     _commit(world, {0: 9}, group_id="others")
     wanted = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
-    groups = [OffsetFetchRequestGroup(group_id=name, topics=wanted) for name in (GROUP, "others", "nobody")]
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=wanted) for name in (GROUP, "others", "missing")]
     answer = world.call(OffsetFetchRequest(groups=groups), 8)
-    assert [group.group_id for group in answer.groups] == [GROUP, "others", "nobody"]
+    assert [group.group_id for group in answer.groups] == [GROUP, "others", "missing"]
     assert [group.topics[0].partitions[0].committed_offset for group in answer.groups] == [5, 9, -1]
 
 
@@ -262,11 +262,11 @@ def test_a_group_that_is_not_there_has_no_offsets() -> None:
     assert (group.error_code, list(group.topics)) == (OK, [])
 
 
-def test_members_of_classic_groups_may_say_who_they_are_and_need_not() -> None:
+def test_members_of_classic_groups_may_send_their_member_id() -> None:
     world = World()
     world.stable("a")
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=GROUP, member_id="someone", member_epoch=9, topics=None)]
+        groups=[OffsetFetchRequestGroup(group_id=GROUP, member_id="unknown", member_epoch=9, topics=None)]
     )
     assert world.call(request, 9).groups[0].error_code == OK
 
@@ -374,7 +374,7 @@ def test_a_producer_commits_for_a_member_of_this_generation() -> None:
     (membership,) = world.stable("a")
     assert _txn_commit(world, {0: 5}, membership) == [OK]
     assert _txn_commit(world, {0: 5}, Membership(membership.member_id, 0, True)) == [ErrorCode.ILLEGAL_GENERATION]
-    assert _txn_commit(world, {0: 5}, Membership("someone", 1, True)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert _txn_commit(world, {0: 5}, Membership("unknown", 1, True)) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert _txn_commit(world, {0: 5}, membership, instance_id="red") == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
@@ -393,7 +393,7 @@ def test_a_producer_may_commit_while_the_group_waits_for_its_leader() -> None:
 
 def test_a_producer_may_not_commit_for_a_member_of_a_group_that_is_not_there() -> None:
     world = World()
-    assert _txn_commit(world, {0: 5}, Membership("someone", 1, True)) == [ErrorCode.ILLEGAL_GENERATION]
+    assert _txn_commit(world, {0: 5}, Membership("unknown", 1, True)) == [ErrorCode.ILLEGAL_GENERATION]
     assert _txn_commit(world, {0: 5}, topic="nothing") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert world.refusal(txn_commit_of({0: 5}, group_id="")) == ErrorCode.INVALID_GROUP_ID
 
@@ -511,7 +511,7 @@ def test_if_offsets_of_a_deleted_topic_cannot_be_removed_it_is_tried_again() -> 
     assert len(world.log) == log
 
 
-def test_topics_that_nobody_has_offsets_in_may_go_unnoticed() -> None:
+def test_deleted_topics_without_offsets_change_nothing() -> None:
     world = World()
     decision = world.tell(TopicsChanged(deleted=frozenset({"nothing"})))
     assert not decision.persist

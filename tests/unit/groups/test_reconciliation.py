@@ -151,8 +151,8 @@ def test_a_new_subscription_takes_away_at_once_what_it_no_longer_covers(state: M
     known = member(state, 5, 0)._replace(assigned={**held(0), **held(0, topic=OTHER)})
     if state is UNREVOKED:
         known = known._replace(revoking=held(3))
-    told = course(5, 0, changed=True)
-    narrowed = reconcile(known, told)
+    context = course(5, 0, changed=True)
+    narrowed = reconcile(known, context)
     assert (narrowed.epoch, narrowed.state, narrowed.assigned) == (5, UNREVOKED, held(0))
     assert narrowed.revoking == {**known.revoking, **held(0, topic=OTHER)}
 
@@ -226,10 +226,10 @@ def test_no_step_takes_what_another_holds_or_lets_go_of_what_the_member_owns(
 
 @given(assigned=numbers, target=numbers)
 @examples(deadline=None)
-def test_a_member_that_does_as_it_is_told_reaches_its_target_in_two_steps(
+def test_a_member_that_follows_its_assignment_reaches_its_target_in_two_steps(
     assigned: frozenset[int], target: frozenset[int]
 ) -> None:
-    told = reconcile(member(STABLE, 5, *assigned), course(6, *target))
-    done = reconcile(told, course(6, *target, owned=frozenset(told.assigned)))
+    revoking = reconcile(member(STABLE, 5, *assigned), course(6, *target))
+    done = reconcile(revoking, course(6, *target, owned=frozenset(revoking.assigned)))
     assert (done.epoch, done.state) == (6, STABLE)
     assert set(done.assigned) == places(*target)

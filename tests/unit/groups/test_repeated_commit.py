@@ -100,8 +100,8 @@ def test_it_persists_and_leaves_behind_what_the_general_way_does(
         tuple(epoch for _, epoch in said[: len(rows)]),
     )
     worlds = [World(), World()]
-    seats: list[Membership | None] = [world.stable("m")[0] if is_member else None for world in worlds]
-    recommit, other = (learnt(world, membership, rows) for world, membership in zip(worlds, seats, strict=True))
+    memberships: list[Membership | None] = [world.stable("m")[0] if is_member else None for world in worlds]
+    recommit, other = (learnt(world, membership, rows) for world, membership in zip(worlds, memberships, strict=True))
     assert recommit.count == other.count == len(rows)
     express, general = worlds
     for world in worlds:
@@ -110,13 +110,13 @@ def test_it_persists_and_leaves_behind_what_the_general_way_does(
     assert body is not None
     assert express.machine.offsets.of_group(GROUP) == general.machine.offsets.of_group(GROUP), "not applied yet"
     recommit.apply(wanted, express.now_ms)
-    assert (body, {0}) == commit(general, seats[1], rows, wanted)
+    assert (body, {0}) == commit(general, memberships[1], rows, wanted)
     assert express.machine.offsets.of_group(GROUP) == general.machine.offsets.of_group(GROUP)
     assert express.machine.wake_at_ms == general.machine.wake_at_ms
     assert express.state == general.state
 
 
-def test_whoever_commits_has_been_heard_of() -> None:
+def test_a_commit_renews_the_session() -> None:
     world = World()
     (membership,) = world.stable("m")
     recommit = learnt(world, membership)
@@ -128,7 +128,7 @@ def test_whoever_commits_has_been_heard_of() -> None:
     assert world.state == "Empty"
 
 
-def test_someone_who_is_no_member_of_anything_makes_a_group_by_it() -> None:
+def test_a_commit_of_a_client_that_is_not_a_member_creates_a_group() -> None:
     world = World()
     recommit = learnt(world, None)
     world.machine.groups.clear()
@@ -171,7 +171,7 @@ def test_a_commit_that_is_refused_is_not_remembered() -> None:
     world = World()
     (membership,) = world.stable("m")
     assert learn(world, Membership(membership.member_id, membership.generation + 1, True)) is None
-    assert learn(world, Membership("someone", membership.generation, True)) is None
+    assert learn(world, Membership("unknown", membership.generation, True)) is None
 
 
 def test_a_member_that_is_gone_commits_nothing() -> None:
@@ -210,12 +210,12 @@ def test_when_topics_or_settings_have_changed_the_general_way_is_asked() -> None
 def test_it_is_refused_whenever_the_general_way_refuses(seed: int) -> None:
     rng = random.Random(seed)
     world = World()
-    seats = world.stable("a", "b")
-    remembered = [(membership, learnt(world, membership)) for membership in seats]
+    memberships = world.stable("a", "b")
+    remembered = [(membership, learnt(world, membership)) for membership in memberships]
     agreed = 0
     for _ in range(40):
         what = rng.randrange(6)
-        some = rng.choice(seats)
+        some = rng.choice(memberships)
         if what == 0:
             world.submit(join_of(some.member_id), 5)
         elif what == 1:
@@ -223,9 +223,11 @@ def test_it_is_refused_whenever_the_general_way_refuses(seed: int) -> None:
         elif what == 2:
             world.advance(rng.randrange(2 * SESSION_MS))
         elif what == 3 and rng.random() < 0.3:
-            seats = world.stable("a", "b") if world.state == "Empty" else seats
+            memberships = world.stable("a", "b") if world.state == "Empty" else memberships
             remembered = [
-                (membership, recommit) for membership in seats if (recommit := learn(world, membership)) is not None
+                (membership, recommit)
+                for membership in memberships
+                if (recommit := learn(world, membership)) is not None
             ]
         for membership, recommit in remembered:
             said: CommitValues = (tuple(rng.randrange(100) for _ in ROWS), tuple(rng.randrange(9) for _ in ROWS))

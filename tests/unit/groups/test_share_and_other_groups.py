@@ -115,7 +115,7 @@ def test_it_is_known_where_a_group_has_delivery_state() -> None:
     world = ShareHarness()
     world.join("m1", "b")
     assert world.replies[world.command(FindDeliveryState(group_id=GROUP))] == {B: "b"}
-    assert world.code(world.command(FindDeliveryState(group_id="nobody"))) == ErrorCode.GROUP_ID_NOT_FOUND
+    assert world.code(world.command(FindDeliveryState(group_id="missing"))) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_group_with_members_is_not_deleted() -> None:
@@ -145,7 +145,7 @@ def test_leaders_are_asked_again_until_they_have_forgotten() -> None:
     assert len(world.effects) == 2
     world.restart()
     world.advance(0)
-    assert len(world.effects) == 3, "whoever takes over goes on"
+    assert len(world.effects) == 3, "the new coordinator goes on"
     world.tell(DeliveryStateDeleted(group_id=GROUP, topic_ids=frozenset((A, B))))
     world.advance(5000)
     assert len(world.effects) == 3
@@ -167,11 +167,11 @@ def test_a_deletion_that_cannot_be_persisted_is_refused_in_the_end() -> None:
 def test_a_member_that_joins_meanwhile_keeps_the_group_but_waits_for_its_topics() -> None:
     world = _left()
     ticket = _delete(world)
-    assert world.told(world.join("m2", "a")) == {}
+    assert world.assignment(world.join("m2", "a")) == {}
     world.tell(DeliveryStateDeleted(group_id=GROUP, topic_ids=frozenset((A, B))))
     assert _deleted(world, ticket) == ErrorCode.NON_EMPTY_GROUP
     epoch = world.shared.state.members["m2"].epoch
-    assert world.told(world.beat("m2", epoch)) == {"a": [0, 1, 2, 3]}
+    assert world.assignment(world.beat("m2", epoch)) == {"a": [0, 1, 2, 3]}
 
 
 def test_a_group_without_delivery_state_is_deleted_at_once() -> None:

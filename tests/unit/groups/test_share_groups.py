@@ -1,4 +1,4 @@
-"""Members of a share group join, are told where to fetch, stay, and go (KIP-932)."""
+"""Members of a share group join, get their partitions, and leave (KIP-932)."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ def test_a_first_member_gets_all_partitions_and_its_epoch() -> None:
         1,
         5000,
     )
-    assert world.told(answer) == {"a": [0, 1, 2, 3], "b": [0, 1]}
+    assert world.assignment(answer) == {"a": [0, 1, 2, 3], "b": [0, 1]}
     assert world.state == "Stable"
 
 
@@ -39,9 +39,9 @@ def test_a_second_member_takes_half_and_the_first_hears_of_it() -> None:
     assert second.member_epoch == 2
     first = world.beat("m1", 1)
     assert first.member_epoch == 2
-    told = (world.told(first) or {})["a"] + (world.told(second) or {})["a"]
-    assert sorted(told) == [0, 1, 2, 3]
-    assert len((world.told(first) or {})["a"]) == 2
+    assignment = (world.assignment(first) or {})["a"] + (world.assignment(second) or {})["a"]
+    assert sorted(assignment) == [0, 1, 2, 3]
+    assert len((world.assignment(first) or {})["a"]) == 2
 
 
 def test_members_share_a_partition_when_there_are_more_of_them() -> None:
@@ -52,7 +52,7 @@ def test_members_share_a_partition_when_there_are_more_of_them() -> None:
     assert [world.assigned(name) for name in ("m1", "m2", "m3")] == [{"a": [0]}] * 3
 
 
-def test_who_has_nothing_new_to_hear_is_told_no_assignment() -> None:
+def test_without_a_change_the_response_has_no_assignment() -> None:
     world = ShareHarness()
     world.join("m1")
     log = len(world.log)
@@ -60,11 +60,11 @@ def test_who_has_nothing_new_to_hear_is_told_no_assignment() -> None:
     assert len(world.log) == log, "a heartbeat that changes nothing is not persisted"
 
 
-def test_a_member_that_joins_again_is_told_what_it_has() -> None:
+def test_a_member_that_joins_again_gets_its_assignment() -> None:
     world = ShareHarness()
     world.join("m1")
     again = world.join("m1")
-    assert (again.member_epoch, world.told(again)) == (1, {"a": [0, 1, 2, 3]})
+    assert (again.member_epoch, world.assignment(again)) == (1, {"a": [0, 1, 2, 3]})
 
 
 def test_a_member_whose_answer_was_lost_may_speak_of_the_epoch_before() -> None:
@@ -83,7 +83,7 @@ def test_another_subscription_is_another_assignment() -> None:
     world = ShareHarness()
     world.join("m1", "a")
     answer = world.beat("m1", 1, "b")
-    assert (answer.member_epoch, world.told(answer)) == (2, {"b": [0, 1]})
+    assert (answer.member_epoch, world.assignment(answer)) == (2, {"b": [0, 1]})
 
 
 def test_a_member_that_leaves_is_gone_and_the_others_take_over() -> None:
@@ -92,7 +92,7 @@ def test_a_member_that_leaves_is_gone_and_the_others_take_over() -> None:
     world.join("m2")
     left = world.beat("m1", -1)
     assert (left.error_code, left.member_id, left.member_epoch) == (0, "m1", -1)
-    assert world.told(world.beat("m2", 2)) == {"a": [0, 1, 2, 3]}
+    assert world.assignment(world.beat("m2", 2)) == {"a": [0, 1, 2, 3]}
     assert world.refused("m1", 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -138,7 +138,7 @@ def test_a_group_has_session_timeouts_and_heartbeats_of_its_own() -> None:
     assert world.state == "Empty"
 
 
-def test_a_full_group_takes_nobody_but_those_that_it_has() -> None:
+def test_a_full_group_accepts_only_its_members() -> None:
     world = ShareHarness(share_size_max=2)
     world.join("m1")
     world.join("m2")
@@ -180,7 +180,7 @@ def test_a_topic_without_companions_is_assigned_as_soon_as_it_has_them() -> None
     world.bare = {"a"}
     world.look()
     answer = world.join("m1", "a", "b")
-    assert world.told(answer) == {"b": [0, 1]}
+    assert world.assignment(answer) == {"b": [0, 1]}
     assert answer.heartbeat_interval_ms == SHORT_INTERVAL_MS
     assert world.effects == [AddCompanionLogs(topic_ids=frozenset((topic_of("a").topic_id,)))]
     world.beat("m1", answer.member_epoch)
@@ -188,7 +188,7 @@ def test_a_topic_without_companions_is_assigned_as_soon_as_it_has_them() -> None
     world.bare = set()
     world.look()
     answer = world.beat("m1", answer.member_epoch)
-    assert world.told(answer) == {"a": [0, 1, 2, 3], "b": [0, 1]}
+    assert world.assignment(answer) == {"a": [0, 1, 2, 3], "b": [0, 1]}
     assert answer.heartbeat_interval_ms == 5000
     assert len(world.effects) == 2
 
@@ -198,11 +198,11 @@ def test_a_topic_that_comes_grows_and_goes_is_followed() -> None:
     world.join("m1", "a", "late")
     assert world.assigned("m1") == {"a": [0, 1]}
     world.set_topics(late=1)
-    assert world.told(world.beat("m1", 1)) == {"a": [0, 1], "late": [0]}
+    assert world.assignment(world.beat("m1", 1)) == {"a": [0, 1], "late": [0]}
     world.set_topics(a=3)
-    assert world.told(world.beat("m1", 2)) == {"a": [0, 1, 2], "late": [0]}
+    assert world.assignment(world.beat("m1", 2)) == {"a": [0, 1, 2], "late": [0]}
     world.set_topics(late=None)
-    assert world.told(world.beat("m1", 3)) == {"a": [0, 1, 2]}
+    assert world.assignment(world.beat("m1", 3)) == {"a": [0, 1, 2]}
     known = world.shared.state.delivery_topics.topics
     assert [name for name, _ in known.values()] == ["a"], "with a topic its delivery state is gone"
 
@@ -222,16 +222,16 @@ def test_a_change_of_topics_that_could_not_be_persisted_is_seen_again() -> None:
     world.can_persist = False
     world.set_topics(a=3)
     world.can_persist = True
-    assert world.told(world.beat("m1", 1)) == {"a": [0, 1, 2]}
+    assert world.assignment(world.beat("m1", 1)) == {"a": [0, 1, 2]}
 
 
 def test_internal_topics_are_not_shared() -> None:
     world = ShareHarness({"__consumer_offsets": 4})
-    assert world.told(world.join("m1", "__consumer_offsets")) == {}
+    assert world.assignment(world.join("m1", "__consumer_offsets")) == {}
     assert world.effects == []
 
 
-def test_the_members_of_a_fifo_queue_are_refused_and_told_why() -> None:
+def test_members_are_refused_for_a_fifo_queue_with_the_reason() -> None:
     world = ShareHarness({"jobs.fifo": 1, "a": 1})
     queue = Queue(name="jobs.fifo", topic_id=topic_of("jobs.fifo").topic_id, settings=QueueSettings(is_fifo=True))
     world.machine.image = world.image = replace(world.image, queues={"jobs.fifo": queue})
@@ -295,12 +295,14 @@ def test_a_group_is_described_with_its_members() -> None:
     world = ShareHarness({"b": 2})
     world.join("m2", "b")
     world.join("m1", "b", rack_id="r1")
-    response = world.call(ShareGroupDescribeRequest(group_ids=(GROUP, "nobody"), include_authorized_operations=False))
-    group, nobody = response.groups
+    response = world.call(
+        ShareGroupDescribeRequest(group_ids=(GROUP, "missing"), include_authorized_operations=False)
+    )
+    group, missing = response.groups
     assert (group.error_code, group.group_state, group.group_epoch, group.assignment_epoch) == (0, "Stable", 2, 2)
     assert group.assignor_name == "simple"
     first, second = group.members
     assert (first.member_id, first.rack_id, first.client_host) == ("m1", "r1", "10.0.0.1")
     assert (first.subscribed_topic_names, second.member_epoch) == (["b"], 1)
     assert [entry.topic_name for entry in first.assignment.topic_partitions] == ["b"]
-    assert (nobody.error_code, nobody.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "")
+    assert (missing.error_code, missing.group_state) == (ErrorCode.GROUP_ID_NOT_FOUND, "")

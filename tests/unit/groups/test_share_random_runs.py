@@ -1,4 +1,4 @@
-"""Long lives of a share group: whatever happens, its members come to fetch from all that they subscribe to."""
+"""Random runs of a share group: in the end its members fetch from all partitions that they subscribe to."""
 
 import random
 import sys
@@ -117,7 +117,7 @@ class Life:
     )
 
     def settle(self) -> None:
-        """The weather is fair, and everybody who is there says so until nothing changes any more."""
+        """Without faults, all members send heartbeats until nothing changes any more."""
         world = self.world
         world.can_persist = True
         if world.bare:  # not else: what was overlooked before must be found without another image
@@ -128,7 +128,7 @@ class Life:
             world.advance(1000)
             for name in sorted(self.epochs):
                 self._hear(name)
-            if not self.epochs:  # not else: whoever joins has everything looked at again
+            if not self.epochs:  # not else: a join computes the target again
                 self._join()
 
     def check(self) -> None:
@@ -147,7 +147,7 @@ class Life:
 
 
 @pytest.mark.parametrize("number", range(LIVES))
-def test_a_group_comes_to_rest_whatever_it_went_through(number: int) -> None:
+def test_a_group_becomes_stable_after_random_faults(number: int) -> None:
     seed = random.SystemRandom().getrandbits(32)
     sys.stdout.write(f"seed {seed}\n")
     with targets_in_pieces(number % 2 == 1):

@@ -22,9 +22,9 @@ def _stable(world: World, *instances: str) -> list[Membership]:
     """A stable group of static members; the first leads."""
     tickets = [world.submit(join_of(instance_id=instance)) for instance in instances]
     world.advance(2 * DELAY_MS)
-    seats = [world.membership(ticket) for ticket in tickets]
-    world.settle(seats)
-    return seats
+    memberships = [world.membership(ticket) for ticket in tickets]
+    world.settle(memberships)
+    return memberships
 
 
 def test_a_static_member_is_named_after_its_instance_and_needs_no_second_request() -> None:
@@ -34,7 +34,7 @@ def test_a_static_member_is_named_after_its_instance_and_needs_no_second_request
     assert world.group.roster.by_instance == {"red": "red-1"}
 
 
-def test_the_leader_is_told_which_members_are_static() -> None:
+def test_the_leader_gets_the_instance_ids() -> None:
     world = World()
     ticket = world.submit(join_of(instance_id="red"))
     world.advance(DELAY_MS)
@@ -53,7 +53,7 @@ def test_a_static_member_that_returns_keeps_its_share_without_a_rebalance() -> N
     assert world.refusal(heartbeat_of(back, "blue")) == ErrorCode.NONE
 
 
-def test_whoever_had_the_place_before_is_fenced() -> None:
+def test_the_former_member_of_an_instance_id_is_fenced() -> None:
     world = World()
     _, blue = _stable(world, "red", "blue")
     world.call(join_of(instance_id="blue"))
@@ -67,7 +67,7 @@ def test_whoever_had_the_place_before_is_fenced() -> None:
     assert left.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_leader_that_returns_leads_and_is_told_not_to_share_anything_out() -> None:
+def test_a_returning_leader_leads_and_skips_the_assignment() -> None:
     world = World()
     _stable(world, "red", "blue")
     answer = world.call(join_of(instance_id="red"), 9)
@@ -77,7 +77,7 @@ def test_a_leader_that_returns_leads_and_is_told_not_to_share_anything_out() -> 
     assert world.call(sync_of(Membership(answer.member_id, 1, True), instance_id="red")).assignment == b"red-1"
 
 
-def test_a_leader_that_knows_of_no_skipping_is_not_told_that_it_leads() -> None:
+def test_a_returning_leader_of_an_older_version_is_answered_as_a_follower() -> None:
     world = World()
     _stable(world, "red", "blue")
     answer = world.call(join_of(instance_id="red"), 8)
@@ -123,11 +123,11 @@ def test_a_return_that_changes_the_protocol_takes_a_rebalance() -> None:
     offers = [("range", b""), ("sticky", b"")]
     tickets = [world.submit(join_of(instance_id=name, protocols=offers)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    seats = [world.membership(ticket) for ticket in tickets]
-    world.settle(seats)
+    memberships = [world.membership(ticket) for ticket in tickets]
+    world.settle(memberships)
     back = world.submit(join_of(instance_id="blue", protocols=[("sticky", b"")]))
     assert world.state == "PreparingRebalance"
-    world.submit(join_of(seats[0].member_id, "red", protocols=offers))
+    world.submit(join_of(memberships[0].member_id, "red", protocols=offers))
     assert world.replies[back].protocol_name == "sticky"
 
 
@@ -175,12 +175,12 @@ def test_a_static_member_that_returns_to_a_full_group_takes_its_own_place() -> N
 
 def test_static_members_of_a_group_that_has_become_too_large_may_lose_their_places() -> None:
     world = World()
-    seats = _stable(world, "red", "blue")
+    memberships = _stable(world, "red", "blue")
     world.settings = World(size_max=1).settings
     world.restart()
     tickets = [
         world.submit(join_of(membership.member_id, name))
-        for membership, name in zip(seats, ("red", "blue"), strict=True)
+        for membership, name in zip(memberships, ("red", "blue"), strict=True)
     ]
     assert world.code(tickets[1]) == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert world.code(tickets[0]) == ErrorCode.NONE
@@ -220,7 +220,7 @@ def test_another_leads_while_a_static_leader_is_restarting() -> None:
     assert red.member_id in world.group.roster
 
 
-def test_the_session_of_one_who_waited_for_the_leader_begins_anew_when_all_are_to_join() -> None:
+def test_sessions_of_syncing_members_start_again_when_all_have_to_join() -> None:
     world = World()
     tickets = [world.submit(join_of(instance_id=name)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
@@ -285,7 +285,7 @@ def test_a_static_member_whose_id_is_known_joins_again_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("instance", ["green", ""])
-def test_an_instance_that_nobody_has_is_unknown(instance: str) -> None:
+def test_an_unused_instance_id_is_unknown(instance: str) -> None:
     world = World()
     red, _ = _stable(world, "red", "blue")
     assert world.refusal(heartbeat_of(red, instance)) == ErrorCode.UNKNOWN_MEMBER_ID

@@ -34,7 +34,7 @@ def test_followers_wait_for_what_the_leader_says() -> None:
     assert world.state == "Stable"
 
 
-def test_what_the_leader_says_is_in_the_log_before_anyone_hears_of_it() -> None:
+def test_assignments_are_persisted_before_members_get_them() -> None:
     world = World()
     leader, follower = world.admit("a", "b")
     waiting = world.submit(sync_of(follower))
@@ -71,7 +71,7 @@ def test_a_leader_that_does_not_try_again_is_gone_when_time_is_up() -> None:
     assert world.group.roster.ids == [follower.member_id]
 
 
-def test_who_syncs_late_gets_its_assignment_at_once() -> None:
+def test_a_late_sync_gets_its_assignment_at_once() -> None:
     world = World()
     leader, follower = world.admit("a", "b")
     world.call(sync_of(leader, {follower.member_id: b"all"}))
@@ -79,7 +79,7 @@ def test_who_syncs_late_gets_its_assignment_at_once() -> None:
     assert world.call(sync_of(leader)).assignment == b""
 
 
-def test_who_syncs_twice_waits_once() -> None:
+def test_a_repeated_sync_replaces_the_one_before() -> None:
     world = World()
     leader, follower = world.admit("a", "b")
     older = world.submit(sync_of(follower))
@@ -124,10 +124,10 @@ def test_a_sync_of_another_generation_is_refused() -> None:
     world = World()
     (leader,) = world.admit("a")
     assert world.refusal(sync_of(Membership(leader.member_id, 7, True))) == ErrorCode.ILLEGAL_GENERATION
-    assert world.refusal(sync_of(Membership("someone", 1, True))) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.refusal(sync_of(Membership("unknown", 1, True))) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_sync_during_a_rebalance_is_told_so() -> None:
+def test_a_sync_during_a_rebalance_gets_rebalance_in_progress() -> None:
     world = World()
     leader, follower = world.stable("a", "b")
     world.submit(join_of(leader.member_id))
@@ -157,20 +157,20 @@ def test_a_leader_that_does_not_share_anything_out_is_gone_when_time_is_up() -> 
 
 def test_when_all_have_synced_no_time_runs() -> None:
     world = World()
-    seats = world.stable("a", "b", session_ms=1_000_000)
+    memberships = world.stable("a", "b", session_ms=1_000_000)
     world.advance(2 * REBALANCE_MS)
     assert world.state == "Stable"
-    assert world.refusal(heartbeat_of(seats[0])) == ErrorCode.NONE
+    assert world.refusal(heartbeat_of(memberships[0])) == ErrorCode.NONE
 
 
-def test_if_nobody_syncs_the_group_is_empty_in_the_end() -> None:
+def test_if_no_member_syncs_the_group_is_empty_in_the_end() -> None:
     world = World()
     world.admit("a", "b", session_ms=1_000_000)
     world.advance(REBALANCE_MS)
     assert world.state == "Empty"
 
 
-def test_who_waits_for_the_leader_need_not_be_heard_of() -> None:
+def test_a_member_that_waits_for_the_leader_needs_no_heartbeats() -> None:
     world = World()
     leader, follower = world.admit("a", "b")
     waiting = world.submit(sync_of(follower))
@@ -241,7 +241,7 @@ def test_a_heartbeat_that_does_not_fit_the_group_is_refused(
     assert world.refusal(heartbeat_of(membership, group_id=group_id)) == code
 
 
-def test_nobody_is_a_member_of_an_empty_group() -> None:
+def test_an_empty_group_has_no_members() -> None:
     world = World()
     (membership,) = world.stable("a")
     world.call(leave_of(membership.member_id))
@@ -296,7 +296,7 @@ def test_if_an_empty_group_cannot_be_persisted_new_members_may_join() -> None:
 def test_members_leave_in_one_request_and_are_answered_one_by_one() -> None:
     world = World()
     first, second, third = world.stable("a", "b", "c")
-    answer = world.call(leave_of(second.member_id, "someone", third.member_id, second.member_id))
+    answer = world.call(leave_of(second.member_id, "unknown", third.member_id, second.member_id))
     assert [member.error_code for member in answer.members] == [
         ErrorCode.NONE,
         ErrorCode.UNKNOWN_MEMBER_ID,
@@ -309,22 +309,22 @@ def test_members_leave_in_one_request_and_are_answered_one_by_one() -> None:
 def test_old_clients_leave_alone_and_get_one_code() -> None:
     world = World()
     (membership,) = world.stable("a")
-    request = LeaveGroupRequest(group_id=GROUP, member_id="someone")
+    request = LeaveGroupRequest(group_id=GROUP, member_id="unknown")
     assert world.call(request, 2).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     request = LeaveGroupRequest(group_id=GROUP, member_id=membership.member_id)
     assert world.call(request, 2).error_code == ErrorCode.NONE
     assert world.state == "Empty"
 
 
-def test_nobody_can_leave_a_group_that_is_not_there() -> None:
+def test_leaving_a_missing_group_fails() -> None:
     world = World()
-    answer = world.call(leave_of("someone", "another"))
+    answer = world.call(leave_of("unknown", "another"))
     assert [member.error_code for member in answer.members] == [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     assert not world.machine.groups
-    assert world.refusal(leave_of("someone", group_id="")) == ErrorCode.INVALID_GROUP_ID
+    assert world.refusal(leave_of("unknown", group_id="")) == ErrorCode.INVALID_GROUP_ID
 
 
-def test_who_leaves_while_it_waits_is_told_that_it_is_gone() -> None:
+def test_a_member_that_leaves_gets_unknown_member_id_for_its_join() -> None:
     world = World()
     leader, follower = world.stable("a", "b")
     waiting = world.submit(join_of(leader.member_id))
@@ -333,7 +333,7 @@ def test_who_leaves_while_it_waits_is_told_that_it_is_gone() -> None:
     assert world.membership(world.submit(join_of(follower.member_id))).leads
 
 
-def test_who_leaves_while_it_waits_for_the_leader_is_told_that_it_is_gone() -> None:
+def test_a_member_that_leaves_gets_unknown_member_id_for_its_sync() -> None:
     world = World()
     _, follower = world.admit("a", "b")
     waiting = world.submit(sync_of(follower))
@@ -341,7 +341,7 @@ def test_who_leaves_while_it_waits_for_the_leader_is_told_that_it_is_gone() -> N
     assert world.code(waiting) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_rebalance_that_waited_for_one_who_leaves_goes_on() -> None:
+def test_a_rebalance_goes_on_when_the_awaited_member_leaves() -> None:
     world = World()
     leader, follower = world.stable("a", "b")
     waiting = world.submit(join_of(leader.member_id))
@@ -349,7 +349,7 @@ def test_a_rebalance_that_waited_for_one_who_leaves_goes_on() -> None:
     assert world.membership(waiting).generation == 2
 
 
-def test_an_id_that_was_given_out_may_leave_and_nobody_is_disturbed() -> None:
+def test_a_pending_member_may_leave_without_a_rebalance() -> None:
     world = World()
     world.stable("a")
     member_id = world.call(join_of()).member_id
@@ -378,18 +378,18 @@ def test_all_may_leave_before_the_first_rebalance() -> None:
 # -- restarts
 
 
-def test_after_a_restart_nobody_has_to_join_again() -> None:
+def test_after_a_restart_no_member_has_to_join_again() -> None:
     world = World()
-    seats = world.stable("a", "b")
+    memberships = world.stable("a", "b")
     world.advance(SESSION_MS - 1)
     world.restart()
     world.advance(SESSION_MS - 1)
-    assert [world.refusal(heartbeat_of(membership)) for membership in seats] == [ErrorCode.NONE] * 2
-    assert world.call(sync_of(seats[1])).assignment == b"b-2"
-    assert world.group.leader == seats[0].member_id
+    assert [world.refusal(heartbeat_of(membership)) for membership in memberships] == [ErrorCode.NONE] * 2
+    assert world.call(sync_of(memberships[1])).assignment == b"b-2"
+    assert world.group.leader == memberships[0].member_id
 
 
-def test_after_a_restart_who_stays_silent_is_removed() -> None:
+def test_after_a_restart_silent_members_are_removed() -> None:
     world = World()
     world.stable("a", "b")
     world.restart()

@@ -37,22 +37,22 @@ def test_a_large_group_answers_first_and_assigns_soon() -> None:
     joined = group.join("m1", "a", "b")
     assert (joined.member_epoch, group.named(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
     assert work(group) > 1
-    told = group.beat("m1", 1)
-    assert group.named(told) == {"a": [0, 1, 2, 3], "b": [0, 1]}
-    assert told.member_epoch == 2
-    assert told.heartbeat_interval_ms > SHORT_INTERVAL_MS
+    response = group.beat("m1", 1)
+    assert group.named(response) == {"a": [0, 1, 2, 3], "b": [0, 1]}
+    assert response.member_epoch == 2
+    assert response.heartbeat_interval_ms > SHORT_INTERVAL_MS
 
 
 @pytest.mark.usefixtures("pieces")
 def test_a_large_share_group_answers_first_and_assigns_soon() -> None:
     world = ShareHarness({"a": 3, "b": 1})
     joined = world.join("m1", "a", "b")
-    assert (joined.member_epoch, world.told(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
+    assert (joined.member_epoch, world.assignment(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
     for _ in range(PIECES_MAX):
         world.advance(1)
-    told = world.beat("m1", 1)
-    assert (told.member_epoch, world.told(told)) == (2, {"a": [0, 1, 2], "b": [0]})
-    assert told.heartbeat_interval_ms > SHORT_INTERVAL_MS
+    response = world.beat("m1", 1)
+    assert (response.member_epoch, world.assignment(response)) == (2, {"a": [0, 1, 2], "b": [0]})
+    assert response.heartbeat_interval_ms > SHORT_INTERVAL_MS
 
 
 @pytest.mark.usefixtures("pieces")
@@ -72,7 +72,7 @@ def test_members_keep_what_they_have_until_there_is_a_new_target() -> None:
 
 
 @pytest.mark.usefixtures("pieces")
-def test_who_joins_again_and_again_keeps_no_target_from_being_finished() -> None:
+def test_repeated_joins_do_not_keep_a_target_from_being_finished() -> None:
     group = ConsumerHarness()
     group.join("m1", "a", "b")
     for _ in range(100):

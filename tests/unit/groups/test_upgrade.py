@@ -30,12 +30,12 @@ def kinds_since(world: MigrationHarness, length: int) -> list[tuple[int, bool]]:
 @pytest.mark.parametrize("restarted", [False, True])
 def test_members_go_on_with_what_they_have(restarted: bool) -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES, session_ms=7000, rebalance_ms=9000)
+    memberships = world.classics(SHARES, session_ms=7000, rebalance_ms=9000)
     world.beat("new")
     if restarted:
         world.restart()
     for name, owned in SHARES.items():
-        member = world.member(seats[name].member_id)
+        member = world.member(memberships[name].member_id)
         assert (member.epoch, member.previous_epoch, member.state.name) == (1, 1, "STABLE")
         assert world.held(member.member_id) == owned
         assert (member.topic_names, member.client_id, member.rebalance_timeout_ms) == ({"orders"}, name, 9000)
@@ -71,8 +71,8 @@ def test_the_records_are_those_that_kafka_writes() -> None:
 
 def test_offsets_stay() -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES)
-    world.call(commit_of({0: 7}, seats["a"]), 9)
+    memberships = world.classics(SHARES)
+    world.call(commit_of({0: 7}, memberships["a"]), 9)
     world.beat("new")
     assert world.fetched(0) == [7]
     world.restart()
@@ -81,20 +81,20 @@ def test_offsets_stay() -> None:
 
 def test_as_few_partitions_as_possible_move_to_the_new_member() -> None:
     world = MigrationHarness()
-    seats, _ = world.mixed()
+    memberships, _ = world.mixed()
     state = world.consumer.state
     sizes = {member_id: len(state.targets[member_id]) for member_id in state.members}
     assert sorted(sizes.values()) == [1, 1, 2]
-    for name, membership in seats.items():
+    for name, membership in memberships.items():
         assert {place.partition for place in state.targets[membership.member_id]} <= set(SHARES[name]["orders"])
 
 
 def test_a_partition_that_two_were_given_has_one_owner() -> None:
     world = MigrationHarness()
-    seats = world.classics({"a": {"orders": [0, 1]}, "b": {"orders": [1, 2]}})
+    memberships = world.classics({"a": {"orders": [0, 1]}, "b": {"orders": [1, 2]}})
     world.beat("new")
-    assert world.held(seats["a"].member_id) == {"orders": [0, 1]}
-    assert world.held(seats["b"].member_id) == {"orders": [2]}
+    assert world.held(memberships["a"].member_id) == {"orders": [0, 1]}
+    assert world.held(memberships["b"].member_id) == {"orders": [2]}
 
 
 def test_static_members_and_racks_are_kept() -> None:
@@ -128,7 +128,7 @@ def test_a_static_member_returns_with_the_newer_protocol_and_takes_over_its_shar
     assert world.consumer.is_empty
 
 
-def test_what_nobody_had_when_a_static_member_returns_is_shared_out_too() -> None:
+def test_unowned_partitions_are_assigned_when_a_static_member_returns() -> None:
     world = MigrationHarness()
     ticket = world.submit(join_of(instance_id="i", protocols=[("range", subscription("orders"))]), 5)
     world.advance(6000)
@@ -141,21 +141,21 @@ def test_what_nobody_had_when_a_static_member_returns_is_shared_out_too() -> Non
 # -- who waits
 
 
-def test_whoever_waits_to_join_is_told_to_join_again() -> None:
+def test_waiting_joins_get_rebalance_in_progress() -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES)
-    waiting = world.submit(join_of(seats["a"].member_id, protocols=[("range", subscription("orders"))]))
+    memberships = world.classics(SHARES)
+    waiting = world.submit(join_of(memberships["a"].member_id, protocols=[("range", subscription("orders"))]))
     assert world.state == "PreparingRebalance"
     assert world.is_waiting(waiting)
     world.beat("new")
     assert world.code(waiting) == ErrorCode.REBALANCE_IN_PROGRESS
-    assert world.held(seats["a"].member_id) == SHARES["a"], "it has what it was given last"
+    assert world.held(memberships["a"].member_id) == SHARES["a"], "it has what it was given last"
 
 
-def test_whoever_waits_to_sync_is_told_to_join_again() -> None:
+def test_waiting_syncs_get_rebalance_in_progress() -> None:
     world = MigrationHarness()
-    seats = world.admit("a", "b", protocols=[("range", subscription("orders"))])
-    follower = next(membership for membership in seats if not membership.leads)
+    memberships = world.admit("a", "b", protocols=[("range", subscription("orders"))])
+    follower = next(membership for membership in memberships if not membership.leads)
     waiting = world.submit(sync_of(follower))
     assert world.is_waiting(waiting)
     world.beat("new")
@@ -187,11 +187,11 @@ def test_a_member_that_knows_only_its_id_joins_the_consumer_group_with_it() -> N
 
 def test_a_classic_member_has_a_whole_session_from_then_on_and_is_removed_after_it() -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES, session_ms=10_000)
+    memberships = world.classics(SHARES, session_ms=10_000)
     world.advance(9000)
     world.beat("new")
     world.advance(9999)
-    assert seats["a"].member_id in world.consumer.state.members
+    assert memberships["a"].member_id in world.consumer.state.members
     world.advance(1)
     assert list(world.consumer.state.members) == ["new"]
 
@@ -209,8 +209,8 @@ def test_sessions_run_on_after_a_restart() -> None:
 def test_timers_of_the_classic_group_do_nothing_any_more() -> None:
     world = MigrationHarness()
     times = {"session_ms": 60_000, "rebalance_ms": 10_000}
-    seats = world.classics(SHARES, **times)
-    world.submit(join_of(seats["a"].member_id, protocols=[("range", subscription("orders"))], **times))
+    memberships = world.classics(SHARES, **times)
+    world.submit(join_of(memberships["a"].member_id, protocols=[("range", subscription("orders"))], **times))
     world.beat("new")
     world.advance(20_000)
     assert len(world.consumer.state.members) == 3
@@ -222,13 +222,13 @@ def test_timers_of_the_classic_group_do_nothing_any_more() -> None:
 @pytest.mark.parametrize("settings", [{"may_upgrade": False}, {"consumer_size_max": 1}])
 def test_a_group_that_may_not_be_upgraded_stays_as_it_is(settings: dict[str, object]) -> None:
     world = MigrationHarness(**settings)
-    seats = world.classics(SHARES)
+    memberships = world.classics(SHARES)
     assert world.refusal(world.beat_of("new"), 1) == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.is_classic
-    assert world.hears(seats["a"]) == ErrorCode.NONE
+    assert world.hears(memberships["a"]) == ErrorCode.NONE
 
 
-def test_a_group_that_is_full_takes_in_nobody() -> None:
+def test_a_full_group_accepts_no_member() -> None:
     world = MigrationHarness(consumer_size_max=2)
     world.classics(SHARES)
     assert world.refusal(world.beat_of("new"), 1) == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -277,17 +277,17 @@ def test_what_a_cooperative_member_still_owns_is_not_given_to_the_one_that_upgra
     shares = {leader.member_id: assignment({}), other.member_id: assignment({"orders": [0, 1]})}
     world.submit(sync_of(leader, shares, protocol="cooperative-sticky"))
     assert world.state == "Stable"
-    told = world.beat("new")
+    response = world.beat("new")
     world.advance(0)
     members = [world.member(membership.member_id) for membership in (leader, other)]
     held = [{place.partition for place in (*member.assigned, *member.revoking)} for member in members]
     assert held == [{2, 3}, {0, 1}]
     assert not world.held("new")
-    assert not world.beat("new", told.member_epoch, {}).assignment
+    assert not world.beat("new", response.member_epoch, {}).assignment
 
 
 @pytest.mark.parametrize("epoch", [-2, -1, 1])
-def test_only_who_joins_upgrades_a_group(epoch: int) -> None:
+def test_only_a_joining_member_upgrades_a_group(epoch: int) -> None:
     world = MigrationHarness()
     world.classics(SHARES)
     request = world.beat_of("new", epoch, instance_id="i")
@@ -305,10 +305,10 @@ def test_what_makes_no_sense_is_refused_before_the_group_is_looked_up() -> None:
     assert world.is_classic
 
 
-def test_a_heartbeat_that_is_refused_leaves_those_who_wait_waiting() -> None:
+def test_a_refused_heartbeat_does_not_answer_waiting_members() -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES)
-    waiting = world.submit(join_of(seats["a"].member_id, protocols=[("range", subscription("orders"))]))
+    memberships = world.classics(SHARES)
+    waiting = world.submit(join_of(memberships["a"].member_id, protocols=[("range", subscription("orders"))]))
     request = world.beat_of("new", subscribed_topic_names=(), subscribed_topic_regex="(")
     assert world.refusal(request, 1) == ErrorCode.INVALID_REGULAR_EXPRESSION
     assert world.is_waiting(waiting)
@@ -320,8 +320,8 @@ def test_a_heartbeat_that_is_refused_leaves_those_who_wait_waiting() -> None:
 
 def test_an_upgrade_that_cannot_be_persisted_leaves_the_group_as_it_was() -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES, session_ms=10_000)
-    waiting = world.submit(join_of(seats["a"].member_id, protocols=[("range", subscription("orders"))]))
+    memberships = world.classics(SHARES, session_ms=10_000)
+    waiting = world.submit(join_of(memberships["a"].member_id, protocols=[("range", subscription("orders"))]))
     world.can_persist = False
     assert world.refusal(world.beat_of("new"), 1) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.code(waiting) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -332,31 +332,31 @@ def test_an_upgrade_that_cannot_be_persisted_leaves_the_group_as_it_was() -> Non
     assert (group.state_name, group.joins) == ("PreparingRebalance", {})
     tickets = [
         world.submit(join_of(membership.member_id, protocols=[("range", subscription("orders"))]))
-        for membership in seats.values()
+        for membership in memberships.values()
     ]
     assert {world.membership(ticket).generation for ticket in tickets} == {2}
 
 
-def test_a_member_that_was_told_to_join_again_and_does_not_is_missed_after_its_session() -> None:
+def test_a_member_that_has_to_join_again_and_does_not_expires_after_its_session() -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES, session_ms=10_000, rebalance_ms=60_000)
-    world.submit(join_of(seats["a"].member_id, protocols=[("range", subscription("orders"))]))
+    memberships = world.classics(SHARES, session_ms=10_000, rebalance_ms=60_000)
+    world.submit(join_of(memberships["a"].member_id, protocols=[("range", subscription("orders"))]))
     for _ in range(3):
-        world.advance(5000)  # while it waits nobody expects to hear of it
-        world.submit(heartbeat_of(seats["b"]))
+        world.advance(5000)  # while it waits no heartbeat is expected
+        world.submit(heartbeat_of(memberships["b"]))
     world.can_persist = False
     world.submit(world.beat_of("new"), 1)
     world.can_persist = True
     for _ in range(2):
-        assert seats["a"].member_id in world.classic.roster
+        assert memberships["a"].member_id in world.classic.roster
         world.advance(5000)
-        world.submit(heartbeat_of(seats["b"]))
-    assert world.classic.roster.ids == [seats["b"].member_id]
+        world.submit(heartbeat_of(memberships["b"]))
+    assert world.classic.roster.ids == [memberships["b"].member_id]
 
 
-def test_a_new_member_that_was_told_to_join_again_and_does_is_not_missed_while_it_waits() -> None:
+def test_the_session_of_a_new_member_does_not_expire_while_it_joins_again() -> None:
     world = MigrationHarness()
-    seats = world.classics(SHARES, session_ms=10_000, rebalance_ms=60_000)
+    memberships = world.classics(SHARES, session_ms=10_000, rebalance_ms=60_000)
     given = world.call(join_of(protocols=[("range", subscription("orders"))])).member_id
     again = join_of(given, protocols=[("range", subscription("orders"))])
     world.submit(again)
@@ -366,7 +366,7 @@ def test_a_new_member_that_was_told_to_join_again_and_does_is_not_missed_while_i
     waiting = world.submit(again)
     for _ in range(4):
         world.advance(5000)
-        for membership in seats.values():
+        for membership in memberships.values():
             world.submit(heartbeat_of(membership))
     assert world.is_waiting(waiting)
     assert given in world.classic.roster
@@ -377,17 +377,17 @@ def test_a_new_member_that_was_told_to_join_again_and_does_is_not_missed_while_i
 
 def test_everyone_sees_a_consumer_group_with_members_of_both_kinds() -> None:
     world = MigrationHarness()
-    seats, _ = world.mixed()
+    memberships, _ = world.mixed()
     (listed,) = world.call(ListGroupsRequest(states_filter=(), types_filter=())).groups
     assert (listed.group_type, listed.protocol_type) == ("consumer", "consumer")
     describing = ConsumerGroupDescribeRequest(group_ids=(GROUP,), include_authorized_operations=False)
     (found,) = world.call(describing).groups
     assert {member.member_id: member.member_type for member in found.members} == {
-        seats["a"].member_id: 0,
-        seats["b"].member_id: 0,
+        memberships["a"].member_id: 0,
+        memberships["b"].member_id: 0,
         "new": 1,
     }
-    a = next(member for member in found.members if member.member_id == seats["a"].member_id)
+    a = next(member for member in found.members if member.member_id == memberships["a"].member_id)
     assert [(entry.topic_id, list(entry.partitions)) for entry in a.assignment.topic_partitions] == [
         (ORDERS.topic_id, [0, 1])
     ]

@@ -25,7 +25,7 @@ from tests.unit.replication.broker_state import DEFAULTS, NODE, World, world_at
 T = TypeVar("T")
 
 
-def nobody(node: int, request: Any, answer: Answer) -> None:
+def unreachable(node: int, request: Any, answer: Answer) -> None:
     asyncio.get_running_loop().call_soon(answer, ConnectionFailed(f"broker {node} is not there"))
 
 
@@ -52,7 +52,7 @@ class QueueHarness:
             timer=self._timer,
             threads=world.threads,
             slices=TimeSlices(monotonic),
-            ask=nobody,
+            ask=unreachable,
         )
         world.metadata.listeners.append(service.apply)
         service.apply(world.metadata.image)
@@ -67,7 +67,7 @@ class QueueHarness:
         return lambda: self._stopped.add(number)
 
     async def advance(self, ms: int) -> None:
-        """Let time pass, and whatever was to happen meanwhile happen."""
+        """Moves the clock, and runs the timers that are due."""
         self.clock.advance(ms)
         await self.run_timers()
 
@@ -108,7 +108,7 @@ class QueueHarness:
         )
 
     def wait(self, queue: Queue, wait_ms: int = 20_000, max_messages: int = 1) -> "asyncio.Future[list[Delivered]]":
-        """Somebody who waits for messages, in a task of its own."""
+        """A long poll in a task of its own."""
 
         async def receive() -> list[Delivered]:
             return await now(
@@ -142,7 +142,7 @@ async def now(found: T | Awaitable[T]) -> T:
 
 
 async def turn() -> None:
-    """Let whatever is ready to run do so."""
+    """Runs the callbacks that are ready."""
     for _ in range(20):
         await asyncio.sleep(0)
 

@@ -56,7 +56,7 @@ async def test_a_worker_that_dies_gives_its_message_back(tmp_path: Path) -> None
         assert await harness.acknowledge(queue, again) == [None]
 
 
-async def test_whoever_waits_is_given_the_first_message_that_comes(tmp_path: Path) -> None:
+async def test_a_long_poll_gets_the_first_message_that_is_sent(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         first, second = harness.wait(queue), harness.wait(queue)
@@ -70,7 +70,7 @@ async def test_whoever_waits_is_given_the_first_message_that_comes(tmp_path: Pat
         assert values(await second) == [b"b"]
 
 
-async def test_whoever_waits_is_given_what_is_due_again_and_what_is_released(tmp_path: Path) -> None:
+async def test_a_long_poll_gets_expired_and_released_messages(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         await harness.send(queue, b"a")
@@ -98,7 +98,7 @@ async def test_waiting_ends_with_nothing_when_the_time_is_up(tmp_path: Path) -> 
         assert await waiting == []
 
 
-async def test_whoever_hangs_up_gets_nothing_and_takes_nothing_away(tmp_path: Path) -> None:
+async def test_a_disconnected_client_takes_no_message(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         gone, stays = harness.wait(queue), harness.wait(queue)
@@ -189,7 +189,7 @@ async def test_one_message_that_is_due_is_found_behind_thousands_that_are_not(tm
         assert await harness.counts(queue) == (3001, 0, 0)
 
 
-async def test_whoever_waits_is_told_when_the_queue_is_deleted(tmp_path: Path) -> None:
+async def test_a_long_poll_fails_when_the_queue_is_deleted(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         waiting = harness.wait(queue)
@@ -206,7 +206,7 @@ async def drained(harness: QueueHarness, name: str = "jobs") -> bool:
     return await harness.counts(queue) == (0, 0, 0)
 
 
-async def test_a_purged_queue_is_empty_whether_or_not_anybody_has_looked(tmp_path: Path) -> None:
+async def test_a_purged_queue_is_empty_even_if_it_was_never_received_from(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         await harness.send(queue, b"a", b"b")

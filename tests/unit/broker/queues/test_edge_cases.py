@@ -62,11 +62,11 @@ async def test_messages_that_lie_on_the_device_only_are_read_on_a_thread(tmp_pat
 
 
 async def slow(harness: QueueHarness) -> None:
-    """Have messages and delivery state synced before anybody is told of them."""
+    """Messages and delivery state are synced before they are acknowledged."""
     await configure(harness, flush="group")
 
 
-async def test_where_commits_take_a_while_all_is_told_when_it_is_committed(tmp_path: Path) -> None:
+async def test_slow_commits_are_acknowledged_when_they_are_committed(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         await slow(harness)
@@ -81,7 +81,7 @@ async def test_where_commits_take_a_while_all_is_told_when_it_is_committed(tmp_p
         assert await harness.counts(queue) == (0, 0, 0)
 
 
-async def test_what_was_acquired_for_somebody_who_left_is_as_if_never_delivered(tmp_path: Path) -> None:
+async def test_messages_acquired_for_a_disconnected_client_do_not_count_as_delivered(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         await slow(harness)
@@ -151,7 +151,7 @@ async def test_messages_of_a_kafka_producer_are_batches_that_are_taken_one_by_on
         assert [int(each.value) for each in again] == list(range(1, 500, 2))
 
 
-async def test_a_queue_whose_leader_cannot_be_reached_says_so(tmp_path: Path) -> None:
+async def test_an_unreachable_leader_is_reported(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         await harness.service.delete("jobs")
@@ -159,7 +159,7 @@ async def test_a_queue_whose_leader_cannot_be_reached_says_so(tmp_path: Path) ->
             await harness.service.counts(queue)
 
 
-async def test_whoever_is_first_to_wait_is_first_to_be_served(tmp_path: Path) -> None:
+async def test_long_polls_are_served_in_order(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         waiting = [harness.wait(queue) for _ in range(20)]
@@ -177,7 +177,7 @@ async def test_whoever_is_first_to_wait_is_first_to_be_served(tmp_path: Path) ->
         assert await harness.acknowledge(queue, [got], AckType.DONE) == [None]
 
 
-async def test_what_a_producer_sealed_and_nobody_can_read_keeps_no_others(tmp_path: Path) -> None:
+async def test_an_unreadable_batch_does_not_block_other_messages(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         produce(harness, "jobs", b"before")
@@ -203,7 +203,7 @@ async def test_what_a_producer_sealed_and_nobody_can_read_keeps_no_others(tmp_pa
         assert await harness.counts(queue) == (0, 201, 0)
 
 
-async def test_headers_of_ours_that_somebody_else_wrote_do_no_harm(tmp_path: Path) -> None:
+async def test_reserved_headers_written_by_clients_do_no_harm(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         for name, value in (
@@ -224,8 +224,8 @@ async def test_large_batches_that_are_compressed_are_decoded_on_a_thread(tmp_pat
     async with harness_at(tmp_path) as harness:
         queue = await harness.create(redrive=Redrive(queue="dead", max_receive_count=1))
         dead = await harness.create("dead")
-        dice = Random(5)
-        texts = [dice.randbytes(2000) + bytes(1000) for _ in range(100)]
+        rng = Random(5)
+        texts = [rng.randbytes(2000) + bytes(1000) for _ in range(100)]
         now_ms = harness.clock.now_ms()
         records = [Record(key=None, value=text, timestamp_ms=now_ms) for text in texts]
         batch = build_batch(records, codec=Codec.GZIP)
@@ -261,7 +261,7 @@ async def test_messages_that_an_unclean_election_took_back_do_not_hide_those_tha
         assert await harness.counts(queue) == (0, 4, 0)
 
 
-async def test_a_message_that_comes_while_somebody_looks_is_not_overlooked(tmp_path: Path) -> None:
+async def test_a_message_that_arrives_during_a_scan_is_not_missed(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         await harness.create("dead")
         queue = await harness.create(redrive=Redrive(queue="dead", max_receive_count=1))
@@ -272,7 +272,7 @@ async def test_a_message_that_comes_while_somebody_looks_is_not_overlooked(tmp_p
         while not len(harness.service.receivers):  # noqa: ASYNC110
             await asyncio.sleep(0)
         await turn()
-        # The look that is due now gives the poison away, for nobody, and takes as long as a sync does.
+        # The scan that is due now moves the poison message, for no client, and takes as long as a sync does.
         await harness.advance(5000)
         await harness.send(queue, b"good")
         assert values(await waiting) == [b"good"]

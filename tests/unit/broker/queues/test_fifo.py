@@ -1,4 +1,4 @@
-"""FIFO queues on the broker that leads: order, one pair of hands, duplicates."""
+"""FIFO queues on the broker that leads: order, one worker per message group, duplicates."""
 
 import asyncio
 from dataclasses import replace
@@ -37,7 +37,7 @@ async def test_a_group_is_in_one_pair_of_hands_and_in_order(tmp_path: Path) -> N
         assert values(await waiting) == [b"a2"]
 
 
-async def test_a_duplicate_is_told_of_and_not_sent_again(tmp_path: Path) -> None:
+async def test_a_duplicate_is_acknowledged_and_not_sent_again(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create("jobs.fifo", **FIFO)
         (first,) = await send(harness, ("a", "same", "one"))
@@ -51,7 +51,7 @@ async def test_a_duplicate_is_told_of_and_not_sent_again(tmp_path: Path) -> None
         assert not (await send(harness, ("a", "same", "six")))[0].is_duplicate
 
 
-async def test_whoever_takes_over_knows_what_was_sent_before(tmp_path: Path) -> None:
+async def test_a_new_leader_knows_deduplication_ids(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         await harness.create("jobs.fifo", **FIFO)
         await send(harness, *(("a", str(number), "x") for number in range(1000)))
@@ -83,7 +83,7 @@ async def test_a_change_of_scope_forgets_nothing_that_was_sent(tmp_path: Path) -
         assert [each.is_duplicate for each in sent] == [True, True, False]
 
 
-async def test_who_waits_for_the_duplicates_while_the_scope_changes_sends_nothing_twice(tmp_path: Path) -> None:
+async def test_a_send_during_a_change_of_the_deduplication_scope_sends_no_duplicate(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         await harness.create("jobs.fifo", **FIFO)
         await send(harness, *(("a", str(number), "x" * 1000) for number in range(500)))

@@ -29,7 +29,7 @@ async def pair(harness: QueueHarness, limit: int = 2, **settings: Any) -> tuple[
 
 
 async def fail(harness: QueueHarness, queue: Queue, times: int) -> None:
-    """Receive whatever there is so often, and never finish it."""
+    """Receives all messages so often, and never deletes them."""
     for _ in range(times):
         got = await harness.receive(queue, max_messages=10)
         assert all(error is None for error in await harness.acknowledge(queue, got, AckType.RELEASE))

@@ -1,4 +1,4 @@
-"""What brokers ask each other about queues, asked by somebody who is none."""
+"""The private queue APIs between brokers, called by a client that is not a broker."""
 
 import asyncio
 from pathlib import Path

@@ -80,7 +80,7 @@ async def test_what_is_kept_for_longer_is_kept_by_the_topic_too(tmp_path: Path) 
         assert tagged.tags == {"b": "2"}
 
 
-async def test_a_queue_that_was_made_halfway_is_finished_by_whoever_asks_again(tmp_path: Path) -> None:
+async def test_a_half_created_queue_is_finished_by_the_next_request(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         await harness.world.metadata.change(lambda image: plan_forget_queues(image, [queue]) if image.queues else [])
@@ -99,7 +99,7 @@ async def test_a_name_that_is_a_topics_is_refused(tmp_path: Path) -> None:
             await harness.create("jobs", topic="nowhere")
 
 
-async def test_two_who_make_the_same_queue_make_one(tmp_path: Path) -> None:
+async def test_concurrent_creations_of_a_queue_create_one(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         made = await asyncio.gather(
             *(harness.service.create("jobs", QueueSettings(), {}, "me") for _ in range(5)), return_exceptions=True
@@ -140,7 +140,7 @@ async def test_a_topic_that_is_deleted_takes_its_queues_along(tmp_path: Path) ->
 
 async def test_a_queue_that_is_deleted_while_its_topic_is_takes_no_other_of_its_name_along(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
-        for turns in range(12):  # wherever the one has come to when the other begins
+        for turns in range(12):  # at every point of the one when the other begins
             topic_id = await harness.world.create("orders")
             await harness.create("jobs", topic="orders")
 

@@ -51,7 +51,7 @@ async def test_a_broker_that_leads_nothing_sends_to_those_that_do(tmp_path: Path
         assert (again.count, await two.acknowledge(queue, [again])) == (2, [None])
 
 
-async def test_the_errors_of_another_broker_are_told_apart(tmp_path: Path) -> None:
+async def test_errors_of_another_broker_keep_their_types(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create(partitions=1)
         two = cluster.brokers[2]
@@ -65,7 +65,7 @@ async def test_the_errors_of_another_broker_are_told_apart(tmp_path: Path) -> No
         assert type(elsewhere) is NotHeld
         (unseen,) = await two.send(queue, b"b")
         (never,) = await two.acknowledge(queue, [held[0]._replace(offset=unseen.offset)], AckType.RENEW, 1000)
-        assert type(never) is AlreadyFinished, "nobody has looked at it"
+        assert type(never) is AlreadyFinished, "it was never delivered"
 
 
 async def test_the_leader_knows_what_a_receipt_is_good_for_in_its_queue(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ async def test_a_queue_that_is_deleted_while_its_topic_is_deleted_is_gone(tmp_pa
         assert one.queues() == {}
 
 
-async def test_who_deletes_a_queue_deletes_no_other_of_its_name(tmp_path: Path) -> None:
+async def test_deleting_a_queue_does_not_delete_a_newer_one_of_the_same_name(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         orders = await cluster.create("orders")
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -123,7 +123,7 @@ async def test_who_deletes_a_queue_deletes_no_other_of_its_name(tmp_path: Path) 
         assert await two.receive(jobs) == [], "what is done in it stays done"
 
 
-async def test_whoever_waits_is_given_what_comes_to_another_broker(tmp_path: Path) -> None:
+async def test_a_long_poll_gets_messages_of_another_broker(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create()
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -136,15 +136,15 @@ async def test_whoever_waits_is_given_what_comes_to_another_broker(tmp_path: Pat
         await one.send(queue, b"here")
         assert values(await waiting) == [b"here"]
         await turn()
-        await two.send(queue, b"for nobody yet")
+        await two.send(queue, b"not received yet")
         await turn()
         assert await one.counts(queue) == (1, 2, 0)
 
 
-async def test_messages_for_one_who_waited_at_a_broker_before_it_was_killed_are_given_to_nobody_else(
+async def test_messages_for_a_long_poll_at_a_killed_broker_are_not_delivered_to_others(
     tmp_path: Path,
 ) -> None:
-    """Another broker still knows of him; who waits at the new one may want messages of another queue."""
+    """Another broker still has the old request; a long poll at the restarted one may be for another queue."""
     async with two_brokers_at(tmp_path) as cluster:
         orders, jobs = await cluster.create("orders"), await cluster.create("jobs")
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -165,7 +165,7 @@ async def test_messages_for_one_who_waited_at_a_broker_before_it_was_killed_are_
         await killed.close()
 
 
-async def test_nobody_takes_what_is_held_for_another(tmp_path: Path) -> None:
+async def test_messages_held_for_one_long_poll_are_not_delivered_to_another(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         orders, jobs = await cluster.create("orders"), await cluster.create("jobs")
         one = cluster.brokers[1]
@@ -180,7 +180,7 @@ async def test_nobody_takes_what_is_held_for_another(tmp_path: Path) -> None:
         waiting.cancel()
 
 
-async def test_what_two_leaders_have_for_one_who_waits_one_of_them_takes_back(tmp_path: Path) -> None:
+async def test_if_two_leaders_have_messages_for_a_long_poll_one_releases_its_own(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create()
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -195,7 +195,7 @@ async def test_what_two_leaders_have_for_one_who_waits_one_of_them_takes_back(tm
         assert got.count == 1
 
 
-async def test_whoever_hangs_up_is_forgotten_by_all(tmp_path: Path) -> None:
+async def test_a_disconnected_long_poll_is_forgotten_by_all_brokers(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create()
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -210,7 +210,7 @@ async def test_whoever_hangs_up_is_forgotten_by_all(tmp_path: Path) -> None:
         assert await one.counts(queue) == (1, 0, 0)
 
 
-async def test_messages_for_one_who_has_left_meanwhile_are_as_if_never_delivered(tmp_path: Path) -> None:
+async def test_messages_for_a_client_that_disconnected_meanwhile_do_not_count_as_delivered(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create()
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -226,7 +226,7 @@ async def test_messages_for_one_who_has_left_meanwhile_are_as_if_never_delivered
         assert (got.value, got.count) == (b"a", 1)
 
 
-async def test_if_nobody_knows_whether_messages_arrived_they_come_back_in_time(tmp_path: Path) -> None:
+async def test_messages_with_an_unknown_delivery_become_visible_after_the_timeout(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create()
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -246,7 +246,7 @@ async def test_if_nobody_knows_whether_messages_arrived_they_come_back_in_time(t
             assert await two.acknowledge(queue, [got]) == [None]
 
 
-async def test_whoever_waits_follows_the_partition_to_its_next_leader(tmp_path: Path) -> None:
+async def test_a_long_poll_follows_the_partition_to_its_next_leader(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create(partitions=1)
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -258,7 +258,7 @@ async def test_whoever_waits_follows_the_partition_to_its_next_leader(tmp_path: 
         assert sorted([*values(await waiting[0]), *values(await waiting[1])]) == [b"a", b"b"]
 
 
-async def test_a_duplicate_is_known_whoever_sends_it_and_whose_answer_was_lost(tmp_path: Path) -> None:
+async def test_a_duplicate_is_detected_at_every_broker_after_a_lost_response(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create("jobs.fifo", is_fifo=True, deduplication_scope=SCOPE_GROUP)
         one, two = cluster.brokers[1], cluster.brokers[2]
@@ -381,7 +381,7 @@ async def test_messages_for_a_broker_that_has_hung_up_meanwhile_are_as_if_never_
         assert got.count == 1
 
 
-async def test_a_delivery_is_taken_back_wherever_it_is_led_by_then(tmp_path: Path) -> None:
+async def test_a_delivery_is_released_at_the_new_leader(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create(partitions=1)
         one, two = cluster.brokers[1], cluster.brokers[2]

@@ -85,13 +85,13 @@ def joining(member_id: str, given: Topology = COUNT, **values: Any) -> StreamsGr
 def owning(
     member_id: str, epoch: int, answer: StreamsGroupHeartbeatResponse, **values: Any
 ) -> StreamsGroupHeartbeatRequest:
-    """A member says that it owns what it was told to own."""
+    """A heartbeat of a member that owns its assigned tasks."""
     said = {"active_tasks": answer.active_tasks, "standby_tasks": answer.standby_tasks, "warmup_tasks": ()}
     return beat(member_id, epoch, **{**said, **values})
 
 
 def tasks_in(answer: StreamsGroupHeartbeatResponse) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
-    """The active and the standby tasks that a member is told to own."""
+    """The active and the standby tasks that are assigned to a member."""
     assert answer.active_tasks is not None
     assert answer.standby_tasks is not None
     active = {entry.subtopology_id: list(entry.partitions) for entry in answer.active_tasks}
