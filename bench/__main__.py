@@ -13,6 +13,7 @@ import click
 from rich.console import Console
 
 from bench import measure
+from bench.blocking_client import WrongAnswer
 from bench.cache import BENCH, CACHE, NotRun, scratch
 from bench.lab import Lab
 from bench.load import LoadFailed
@@ -20,7 +21,6 @@ from bench.process import StartFailed
 from bench.questions import QUESTIONS, Question
 from bench.report import Table, write_up
 from bench.scale import FULL, QUICK, SHORT
-from bench.talk import WrongAnswer
 from penstock.foundation.errors import PenstockError
 
 INSTALL_S_MAX: Final = 300
@@ -79,7 +79,7 @@ def _results_of(slugs: tuple[str, ...]) -> Path:
 
 
 class StopSignal:
-    """Whoever ends this run ends its servers too: they are stopped on the way out."""
+    """Stops the servers when this run is terminated."""
 
     def __init__(self) -> None:
         self.was_given = False

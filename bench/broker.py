@@ -8,9 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from bench.blocking_client import BlockingClient
 from bench.frames import TOPIC_NAME_BYTES, Shape
 from bench.process import Process
-from bench.talk import Talk
 
 _numbers: Final = itertools.count(1)
 
@@ -21,7 +21,7 @@ def topic_name() -> str:
 
 
 class Broker(Protocol):
-    """A server under load. The floor is one too, though it has no topics but the one it is told of."""
+    """A server under load. The floor is one too, with a single topic that is set at its start."""
 
     name: str
 
@@ -74,14 +74,14 @@ class KafkaBroker(ABC):
 
     def make_topic(self, shape: Shape, partitions: int) -> str:
         name = topic_name()
-        with Talk(self.port) as talk:
-            talk.create_topic(name, partitions, self.topic_configs)
+        with BlockingClient(self.port) as client:
+            client.create_topic(name, partitions, self.topic_configs)
         return name
 
     def drop_topic(self, topic: str) -> None:
-        with Talk(self.port) as talk:
-            talk.delete_topic(topic)
+        with BlockingClient(self.port) as client:
+            client.delete_topic(topic)
 
     def records_in(self, topic: str, partitions: int) -> int:
-        with Talk(self.port) as talk:
-            return sum(talk.end_offsets(topic, partitions))
+        with BlockingClient(self.port) as client:
+            return sum(client.end_offsets(topic, partitions))

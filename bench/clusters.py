@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from bench.blocking_client import BlockingClient
 from bench.broker import KafkaBroker, topic_name
 from bench.frames import Shape
 from bench.measure import cpu_s
@@ -13,7 +14,6 @@ from bench.peers.etcd import Etcd
 from bench.peers.kafka import ApacheKafka, new_cluster_id
 from bench.penstock import Penstock
 from bench.process import free_port
-from bench.talk import Talk
 
 NODES: Final = (1, 2, 3)
 CONFIGS: Final = {"min.insync.replicas": "2"}
@@ -39,15 +39,15 @@ class Cluster:
         name = topic_name()
         others = itertools.cycle([(2, 3), (3, 2)])
         replicas = [(1, *next(others)) for _ in range(partitions)]
-        with Talk(self.port) as talk:
-            talk.create_topic(name, partitions, CONFIGS | dict(self.members[0].topic_configs), replicas)
+        with BlockingClient(self.port) as client:
+            client.create_topic(name, partitions, CONFIGS | dict(self.members[0].topic_configs), replicas)
         return name
 
     def make_spread_topic(self, partitions: int) -> str:
         """Led by all of them."""
         name = topic_name()
-        with Talk(self.port) as talk:
-            talk.create_topic(
+        with BlockingClient(self.port) as client:
+            client.create_topic(
                 name, partitions, CONFIGS | dict(self.members[0].topic_configs), factor=len(self.members)
             )
         return name

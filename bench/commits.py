@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from bench.blocking_client import BlockingClient, WrongAnswer
 from bench.broker import KafkaBroker, topic_name
 from bench.coordinators import GROUPS, ask_group, committed_offsets, delete_groups, records_kept
 from bench.frames import CLIENT_ID, PRODUCE_ERROR_AT, Frame
@@ -13,7 +14,6 @@ from bench.load import Load, Sample
 from bench.measure import settle
 from bench.members import subscription
 from bench.runs import Window
-from bench.talk import Talk, WrongAnswer
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.frames import read_response, request_frame
 from penstock.wire.keys import ApiKey
@@ -58,7 +58,7 @@ class Committers:
         """Commit as fast as can be, one request in flight for each group; then look whether all was written down."""
         settle()
         busy = self.each[:groups]
-        # A number that no run had before, so that finding it at the end says something.
+        # A number that no run had before, so that finding it at the end is proof.
         offset = max(self._committed(busy[0], partitions)) + 1
         frames = [self._frame(one, offset + 1, partitions) for one in busy]
         first = self._frame(busy[0], offset, partitions)
@@ -92,17 +92,17 @@ class Committers:
 
     def _check_answer(self, frame: Frame, partitions: int) -> int:
         """Send one request and read its answer with care. Its size: that of every answer that follows."""
-        with Talk(self.broker.port) as talk:
-            answer = talk.exchange(frame.data)
+        with BlockingClient(self.broker.port) as client:
+            answer = client.exchange(frame.data)
         _, response = read_response(ApiKey.OFFSET_COMMIT, VERSION, answer)
-        (told,) = response.topics
-        codes = [row.error_code for row in told.partitions]
-        if told.name != self.topic or codes != [0] * partitions or answer[ERROR_AT : ERROR_AT + 2] != b"\0\0":
-            raise WrongAnswer(f"{self.broker.name}: a commit to {self.topic} answered {told}")
+        (topic,) = response.topics
+        codes = [row.error_code for row in topic.partitions]
+        if topic.name != self.topic or codes != [0] * partitions or answer[ERROR_AT : ERROR_AT + 2] != b"\0\0":
+            raise WrongAnswer(f"{self.broker.name}: a commit to {self.topic} answered {topic}")
         return len(answer)
 
     def _check_kept(self, busy: Sequence[Committer], offset: int, partitions: int, kept: int, commits: int) -> None:
-        """Every partition of every acknowledged commit is a record, and the last one is what is told when asked."""
+        """Checks that every acknowledged commit has a record for each partition, and is what OffsetFetch returns."""
         written = records_kept(self.broker, GROUPS) - kept
         if written != commits * partitions:
             raise WrongAnswer(
@@ -114,25 +114,25 @@ class Committers:
                 raise WrongAnswer(f"{self.broker.name}: group {one.group} is at {found}, it committed {offset}")
 
     def _committed(self, one: Committer, partitions: int) -> list[int]:
-        with Talk(self.broker.port) as talk:
-            return committed_offsets(talk, one.group, self.topic, range(partitions))
+        with BlockingClient(self.broker.port) as client:
+            return committed_offsets(client, one.group, self.topic, range(partitions))
 
 
 @contextmanager
 def committers(broker: KafkaBroker, topic: str, groups: int) -> Iterator[Committers]:
     """So many groups of one classic member each. Their names spread them over all coordinators."""
-    with Talk(broker.port) as talk:
-        each = tuple(_join(talk, f"commits-{topic_name()}", topic) for _ in range(groups))
+    with BlockingClient(broker.port) as client:
+        each = tuple(_join(client, f"commits-{topic_name()}", topic) for _ in range(groups))
     yield Committers(broker=broker, topic=topic, each=each)
-    with Talk(broker.port) as talk:
+    with BlockingClient(broker.port) as client:
         for one in each:
             gone = [MemberIdentity(member_id=one.member_id)]
-            ask_group(talk, LeaveGroupRequest(group_id=one.group, members=gone), _LEAVE_VERSION)
-        delete_groups(talk, [one.group for one in each])
+            ask_group(client, LeaveGroupRequest(group_id=one.group, members=gone), _LEAVE_VERSION)
+        delete_groups(client, [one.group for one in each])
 
 
-def _join(talk: Talk, group: str, topic: str) -> Committer:
-    committed_offsets(talk, group, topic, (0,))  # its coordinator is ready when it answers
+def _join(client: BlockingClient, group: str, topic: str) -> Committer:
+    committed_offsets(client, group, topic, (0,))  # its coordinator is ready when it answers
     member_id = ""
     while True:
         request = JoinGroupRequest(
@@ -143,13 +143,13 @@ def _join(talk: Talk, group: str, topic: str) -> Committer:
             protocol_type="consumer",
             protocols=[JoinGroupRequestProtocol(name="range", metadata=subscription(topic))],
         )
-        joined = ask_group(talk, request, _JOIN_VERSION)
+        joined = ask_group(client, request, _JOIN_VERSION)
         if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             member_id = joined.member_id
             continue
         break
     synced = ask_group(
-        talk,
+        client,
         SyncGroupRequest(
             group_id=group,
             generation_id=joined.generation_id,

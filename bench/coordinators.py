@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
+from bench.blocking_client import TIMEOUT_S, BlockingClient, WrongAnswer
 from bench.broker import KafkaBroker
-from bench.talk import TIMEOUT_S, Talk, WrongAnswer
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.delete_groups import DeleteGroupsRequest
 from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
@@ -34,13 +34,13 @@ def make_ready(broker: KafkaBroker, kind: int) -> int:
     topic = TOPICS[kind]
     wanted = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
     give_up_s = time.monotonic() + TIMEOUT_S
-    with Talk(broker.port) as talk:
+    with BlockingClient(broker.port) as client:
         while time.monotonic() < give_up_s:
-            talk.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=["bench"]), 4)
-            (found,) = talk.call(wanted, 9).topics
+            client.call(FindCoordinatorRequest(key_type=kind, coordinator_keys=["bench"]), 4)
+            (found,) = client.call(wanted, 9).topics
             with suppress(WrongAnswer):  # a leader may be known before it knows itself
                 if found.partitions:
-                    talk.end_offsets(topic, len(found.partitions))
+                    client.end_offsets(topic, len(found.partitions))
                     return len(found.partitions)
             time.sleep(RETRY_S)
     raise WrongAnswer(f"{broker.name}: {topic} is not there after {TIMEOUT_S:g} s")
@@ -57,28 +57,28 @@ def check_alike(kind: int, *brokers: KafkaBroker) -> str:
 def records_kept(broker: KafkaBroker, kind: int) -> int:
     """Offsets that were given in the internal topic so far, in all its partitions."""
     partitions = make_ready(broker, kind)
-    with Talk(broker.port) as talk:
-        return sum(talk.end_offsets(TOPICS[kind], partitions))
+    with BlockingClient(broker.port) as client:
+        return sum(client.end_offsets(TOPICS[kind], partitions))
 
 
-def ask_group(talk: Talk, request: Any, version: int) -> Any:
+def ask_group(client: BlockingClient, request: Any, version: int) -> Any:
     """Ask a group's coordinator, again and again while it is not ready. Other errors are the caller's to read."""
     give_up_s = time.monotonic() + TIMEOUT_S
     while time.monotonic() < give_up_s:
-        response = talk.call(request, version)
+        response = client.call(request, version)
         if response.error_code not in NOT_YET:
             return response
         time.sleep(RETRY_S)
     raise WrongAnswer(f"{type(request).__name__}: error {response.error_code} for {TIMEOUT_S:g} s")
 
 
-def committed_offsets(talk: Talk, group: str, topic: str, partitions: Sequence[int]) -> list[int]:
+def committed_offsets(client: BlockingClient, group: str, topic: str, partitions: Sequence[int]) -> list[int]:
     """Where a group is; -1 where it has said nothing. Waits until its coordinator is ready."""
     wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=[wanted])])
     give_up_s = time.monotonic() + TIMEOUT_S
     while time.monotonic() < give_up_s:
-        (found,) = talk.call(request, 8).groups
+        (found,) = client.call(request, 8).groups
         if not found.error_code:
             rows = {row.partition_index: row for row in found.topics[0].partitions}
             return [rows[number].committed_offset for number in partitions]
@@ -88,12 +88,12 @@ def committed_offsets(talk: Talk, group: str, topic: str, partitions: Sequence[i
     raise WrongAnswer(f"the offsets of group {group} cannot be read: error {found.error_code}")
 
 
-def delete_groups(talk: Talk, groups: Sequence[str]) -> None:
+def delete_groups(client: BlockingClient, groups: Sequence[str]) -> None:
     """Those whose last member is just leaving are tried again."""
     give_up_s = time.monotonic() + TIMEOUT_S
     left = list(groups)
     while left:
-        answer = talk.call(DeleteGroupsRequest(groups_names=left), 2)
+        answer = client.call(DeleteGroupsRequest(groups_names=left), 2)
         failed = {row.group_id: row.error_code for row in answer.results if row.error_code}
         if set(failed.values()) - {ErrorCode.NON_EMPTY_GROUP} or (failed and time.monotonic() > give_up_s):
             raise WrongAnswer(f"groups cannot be deleted: {failed}")

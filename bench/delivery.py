@@ -1,7 +1,7 @@
 """`python -m bench.delivery [--quick]`: what each promise of the Python API costs. For the table in docs/delivery.md.
 
 A broker as a user starts it, and one Python program beside it. Every load is run in every way, in turn, a few times
-over; what is told is the median, and its ratio to at-most-once within the same round. About two minutes.
+over; the result is the median, and its ratio to at-most-once within the same round. About two minutes.
 """
 
 import itertools
@@ -16,13 +16,13 @@ from typing import Final
 import click
 
 import penstock
+from bench.blocking_client import BlockingClient
 from bench.broker import topic_name
 from bench.cache import scratch
 from bench.frames import payload
 from bench.measure import machine, settle
 from bench.penstock import Penstock
 from bench.report import Table, ratio
-from bench.talk import Talk
 from penstock import Connection, Delivery, Message
 
 VALUE_BYTES: Final = 100
@@ -45,8 +45,8 @@ class Bench:
     def topic(self, messages: int = 0) -> str:
         """A new topic that holds so many messages."""
         name = topic_name()
-        with Talk(self._broker.port) as talk:
-            talk.create_topic(name, PARTITIONS, {})
+        with BlockingClient(self._broker.port) as client:
+            client.create_topic(name, PARTITIONS, {})
         if messages:
             self.mq.publish_many(name, self.values(messages))
         return name

@@ -1,4 +1,4 @@
-"""What a question works with: servers, a scratch folder, a scale, and someone to tell how far it is."""
+"""What a question works with: servers, a scratch folder, a scale, and a log of its progress."""
 
 import shutil
 import time

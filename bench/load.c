@@ -12,7 +12,7 @@
  * i32 where eight bytes of its content are (-1: none), those eight bytes, then the request. Little endian.
  *
  * In HTTP, every answer must have status 200 and a body of at least the size that is said. A server that hangs up after
- * an answer, and says so, is connected to again. `--keep` names a file for
+ * an answer, with "Connection: close", is connected to again. `--keep` names a file for
  * the bodies, a row of: u32 length, then the body.
  */
 #define _GNU_SOURCE
@@ -170,7 +170,7 @@ static void answer_done(struct connection *c, uint64_t now) {
 }
 
 static struct frame *waiting(struct connection *c) {
-    if (c->head == c->tail) fail("an answer came that nobody asked for");
+    if (c->head == c->tail) fail("an answer arrived without a request");
     return &frames[c->frame[c->head % RING]];
 }
 

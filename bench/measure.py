@@ -82,7 +82,7 @@ def _dirty_bytes() -> int:
 
 
 def forget_files(folder: Path) -> None:
-    """Drop a folder's files from the page cache, as far as nobody uses them right now."""
+    """Drop a folder's files from the page cache, as far as no process uses them."""
     for path in folder.rglob("*"):
         if path.is_file() and not path.is_symlink():
             fd = os.open(path, os.O_RDONLY)

@@ -1,7 +1,7 @@
-"""Members of consumer groups, as lean as they can be: they join, take their share and are heard of, and read nothing.
+"""Members of consumer groups that only join, get an assignment and send heartbeats: they read nothing.
 
-They hear of a change when they are next heard of, as any member of either protocol does; whoever then has to act does
-so at once. A member may be called on, and is then heard of at once: what is left is the coordinator's time.
+They learn of a change with their next heartbeat, as any member of either protocol does, and then act at once. A
+member may be made to send a heartbeat at once: what is left is the coordinator's time.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from bench.talk import WrongAnswer
+from bench.blocking_client import WrongAnswer
 from penstock.client.connection import Connection
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, TopicPartitions
@@ -44,7 +44,7 @@ class Shares:
         self._is_settled = asyncio.Event()
 
     async def settled(self, members: int) -> None:
-        """Wait until so many members are of one generation, and every partition is in one of their hands."""
+        """Waits until so many members are in one generation, and every partition has an owner."""
         self._expected = members
         self._is_settled.clear()
         self._look()
@@ -72,13 +72,13 @@ class Shares:
 class Member(ABC):
     """One member with a connection of its own."""
 
-    def __init__(self, number: int, group: str, topic: str, topic_id: bytes, shares: Shares, dice: random.Random):
+    def __init__(self, number: int, group: str, topic: str, topic_id: bytes, shares: Shares, rng: random.Random):
         self.number: Final = number
         self._group = group
         self._topic = topic
         self._topic_id = topic_id
         self._shares = shares
-        self._dice = dice
+        self._rng = rng
         self.connection: Connection | None = None
         self._member_id = ""
         self._rest: asyncio.Future[None] | None = None
@@ -89,7 +89,7 @@ class Member(ABC):
 
     @abstractmethod
     async def leave(self) -> None:
-        """Say so to the coordinator. `live` is cancelled before."""
+        """Leaves the group. `live` is cancelled before."""
 
     async def _ask(self, request: Any) -> Any:
         assert self.connection is not None
@@ -99,7 +99,7 @@ class Member(ABC):
         loop = asyncio.get_running_loop()
         self._rest = loop.create_future()
         wait_s = HEARTBEAT_S if self._shares.is_settled else SOON_S
-        alarm = loop.call_later(wait_s * self._dice.uniform(1 - JITTER, 1 + JITTER), self.call_on)
+        alarm = loop.call_later(wait_s * self._rng.uniform(1 - JITTER, 1 + JITTER), self.call_on)
         try:
             await self._rest
         finally:
@@ -116,7 +116,7 @@ class Member(ABC):
 
 
 class ClassicMember(Member):
-    """All join, the first of them shares out, all are told; whenever anyone comes or goes, again."""
+    """All join, the leader assigns, all sync; again whenever a member joins or leaves."""
 
     async def live(self) -> None:
         while True:
@@ -190,7 +190,7 @@ class ConsumerMember(Member):
     """The coordinator shares out, and every heartbeat takes a member a step towards its share (KIP-848)."""
 
     async def live(self) -> None:
-        self._member_id = str(uuid.UUID(int=self._dice.getrandbits(128)))
+        self._member_id = str(uuid.UUID(int=self._rng.getrandbits(128)))
         epoch, share, news = 0, (), True
         while True:
             request = ConsumerGroupHeartbeatRequest(
@@ -201,13 +201,13 @@ class ConsumerMember(Member):
                 subscribed_topic_names=[self._topic] if not epoch else None,
                 topic_partitions=self._places(share) if news else None,
             )
-            told = await self._ask(request)
-            self._check(told.error_code, "ConsumerGroupHeartbeat")
-            news = told.assignment is not None
+            response = await self._ask(request)
+            self._check(response.error_code, "ConsumerGroupHeartbeat")
+            news = response.assignment is not None
             if news:
-                share = tuple(number for each in told.assignment.topic_partitions for number in each.partitions)
-            if news or told.member_epoch != epoch:
-                epoch = told.member_epoch
+                share = tuple(number for each in response.assignment.topic_partitions for number in each.partitions)
+            if news or response.member_epoch != epoch:
+                epoch = response.member_epoch
                 self._shares.take(self.number, epoch, share)
             if not news:
                 await self._pause()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.talk import Talk, WrongAnswer
+from bench.blocking_client import BlockingClient, WrongAnswer
 
 START_S_MAX: Final = 90.0
 STOP_S_MAX: Final = 30.0
@@ -59,8 +59,11 @@ class Process:
     def wait_for_answer(self) -> float:
         """Seconds from the spawn to the first answered Kafka request."""
         while time.perf_counter() - self.spawned_s < START_S_MAX:
-            with contextlib.suppress(OSError, WrongAnswer), Talk(self.port, timeout_s=START_S_MAX) as talk:
-                talk.versions()
+            with (
+                contextlib.suppress(OSError, WrongAnswer),
+                BlockingClient(self.port, timeout_s=START_S_MAX) as client,
+            ):
+                client.versions()
                 return time.perf_counter() - self.spawned_s
             self._check_alive()
             time.sleep(PROBE_EVERY_S)

@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import uvloop
 
+from bench.blocking_client import BlockingClient
 from bench.broker import KafkaBroker, topic_name
 from bench.cache import BENCH
 from bench.coordinators import committed_offsets, delete_groups
 from bench.load import LoadFailed
 from bench.measure import fine_cpu_s
 from bench.members import HEARTBEAT_S, PROTOCOLS, Member, Shares
-from bench.talk import Talk
 from penstock.client.address import Address
 from penstock.client.connection import ConnectionSettings, open_connection
 from penstock.wire.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -31,7 +31,7 @@ STEP_S_MAX: Final = 60.0
 REHEARSAL: Final = "-rehearsal"
 """A group of two that comes first, so that the members' own code is not met for the first time by the clock."""
 QUIET_S: Final = 3 * HEARTBEAT_S
-"""Between the steps: nobody has anything left to say of the one before, and not all are heard of at once."""
+"""The pause between two steps: the one before is over, and the members' heartbeats are spread again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,9 +58,9 @@ class Rebalances:
 def run(broker: KafkaBroker, protocol: str, members: int, topic: str, partitions: int, seed: int) -> Rebalances:
     """Let a new group of so many members live for a moment, in a fresh process."""
     group = f"{protocol}-{topic_name()}"
-    with Talk(broker.port) as talk:
+    with BlockingClient(broker.port) as connection:
         for each in (group, group + REHEARSAL):
-            committed_offsets(talk, each, topic, (0,))  # its coordinator is ready when it answers
+            committed_offsets(connection, each, topic, (0,))  # its coordinator is ready when it answers
         words = [protocol, broker.port, group, topic, partitions, members, broker.pid, seed]
         done = subprocess.run(
             [sys.executable, "-m", "bench.rebalances", *map(str, words)],
@@ -72,7 +72,7 @@ def run(broker: KafkaBroker, protocol: str, members: int, topic: str, partitions
         )
         if done.returncode:
             raise LoadFailed(f"{members} {protocol} members failed against {broker.name}: {done.stderr[-500:]}")
-        delete_groups(talk, [group, group + REHEARSAL])
+        delete_groups(connection, [group, group + REHEARSAL])
     return Rebalances(**{name: Step(**seen) for name, seen in json.loads(done.stdout).items()})
 
 
@@ -140,13 +140,13 @@ async def _end(life: asyncio.Task[None]) -> None:
 
 async def main() -> None:
     protocol, port, group, topic, partitions, count, broker_pid, seed = sys.argv[1:]
-    with Talk(int(port)) as talk:
-        (found,) = talk.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
+    with BlockingClient(int(port)) as connection:
+        (found,) = connection.call(MetadataRequest(topics=[MetadataRequestTopic(name=topic)]), 12).topics
     for name, size in ((group + REHEARSAL, 2), (group, int(count))):
         shares = Shares(int(partitions))
-        dice = random.Random(f"{seed} {name}")
+        rng = random.Random(f"{seed} {name}")
         members = [
-            PROTOCOLS[protocol](number, name, topic, found.topic_id, shares, random.Random(dice.random()))
+            PROTOCOLS[protocol](number, name, topic, found.topic_id, shares, random.Random(rng.random()))
             for number in range(size)
         ]
         seen = await live_and_leave(members, shares, int(port), int(broker_pid))

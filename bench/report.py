@@ -94,7 +94,7 @@ def cpu_per_gb(samples: Sequence[Sample]) -> str:
 
 
 def cpu_each(samples: Sequence[Sample]) -> str:
-    """Microseconds of the broker's CPU for one of whatever was counted."""
+    """Microseconds of the broker's CPU for one of the things that were counted."""
     return f"{median(sample.broker_cpu_us_each for sample in samples):,.0f}"
 
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from bench.blocking_client import BlockingClient, WrongAnswer
 from bench.broker import Broker
 from bench.frames import VERSION, Frame, Shape, batch_of, fetch_frame, produce_frame
 from bench.load import Load, Sample
 from bench.measure import settle
-from bench.talk import Talk, WrongAnswer
 from penstock.wire.frames import read_response
 from penstock.wire.keys import ApiKey
 
@@ -23,7 +23,7 @@ FILL_S_MAX: Final = 600.0
 CONNECTIONS: Final = 16
 PRODUCE_DEPTH: Final = 5
 FETCH_DEPTH: Final = 1
-"""What a Kafka client has in flight on one connection if nobody tells it otherwise."""
+"""What a Kafka client has in flight on one connection by default."""
 
 SINGLE: Final = Shape(name="1 record of 100 B", records=1, value_bytes=100)
 MEDIUM: Final = Shape(name="16 KiB batch", records=16, value_bytes=1007)
@@ -72,13 +72,13 @@ def produce(
 
 def _check_produce(broker: Broker, frame: Frame, topic: str) -> int:
     """Send one request and read its answer with care. Its size: that of every answer that follows."""
-    with Talk(broker.port) as talk:
-        answer = talk.exchange(frame.data)
+    with BlockingClient(broker.port) as connection:
+        answer = connection.exchange(frame.data)
     _, response = read_response(ApiKey.PRODUCE, VERSION, answer)
-    (told,) = response.responses
-    (partition,) = told.partition_responses
-    if told.name != topic or partition.error_code or partition.base_offset != 0:
-        raise WrongAnswer(f"{broker.name}: produce to {topic} answered {told}")
+    (topic_response,) = response.responses
+    (partition,) = topic_response.partition_responses
+    if topic_response.name != topic or partition.error_code or partition.base_offset != 0:
+        raise WrongAnswer(f"{broker.name}: produce to {topic} answered {topic_response}")
     return len(answer)
 
 
@@ -166,8 +166,8 @@ def _fetch_frames(broker: Broker, shape: Shape, topic: str, batches: list[int], 
 def _check_fetch(broker: Broker, shape: Shape, topic: str, batch: int, max_bytes: int) -> tuple[int, int]:
     """The size of an answer and where its first batch begins."""
     offset = batch * shape.records
-    with Talk(broker.port) as talk:
-        answer = talk.exchange(fetch_frame(topic, 0, offset, max_bytes).data)
+    with BlockingClient(broker.port) as connection:
+        answer = connection.exchange(fetch_frame(topic, 0, offset, max_bytes).data)
     _, response = read_response(ApiKey.FETCH, VERSION, answer)
     partition = response.responses[0].partitions[0]
     records = bytes(partition.records or b"")

@@ -2,7 +2,7 @@
 
 One Spark session on two threads, one Penstock broker, the same topics for both: read them to nowhere, and read them
 and write them to a topic (Penstock's sink in one transaction for all, the connector's at least once). Both in turn,
-a few times over; what is told is the median of the ratios. Beside it, what a micro-batch of a single record takes.
+a few times over; the result is the median of the ratios. Beside it, what a micro-batch of a single record takes.
 """
 
 import itertools
@@ -22,13 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 import penstock
+from bench.blocking_client import BlockingClient
 from bench.broker import topic_name
 from bench.cache import scratch
 from bench.measure import cpu_s, machine, settle, tree
 from bench.peers.spark_connector import VERSION, connector_jars
 from bench.penstock import Penstock
 from bench.report import AT_LEAST, Bar, Table, ratio
-from bench.talk import Talk
 
 OURS, THEIRS = "penstock", "kafka"
 PARTITIONS: Final = 4
@@ -71,8 +71,8 @@ class Bench:
 
     def topic(self) -> str:
         name = topic_name()
-        with Talk(self._broker.port) as talk:
-            talk.create_topic(name, PARTITIONS, {})
+        with BlockingClient(self._broker.port) as client:
+            client.create_topic(name, PARTITIONS, {})
         return name
 
     def drop(self, topic: str) -> None:
@@ -149,7 +149,7 @@ def _jvm() -> int:
 
 
 def _own_cpu_s(pid: int) -> float:
-    """Without its descendants. Those that have ended are counted with whoever they leave behind."""
+    """Without its descendants. Those that have ended are counted with their parent."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

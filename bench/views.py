@@ -2,7 +2,7 @@
 
 A broker as a user starts it, and one consumer (confluent-kafka) beside it, on the same machine. Of a topic in which
 one record in a hundred matches, it reads either everything, and looks at the header itself, or the view. Both ways in
-turn, a few times over; what is told is the median, and the ratio within the same round. Bytes are what the consumer
+turn, a few times over; the result is the median, and the ratio within the same round. Bytes are what the consumer
 says that it has received. Before that, without a broker: how many records the predicate takes a second.
 """
 
@@ -19,13 +19,13 @@ from typing import Any, Final
 import click
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 
+from bench.blocking_client import BlockingClient
 from bench.broker import topic_name
 from bench.cache import scratch
 from bench.frames import SEED
 from bench.measure import cpu_s, machine, settle
 from bench.penstock import Penstock
 from bench.report import AT_LEAST, Bar, Table
-from bench.talk import Talk
 from penstock.records.build import Record, build_batch
 from penstock.records.columns import decode_columns
 from penstock.records.compression import Codec
@@ -83,9 +83,9 @@ class Reading:
 def fill(broker: Penstock, load: Load, records: int) -> tuple[str, str]:
     """A topic with so many records, one in a hundred tagged, and a view of those."""
     topic = topic_name()
-    with Talk(broker.port) as talk:
-        talk.create_topic(topic, 1, {})
-        talk.create_topic(f"{topic}-view", 1, {"view.of": topic, "view.where": WHERE})
+    with BlockingClient(broker.port) as connection:
+        connection.create_topic(topic, 1, {})
+        connection.create_topic(f"{topic}-view", 1, {"view.of": topic, "view.where": WHERE})
     producer = Producer(
         {
             "bootstrap.servers": f"127.0.0.1:{broker.port}",
@@ -130,9 +130,9 @@ def read_in_child(broker: Penstock, topic: str, records: int, filters: bool) -> 
     before_s = cpu_s(broker.pid)
     command = [sys.executable, "-m", "bench.views", "--child", f"{broker.port},{topic},{records},{int(filters)}"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     return Reading(
-        seconds=told["seconds"], received_bytes=told["received_bytes"], broker_cpu_s=cpu_s(broker.pid) - before_s
+        seconds=result["seconds"], received_bytes=result["received_bytes"], broker_cpu_s=cpu_s(broker.pid) - before_s
     )
 
 
@@ -150,7 +150,7 @@ def child(port: int, topic: str, records: int, filters: bool) -> None:
             "group.id": "bench",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,  # that the end is reached is told by the fetch after the last
+            "fetch.wait.max.ms": 10,  # the fetch after the last one shows that the end is reached
             "statistics.interval.ms": 100,
             "stats_cb": on_stats,
         }

@@ -119,7 +119,7 @@ class BrokerProcess:
                 raise AssertionError(f"the broker did not end in {STOP_S:g} s; its stderr:\n{self.log}") from None
 
     def finish(self) -> None:
-        """Stop it if it still runs; whatever it ran into must not have been a surprise to it."""
+        """Stops it if it still runs; its log must not show an unexpected error."""
         if self._process is not None:
             self.stop()
         assert "Traceback" not in self.log, self.log

@@ -77,7 +77,7 @@ class ClusterProcesses:
         return {node_id: process.metric(name) for node_id, process in self.brokers.items()}
 
     def finish(self) -> None:
-        """End all that runs, in good order; nothing may have come as a surprise to any."""
+        """Stops all brokers properly; no log may show an unexpected error."""
         try:
             for process in self.brokers.values():
                 process.finish()

@@ -91,7 +91,7 @@ class ForkedProcess:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # it has ended since, and the server is about to say so
+            with contextlib.suppress(ProcessLookupError):  # it has just ended, and the server is about to report that
                 os.kill(self.pid, number)
 
     def kill(self) -> None:
@@ -229,10 +229,10 @@ def _report_ended(running: dict[int, int]) -> None:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
-        told = running.pop(pid)
+        pipe = running.pop(pid)
         with contextlib.suppress(BrokenPipeError):
-            os.write(told, b"%d" % os.waitstatus_to_exitcode(status))
-        os.close(told)
+            os.write(pipe, b"%d" % os.waitstatus_to_exitcode(status))
+        os.close(pipe)
 
 
 def _become(request: Mapping[str, Any], descriptors: Sequence[int]) -> None:

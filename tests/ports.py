@@ -1,4 +1,4 @@
-"""Ports for servers that must be told theirs before they listen.
+"""Ports for servers whose ports are set before they listen.
 
 They lie below those that the system gives to outgoing connections, of which one could take a port in the moment
 before its server does, and below those of clusters (tests/cli/clusters.py). Each is kept by a locked file for as long
@@ -19,7 +19,7 @@ _kept: list[IO[str]] = []
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 that nobody listens on, and that is given to nobody else."""
+    """Returns a port of 127.0.0.1 that no process listens on, and that no other test gets."""
     _folder.mkdir(mode=0o700, exist_ok=True)
     while True:
         port = SystemRandom().choice(CHOICE)

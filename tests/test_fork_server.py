@@ -62,7 +62,7 @@ def test_a_signal_is_a_negative_exit_code(tmp_path: Path) -> None:
         broker.kill()
         assert broker.wait(TIMEOUT_S) == -signal.SIGKILL
         assert broker.poll() == -signal.SIGKILL
-        broker.kill()  # is nobody's pid any more
+        broker.kill()  # no process has this pid any more
 
 
 def test_what_python_reads_when_it_starts_needs_exec() -> None:

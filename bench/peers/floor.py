@@ -10,7 +10,7 @@ from bench.process import Process, free_port
 
 
 class FloorServer:
-    """Runs bench/floor.py. It answers by position, so there is only one topic, and partitions are not told apart."""
+    """Runs bench/floor.py. It answers by position, so there is only one topic, and partitions are ignored."""
 
     name = "floor"
 

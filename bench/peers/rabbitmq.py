@@ -35,7 +35,7 @@ class RabbitMq:
             raise NotRun("RabbitMQ is not installed: apt-get install rabbitmq-server")
         self._folder.mkdir(parents=True, exist_ok=True)
         port, mapper_port = free_port(), free_port()
-        # Erlang's port mapper would be left behind by whoever starts it first: this one is ours to stop.
+        # Erlang's port mapper would outlive the process that starts it first: this one is ours to stop.
         command = [mapper, "-address", "127.0.0.1", "-port", str(mapper_port)]
         self._mapper = Process(command, self._folder / "epmd", mapper_port)
         self._mapper.wait_for_port()

@@ -29,7 +29,7 @@ class Question:
     title: str
     ask: Callable[[Lab], Sequence[Table]]
     needs_kafka: bool = False
-    """It uses the warm Kafka, which is stopped when nobody needs it any more."""
+    """It uses the warm Kafka, which is stopped when no other question needs it."""
     about: str = ""
     """What all questions of a kind are asked by, and their results are named after; else those are RESULTS.md."""
 

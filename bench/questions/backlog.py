@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 from typing import Final
 
+from bench.blocking_client import WrongAnswer
 from bench.lab import Lab
 from bench.load import Sample
 from bench.measure import rss_anon_mb, settle
@@ -13,9 +14,8 @@ from bench.penstock import Penstock
 from bench.report import AT_MOST, Bar, Table, client, noise, ratio
 from bench.runs import FILL_S_MAX, Window
 from bench.sqs import runs
+from bench.sqs.blocking_client import SqsBlockingClient
 from bench.sqs.runs import Cell
-from bench.sqs.talk import SqsTalk
-from bench.talk import WrongAnswer
 
 TITLE: Final = "Messages that wait"
 FEW: Final = 1000
@@ -25,7 +25,7 @@ RATE_PER_S: Final = 500
 CONNECTIONS: Final = 16
 FILLING: Final = Cell(32, 10)
 REST_S: Final = 11.0
-"""After a load: receive buffers that are no longer needed are given back within ten seconds."""
+"""After a load: receive buffers that are no longer needed are released within ten seconds."""
 
 
 def ask(lab: Lab) -> list[Table]:
@@ -33,8 +33,8 @@ def ask(lab: Lab) -> list[Table]:
     latencies: dict[int, list[Sample]] = defaultdict(list)
     memory: dict[str, float] = {}
     with lab.penstock() as penstock:
-        with SqsTalk(penstock.http_port) as talk:
-            queues = {FEW: talk.make_queue(), many: talk.make_queue()}
+        with SqsBlockingClient(penstock.http_port) as connection:
+            queues = {FEW: connection.make_queue(), many: connection.make_queue()}
         _fill(lab, penstock, queues[FEW], FEW)
         _work(lab, penstock, queues[FEW], 1.0)
         memory[f"{FEW:,} waiting"] = _memory_mb(penstock)
@@ -46,9 +46,9 @@ def ask(lab: Lab) -> list[Table]:
                 lab.say(f"backlog: round {number + 1}, {waiting:,} waiting")
                 latencies[waiting].append(_work(lab, penstock, url, lab.scale.latency_s))
         memory[f"{many:,} waiting, after receiving"] = _memory_mb(penstock)
-        with SqsTalk(penstock.http_port) as talk:
-            if talk.messages_in(queues[many]) < many:
-                raise WrongAnswer("messages were lost while nobody deleted any")
+        with SqsBlockingClient(penstock.http_port) as connection:
+            if connection.messages_in(queues[many]) < many:
+                raise WrongAnswer("messages were lost though none was deleted")
     return [_memory_table(memory), _latency_table(lab, latencies)]
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from bench import coordinators, crowd, rebalances, runs
+from bench import client_pool, coordinators, rebalances, runs
 from bench.broker import KafkaBroker
 from bench.commits import VERSION as COMMIT_VERSION
 from bench.commits import Committers, committers
@@ -66,7 +66,7 @@ class Side:
     def commit(self, lab: Lab, cell: Commit, window: Window) -> Sample:
         if cell.is_real:
             words = (self.small_topic, runs.PARTITIONS, cell.groups, cell.partitions)
-            return crowd.run(self.server, "commit", *words, window)
+            return client_pool.run(self.server, "commit", *words, window)
         return self.ready.commit(cell.groups, cell.partitions, window, lab.folder)
 
     def rebalance(self, party: Party, seed: int) -> Rebalances:

@@ -110,7 +110,7 @@ def measure(lab: Lab, *servers: KafkaBroker) -> dict[Cell, dict[str, list[Sample
 
 
 def memory_table(lab: Lab, penstock: KafkaBroker, kafka: KafkaBroker) -> Table:
-    """After the same loads, before anyone stops."""
+    """After the same loads, before a server stops."""
     table = Table(
         slug="kafka-memory",
         title=f"Memory after these loads, against Apache Kafka {VERSION}",

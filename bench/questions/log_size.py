@@ -15,7 +15,7 @@ TITLE: Final = "Memory as the log grows"
 NO_GROWTH: Final = Bar(sign=AT_MOST, value=1.1)
 READ_S: Final = 2.0
 REST_S: Final = 11.0
-"""Receive buffers that nobody has needed for five to ten seconds are given back."""
+"""Receive buffers that were not used for five to ten seconds are released."""
 
 
 def ask(lab: Lab) -> list[Table]:
@@ -27,8 +27,8 @@ def ask(lab: Lab) -> list[Table]:
             "One partition, filled with 128 KiB batches by the generator; then batches from all over it are read "
             f"for {READ_S:g} s. VmRSS counts the page cache that the broker has mapped to send from, which the "
             "kernel takes back when it needs it.",
-            f"Memory is looked at {REST_S:g} s after the load has ended, when the broker has given back the receive "
-            "buffers that it no longer needs. That it does not grow is judged as: at most a tenth more.",
+            f"Memory is measured {REST_S:g} s after the load has ended, when the broker has released the receive "
+            "buffers that it no longer needs. It counts as not growing if it is at most a tenth more.",
         ],
     )
     shape, batches = runs.LARGE, 0

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Final
 
 from bench import runs
+from bench.blocking_client import WrongAnswer
 from bench.frames import Shape
 from bench.lab import Lab
 from bench.load import Load, Sample
@@ -14,7 +15,6 @@ from bench.peers.nats import Nats
 from bench.penstock import Penstock
 from bench.report import Table, client, cores, cpu_per_gb, noise, rate, ratio
 from bench.runs import Filled
-from bench.talk import WrongAnswer
 
 TITLE: Final = "Against NATS JetStream"
 SIZES: Final = (("100 B", 100), ("1 KiB", 1024))

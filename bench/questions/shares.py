@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any, Final
 
-from bench import runs, sharing
+from bench import queue_workers, runs
+from bench.blocking_client import WrongAnswer
 from bench.broker import topic_name
 from bench.frames import Shape, payload
 from bench.lab import Lab
@@ -17,10 +18,9 @@ from bench.measure import settle
 from bench.peers.nats import Nats
 from bench.peers.rabbitmq import RabbitMq
 from bench.penstock import Penstock
+from bench.queue_workers import AT_A_TIME, Shared
 from bench.report import Table, client, cpu_each, noise, ratio
-from bench.sharing import AT_A_TIME, Shared
-from bench.sqs.talk import SqsTalk
-from bench.talk import WrongAnswer
+from bench.sqs.blocking_client import SqsBlockingClient
 
 TITLE: Final = "Share groups, against RabbitMQ quorum queues and NATS JetStream work queues"
 BATCH: Final = Shape(name="100 B", records=100, value_bytes=100)
@@ -55,7 +55,7 @@ def ask(lab: Lab) -> list[Table]:
                 for side in sides:
                     queue = side.fill(messages)
                     settle()
-                    sample = sharing.run(side.server, side.client, queue, workers, messages, BATCH.value_bytes)
+                    sample = queue_workers.run(side.server, side.client, queue, workers, messages, BATCH.value_bytes)
                     found[workers][side.server.name].append(sample)
                     side.drop(queue)
     return [_table(lab, found, [side.server.name for side in sides])]
@@ -74,9 +74,9 @@ def _table(lab: Lab, found: Found, names: list[str]) -> Table:
             f"client cores, {' / '.join(names)}",
         ),
         notes=[
-            f"{lab.scale.share_messages:,} messages of {BATCH.value_bytes} B that wait are worked off, from the "
+            f"{lab.scale.share_messages:,} messages of {BATCH.value_bytes} B in a queue are worked off, from the "
             "first that any worker gets to the last; each is acknowledged. Workers are Python processes with each "
-            f"server's own client, up to {AT_A_TIME} messages in hand: confluent-kafka's ShareConsumer "
+            f"server's own client, up to {AT_A_TIME} messages in flight: confluent-kafka's ShareConsumer "
             "(acknowledging by the next poll, its default), pika, nats-py by pull.",
             f"Penstock's were produced in batches of {BATCH.records}. All three keep messages and acknowledgements "
             "in files; RabbitMQ's quorum queues sync them, the other two leave that to the kernel for a while.",
@@ -113,16 +113,16 @@ def _penstock(lab: Lab, server: Penstock) -> Side:
     urls: dict[str, str] = {}
 
     def fill(messages: int) -> str:
-        with SqsTalk(server.http_port) as talk:
-            url = talk.make_queue()
+        with SqsBlockingClient(server.http_port) as connection:
+            url = connection.make_queue()
         name = url.rpartition("/")[2]
         urls[name] = url
         runs.append(server, BATCH, name, messages // BATCH.records, lab.folder, acks=-1)
         return name
 
     def drop(queue: str) -> None:
-        with SqsTalk(server.http_port) as talk:
-            talk.drop_queue(urls.pop(queue))
+        with SqsBlockingClient(server.http_port) as connection:
+            connection.drop_queue(urls.pop(queue))
 
     return Side(server=server, client="share", fill=fill, drop=drop)
 

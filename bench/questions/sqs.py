@@ -16,9 +16,9 @@ from bench.penstock import Penstock
 from bench.report import AT_LEAST, Bar, Table, client, cpu_each, is_client_bound, noise, ratio
 from bench.runs import Window
 from bench.sqs import boto
+from bench.sqs.blocking_client import CREDENTIALS, SqsServer
+from bench.sqs.profile import OTHER, PACKAGES, Watched
 from bench.sqs.runs import CELLS, Cell, cycle
-from bench.sqs.talk import CREDENTIALS, SqsServer
-from bench.sqs.where import OTHER, ROOMS, Watched
 
 TITLE: Final = f"The SQS API, against ElasticMQ {elasticmq.VERSION} and moto {moto.VERSION}"
 SINGLES: Final = Bar(sign=AT_LEAST, value=1.0)
@@ -108,7 +108,7 @@ def _table(lab: Lab, found: Found) -> Table:
             "AWS JSON 1.0, messages of 100 characters, requests signed beforehand, one in flight on each connection. "
             "All messages of a run are sent to a new standard queue, then received, then deleted by the receipts "
             "that came; afterwards the queue is asked what it still has (moto is not held to it: of many deletions "
-            "at a time it forgets some). Nobody checks signatures here (see below).",
+            "at a time it forgets some). No server checks signatures here (see below).",
             "Penstock appends every message, and who has it, to logs on disk before it answers; ElasticMQ and moto "
             "have all in memory and lose it with the process.",
             f"Rounds: {lab.scale.coordinator_rounds}, the three in turn for every load; of {lab.scale.window_s:g} s, "
@@ -210,16 +210,16 @@ def _checked_table(found: Found) -> Table:
 
 
 def _where_table(shares: Mapping[str, Mapping[str, float]]) -> Table:
-    columns = (*ROOMS, OTHER)
+    columns = (*PACKAGES, OTHER)
     table = Table(
         slug="sqs-where",
         title="Where a request's time goes",
         columns=("single", *columns),
         notes=[
             "Of what Penstock does from the moment that a request was read from its socket until the answer is given "
-            "to the kernel, by room, as Python's profiler sees it: that makes every call dearer than it is, and so "
-            "rooms of many small functions. `network` has the system call that sends. To read from the socket, and "
-            "to wait for it, comes on top.",
+            "to the kernel, by package, as Python's profiler sees it: that makes every call dearer than it is, above "
+            "all in packages of many small functions. `network` has the system call that sends. To read from the "
+            "socket, and to wait for it, comes on top.",
         ],
     )
     for action, found in shares.items():

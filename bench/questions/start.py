@@ -1,4 +1,4 @@
-"""How soon is a broker ready, and what does it take when nobody asks it anything?"""
+"""How soon is a broker ready, and what does it take while it is idle?"""
 
 import shutil
 import signal
@@ -34,7 +34,7 @@ def ask(lab: Lab) -> list[Table]:
             "From the spawn of the process to the first answered ApiVersions request, probed every 2 ms, and, for "
             "Penstock, its ready line too. Kafka's storage is formatted beforehand.",
             "Cold: the interpreter's library, the environment and Penstock's own files are dropped from the page "
-            "cache first, as far as nobody else uses them. All other starts find them cached.",
+            "cache first, as far as no other process uses them. All other starts find them cached.",
             f"Idle: {IDLE_S:g} s after the first answer, no connections, an empty data folder.",
         ],
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
-from bench import coordinators, crowd, runs
+from bench import client_pool, coordinators, runs
 from bench.broker import KafkaBroker
 from bench.clients import VALUE_BYTES
 from bench.lab import Lab
@@ -82,7 +82,7 @@ def ask(lab: Lab) -> list[Table]:
 def transact(server: KafkaBroker, cell: Cell, window: Window) -> Sample:
     topic = server.make_topic(runs.SINGLE, runs.PARTITIONS)
     try:
-        return crowd.run(server, "transact", topic, runs.PARTITIONS, cell.producers, cell.messages, window)
+        return client_pool.run(server, "transact", topic, runs.PARTITIONS, cell.producers, cell.messages, window)
     finally:
         server.drop_topic(topic)
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 from bench.cache import BENCH, NotRun
 from bench.load import Sample
 from bench.measure import cpu_s, machine_cpu_s
+from bench.sqs.blocking_client import KEYS, VISIBILITY_S, SqsServer
 from bench.sqs.runs import ACTIONS, BODY
-from bench.sqs.talk import KEYS, VISIBILITY_S, SqsServer
 
 RUN_S_MAX: Final = 120
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from bench.blocking_client import WrongAnswer
 from bench.frames import Frame, payload
 from bench.load import Load, Sample, read_kept
 from bench.measure import settle
 from bench.runs import Window
-from bench.sqs.talk import SqsServer, SqsTalk, encoded
-from bench.talk import WrongAnswer
+from bench.sqs.blocking_client import SqsBlockingClient, SqsServer, encoded
 
 BODY: Final = payload(50).hex()
 """100 characters."""
@@ -41,8 +41,8 @@ CELLS: Final = tuple(Cell(connections, each) for each in (1, 10) for connections
 def cycle(server: SqsServer, cell: Cell, window: Window, folder: Path) -> dict[str, Sample]:
     """The three loads on a new queue, counted in messages; and a check that it holds then what it should."""
     settle()
-    with SqsTalk(server.http_port) as talk:
-        url = talk.make_queue()
+    with SqsBlockingClient(server.http_port) as client:
+        url = client.make_queue()
         try:
             sent = send(server, url, cell, window, folder)
             messages = sent.answered_total
@@ -54,13 +54,13 @@ def cycle(server: SqsServer, cell: Cell, window: Window, folder: Path) -> dict[s
                     f"{server.name}: {len(set(handles))} different receipts, expected {received.answered_total}"
                 )
             deleted = delete(server, url, cell, window, handles, folder)
-            left, expected = talk.messages_in(url), messages - deleted.answered_total
+            left, expected = client.messages_in(url), messages - deleted.answered_total
             if left != expected and not server.forgets_deletions:
                 raise WrongAnswer(
                     f"{server.name}: {left} messages are left of {messages}, {deleted.answered_total} deleted"
                 )
         finally:
-            talk.drop_queue(url)
+            client.drop_queue(url)
     return {SEND: sent, RECEIVE: received, DELETE: deleted}
 
 

@@ -165,7 +165,7 @@ class Source:
         self._consumer.close()
 
     def _committed(self) -> int:
-        """With read_committed this waits until what is under way is settled (KIP-447)."""
+        """With read_committed this waits until open transactions have ended (KIP-447)."""
         while True:
             try:
                 (found,) = self._consumer.committed([TopicPartition(self._target, 0)], CALL_S)
@@ -209,7 +209,7 @@ class Transformer:
             self._consumer.close()
 
     def _gather(self) -> None:
-        """Partitions change hands in here only: what is gathered afterwards is ours, or the coordinator says no."""
+        """Rebalances happen in here only: later records are our partitions', or the commit is refused."""
         wait_s = POLL_S
         while len(self._batch) < BATCH_MAX and (message := self._consumer.poll(wait_s)) is not None:
             wait_s = 0

@@ -5,8 +5,8 @@ every value is sent once at most.
 
 - inconsistent-offsets: two values were seen at one offset
 - duplicate: a value was seen at two offsets
-- lost-write: a value that is surely there was read by nobody, though somebody has read a later one
-- unseen: an acknowledged value was never polled by someone who was to poll everything
+- lost-write: a value that was surely written was not read, though a later one was
+- unseen: an acknowledged value was never polled by a consumer that should poll everything
 - G1a: a value of a failed transaction was read
 - poll-skip: a reader went past a value without reading it
 - nonmonotonic-poll: a reader went back, or stayed where it was
@@ -33,7 +33,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """A value in a partition; the offset is None if nobody has told it."""
+    """A value in a partition; the offset is None if it is not known."""
 
     key: str
     value: str
@@ -89,7 +89,7 @@ class _Analysis:
         self._polled: dict[tuple[str, str], set[str]] = defaultdict(set)
         """The values that each audience has polled of each key."""
         self._read: dict[str, set[str]] = defaultdict(set)
-        """The values that anybody has polled of each key."""
+        """The values of each key that were polled by any consumer."""
         self._places: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
         """By key and offset, what was seen there."""
         for op in history:

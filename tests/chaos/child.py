@@ -1,4 +1,4 @@
-"""The inside of a process that tests kill: it notes what happens to it, and does what it is told."""
+"""The main program of a process that tests kill: it logs events, and reads commands from its standard input."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from typing import Any
 
 OUT = 1
 FENCED = 3
-"""The exit code of a process that was told that another one has taken its place."""
+"""The exit code of a process that was fenced by another one."""
 
 
 def note(what: str, *details: object) -> None:

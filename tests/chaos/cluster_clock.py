@@ -67,7 +67,7 @@ time_t time(time_t *at)
 
 
 class ShiftedClock:
-    """The clock of whoever is started with `environment`."""
+    """The clock of a process that is started with `environment`."""
 
     def __init__(self, library: Path, file: Path) -> None:
         file.write_bytes(bytes(mmap.PAGESIZE))

@@ -1,4 +1,4 @@
-"""What goes wrong in a cluster, fault by fault. Each begins at once, and gives back what ends it."""
+"""The faults of a cluster. Each begins at once, and returns the function that ends it."""
 
 import os
 import random
@@ -57,7 +57,7 @@ class Faults:
         return self.rng.choice((self.rng.uniform(0.2, 3), self.rng.uniform(session_s - 1, session_s + 4)))
 
     def cuts(self, pairs: list[tuple[str, str]], what: str, touches: set[str]) -> Fault:
-        """One way, the other way or both ways, by the dice."""
+        """One way, the other way or both ways, at random."""
         way = self.rng.choice(("there", "back", "both"))
         back = [(receiver, sender) for sender, receiver in pairs]
         chosen = {"there": pairs, "back": back, "both": pairs + back}[way]
@@ -183,7 +183,7 @@ def slow_link(faults: Faults) -> Fault | None:
 
 @draws
 def slow_disk(faults: Faults) -> Fault | None:
-    """Its writes to the device are throttled, which whoever syncs must wait for."""
+    """Its writes to the device are throttled, so that fsync is slow."""
     broker = faults.broker()
     if not (CGROUP / "blkio.throttle.write_bps_device").exists() or broker.data_dir == faults.lab.small_disk:
         return None
@@ -345,7 +345,7 @@ class Nemesis:
         return kind
 
     def step(self) -> None:
-        """One more fault, whatever has to end before it."""
+        """Starts one more fault, after those that exclude it have ended."""
         while True:
             kind = self._next_kind()
             if kind == "kill-store-leader":

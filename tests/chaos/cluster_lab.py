@@ -1,7 +1,7 @@
 """A whole cluster in namespaces: three brokers, three servers of a store, and the machine that clients are on.
 
-Whoever uses a Lab is on the clients' machine. When it ends nothing of it is left, but for its folder if the test has
-failed.
+The thread that uses a Lab is on the clients' machine. When it ends nothing of it is left, but for its folder
+if the test has failed.
 """
 
 import hashlib
@@ -166,7 +166,7 @@ class Lab:
         return {f"{name}-{at}": state for name, topic in topics.items() for at, state in topic.partitions.items()}
 
     def ailing(self, admin: AdminClient) -> list[str] | None:
-        """What is not led, or not in sync everywhere; None if nobody answers."""
+        """What is not led, or not in sync everywhere; None if no broker answers."""
         found = self.partitions(admin)
         if not found:
             return None
@@ -232,7 +232,7 @@ class Lab:
             broker.stop()
 
     def check_logs(self) -> None:
-        """Whatever brokers ran into must not have been a surprise to them."""
+        """Checks that no broker has logged an unexpected error."""
         for broker in self.brokers.values():
             log = broker.log
             at = log.find("Traceback")

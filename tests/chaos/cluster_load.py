@@ -46,7 +46,7 @@ class History:
     def note(self, op: Op) -> None:
         with self._lock:
             if self._file.closed:
-                return  # the test is over, and has failed: nobody has told its workers
+                return  # the test is over, and has failed: its workers were not stopped
             self.ops.append(op)
             self._file.write(op.dump() + "\n")
             if op.audience:
@@ -165,7 +165,7 @@ class Writer(Worker):
 
 
 class TransactionWriter(Worker):
-    """A transactional producer: some transactions are committed, some aborted, some nobody knows."""
+    """A transactional producer: some transactions are committed, some aborted, some have an unknown outcome."""
 
     def __init__(
         self, name: str, history: History, bootstrap: str, places: Sequence[tuple[str, int]], rng: random.Random
@@ -355,7 +355,7 @@ class Member(Worker):
             self._history.note(Op(process=self.name, audience=GROUP, polled=tuple(taken)))
 
     def _commit(self) -> None:
-        """One that fails is made up for by the next one, or by whoever gets the partition then."""
+        """Commits; a failed commit is made up for by the next one, or by the next owner of the partition."""
         try:
             self._consumer.commit(asynchronous=False)
         except KafkaException as error:

@@ -1,6 +1,6 @@
 """A network that a test makes and breaks: one namespace a machine, all of them on one bridge.
 
-A cut is one way, and silent: what a machine sends to another goes to an address on the wire that nobody has. That
+A cut is one way, and silent: what a machine sends to another goes to a MAC address that no machine has. That
 needs neither a firewall nor netem, which a kernel may lack. Nothing of it shows in the namespace that tests start in.
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 FOLDER: Final = Path("/var/run/netns")
-NOBODY: Final = "02:00:00:00:00:00"
+UNUSED_MAC: Final = "02:00:00:00:00:00"
 """Of all machines on the wire, none has this address."""
 SLOW_KBIT: Final = 400
 _NEW_NET: Final = 0x40000000
@@ -90,7 +90,7 @@ class Network:
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
-        """This thread, and whatever it starts, is on a machine."""
+        """Moves this thread, and the processes that it starts, to a machine."""
         with Path("/proc/thread-self/ns/net").open() as here, (FOLDER / self._space(name)).open() as there:
             _enter(there.fileno())
             try:
@@ -103,7 +103,7 @@ class Network:
     def cut(self, sender: str, receiver: str) -> None:
         """Lose what one machine sends to another."""
         self._cuts.add((sender, receiver))
-        run(*self._neighbour("replace", sender, receiver), "lladdr", NOBODY, "nud", "permanent")
+        run(*self._neighbour("replace", sender, receiver), "lladdr", UNUSED_MAC, "nud", "permanent")
 
     def join(self, sender: str, receiver: str) -> None:
         """Take a cut back."""

@@ -12,12 +12,12 @@ POLL_S = 0.1
 BATCH_MAX = 100
 COMMIT_S = 0.5
 RELEASE_S = 0.15
-"""How long it works on what it was told to give up: whoever gets it before that has it too early."""
+"""How long it still processes a revoked partition: an owner that gets it before then has it too early."""
 AGAIN_S = 0.2
 
 
 class Worker:
-    """Processes first and commits after: whatever it has not committed, the next owner processes again."""
+    """Processes first and commits after: what it has not committed, the next owner processes again."""
 
     def __init__(self, wanted: dict[str, Any], orders: Orders) -> None:
         self._topic: str = wanted["topic"]
@@ -50,8 +50,8 @@ class Worker:
             if message.error() is None:
                 self._batch.append(message)
             elif message.error().code() != KafkaError.REBALANCE_IN_PROGRESS and not message.error().retriable():
-                # The exception: who waits to be let in while a group changes its protocol is told to ask again, as
-                # Kafka tells it. librdkafka says so to its application, and asks again.
+                # The exception: a member that waits to join while a group changes its protocol has to ask again, as
+                # with Kafka. librdkafka passes the error to its application, and asks again.
                 raise KafkaException(message.error())
 
     def _process(self) -> None:
@@ -77,7 +77,7 @@ class Worker:
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """They are the next one's only when this returns."""
-        note("told", [one.partition for one in partitions])
+        note("revoking", [one.partition for one in partitions])
         time.sleep(RELEASE_S)
         self._process()
         self._commit(asynchronous=False)

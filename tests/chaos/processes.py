@@ -1,4 +1,4 @@
-"""The outside of processes that tests kill: started, told things, ended by their own ids, and read."""
+"""Processes that tests kill: started, sent commands, ended by their own ids, and their logs read."""
 
 import json
 import signal
@@ -105,7 +105,7 @@ class Child:
         self.check()
         self.tell(f"freeze {step}")
         wait_until(lambda: self.check() or self.count("frozen"), f"{self!r} freezes", END_S)
-        # It says so just before it does it, and who is thawed before that stays frozen.
+        # It logs that just before it stops itself; a process that is continued before that stays stopped.
         wait_until(lambda: self._state() == "T", f"{self!r} is frozen", END_S)
 
     def _state(self) -> str:
@@ -113,7 +113,7 @@ class Child:
         return Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
     def freeze(self) -> None:
-        """Stop it wherever it is."""
+        """Stops it (SIGSTOP) at any point of its code."""
         self.check()
         self._process.send_signal(signal.SIGSTOP)
 

@@ -15,7 +15,7 @@ CALL_S: Final = 12.0
 
 
 class NoAnswer(Exception):
-    """Nobody knows whether it was done."""
+    """The outcome is unknown."""
 
 
 class Refused(Exception):

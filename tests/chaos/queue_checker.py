@@ -3,17 +3,17 @@
 All times are of one clock: when a client began a call, and when it had the answer. What the queue has decided, it has
 decided in between, and an anomaly is only what no moment in between explains.
 
-- lost: sent and acknowledged, or delivered once, and neither finished by anybody nor a dead letter
-- phantom: delivered, though nobody has sent it
+- lost: sent and acknowledged, or delivered once, and neither deleted nor a dead letter
+- phantom: delivered, though it was never sent
 - doubled: one message under two ids, or one dead letter twice
 - risen: delivered again after its delete was acknowledged
-- stolen: a delete was acknowledged, though somebody else had been given the message since
+- stolen: a delete was acknowledged, though the message was delivered to another worker since
 - both-ways: a dead letter, though it was deleted in time
-- two-hands: delivered again while it was in somebody's hands
+- two-holders: delivered again while it was in flight
 - miscounted: a receive count that came twice, or went down
 - short-life: a dead letter that was not delivered often enough, or does not say where it comes from
 - out-of-order: a message of a group was delivered before the one ahead of it was finished
-- split-group: a message of a group was delivered while others of it were in somebody else's hands
+- split-group: a message of a group was delivered while others of it were in flight at another worker
 """
 
 import math
@@ -40,12 +40,12 @@ class Verdict(StrEnum):
     CHANGE = "change"
     """It wants it for longer, or no longer."""
     REJECT = "reject"
-    """It is to be a dead letter at once: only share consumers can say so."""
+    """It becomes a dead letter at once: only share consumers can ask for that."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Send:
-    """One message that was sent. Whoever repeats a send does so under one deduplication id, until it is answered."""
+    """One message that was sent. A send is repeated with the same deduplication id until it is answered."""
 
     queue: str
     value: str
@@ -70,9 +70,9 @@ class Delivery:
     ended_s: float
     count: int
     hold_s: float = 0.0
-    """For how long it is the worker's alone; 0: nobody can say."""
+    """For how long it is in flight at the worker; 0 if that is not known."""
     message_id: str = ""
-    """Empty if the worker was not told."""
+    """Empty if the worker did not learn it."""
     group: str = ""
     sequence: str = ""
 
@@ -252,7 +252,7 @@ class _Analysis:
                 yield "miscounted", f"{one.key} is delivery {one.count}, after {other.key}, which is {other.count}"
             elif other.ended_s < self._held_until_s(one):
                 early_s = self._held_until_s(one) - other.ended_s
-                yield "two-hands", f"{other.key} has it {early_s:.2f} s before the time of {one.key} is up"
+                yield "two-holders", f"{other.key} has it {early_s:.2f} s before the time of {one.key} is up"
 
     def _short_life(self, queue: str, life: _Life) -> Iterator[tuple[str, str]]:
         limit = (self._history.max_receives or {}).get(queue, 0)

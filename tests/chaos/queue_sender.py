@@ -26,7 +26,7 @@ class Sender:
         self._caller = Caller(wanted["http"], rng)
 
     async def send_all(self, queue: str) -> None:
-        """Each message once: whether one is there that nobody has answered, nobody knows."""
+        """Sends each message once: of one that was not answered, the outcome is unknown."""
         for number in itertools.count():
             await asyncio.sleep(self._rng.uniform(0, 2 * self._wanted["pause_s"]))
             if self._orders.stopping.is_set():

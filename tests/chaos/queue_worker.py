@@ -16,7 +16,7 @@ from .queue_checker import Verdict
 WAIT_S: Final = 2
 ATTRIBUTES: Final = ["ApproximateReceiveCount", "MessageGroupId", "SequenceNumber"]
 PAUSE_S: Final = 0.2
-"""After a failure, before somebody else is asked."""
+"""The pause after a failure, before another broker is asked."""
 
 
 def is_refused(value: str) -> bool:

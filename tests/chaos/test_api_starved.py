@@ -19,7 +19,7 @@ from tests.clients.conftest import QUICK_GROUPS
 from tests.clients.queue_lab import new_name
 
 from .processes import ROOT
-from .starved_loop import COUNT, HANG_S
+from .starved_consumer import COUNT, HANG_S
 
 NICE = ("nice", "-n", "19")
 BUSY_PER_CORE = 2
@@ -71,7 +71,7 @@ def test_a_starved_loop_goes_on_when_its_broker_comes_back(
             mq.queue(queue).send_many(range(COUNT))
     wanted = {"servers": broker.kafka, "source": source, "target": target, "queue": queue, "group": new_group()}
     wanted |= {"loop": loop, "options": PROTOCOLS[protocol]}
-    command = [*NICE, sys.executable, "-m", "tests.chaos.starved_loop", json.dumps(wanted)]
+    command = [*NICE, sys.executable, "-m", "tests.chaos.starved_consumer", json.dumps(wanted)]
     request.getfixturevalue("busy_machine")
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -47,12 +47,12 @@ def test_a_value_that_was_acknowledged_at_another_offset_than_it_is_read_from_is
     assert names(sent(at(0, "a")), polled(at(3, "a"))) == {"duplicate": 1}
 
 
-def test_an_acknowledged_value_that_nobody_reads_although_a_later_one_was_read_is_lost() -> None:
+def test_an_acknowledged_value_is_lost_if_only_a_later_one_was_read() -> None:
     history = [sent(at(0, "a")), sent(at(1, "b")), polled(at(1, "b"))]
     assert names(*history) == {"lost-write": 1, "unseen": 1}
 
 
-def test_an_acknowledged_value_at_the_end_that_nobody_reads_is_unseen_but_not_lost() -> None:
+def test_an_unread_acknowledged_value_at_the_end_is_unseen_but_not_lost() -> None:
     assert names(sent(at(0, "a")), sent(at(1, "b")), polled(at(0, "a"))) == {"unseen": 1}
 
 
@@ -72,7 +72,7 @@ def test_a_value_of_an_aborted_transaction_that_is_read_is_g1a() -> None:
     assert names(sent(at(0, "a"), outcome=Outcome.FAIL), polled(at(0, "a"))) == {"G1a": 1}
 
 
-def test_an_aborted_transaction_that_nobody_reads_is_no_anomaly() -> None:
+def test_an_unread_aborted_transaction_is_no_anomaly() -> None:
     assert names(sent(at(0, "a"), outcome=Outcome.FAIL), sent(at(2, "b")), polled(at(2, "b"))) == {}
 
 

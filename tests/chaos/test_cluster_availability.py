@@ -1,4 +1,4 @@
-"""How long a cluster is without what a broker led: after it was killed, and while it is stopped in good order.
+"""How long partitions are without a leader: after a broker was killed, and during a controlled shutdown.
 
 The only tests that assert how long something takes: that it is soon is what they are about.
 """

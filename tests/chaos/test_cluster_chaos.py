@@ -18,7 +18,7 @@ from .checker import check, count
 from .cluster_faults import Faults, Nemesis
 from .cluster_lab import Lab, lab, noting
 from .cluster_load import GROUP, History, Member, Reader, TransactionWriter, Worker, Writer, key_of
-from .cluster_oddities import ODDITIES
+from .operator_mistakes import ODDITIES
 
 FAULTS = int(os.environ.get("FAULTS", "110"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(2**32))))

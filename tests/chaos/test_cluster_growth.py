@@ -1,4 +1,4 @@
-"""A fourth broker joins while producers and consumers run: it gets its share, and nobody notices."""
+"""A fourth broker joins while producers and consumers run: it gets its share, and no client is disturbed."""
 
 import os
 import random

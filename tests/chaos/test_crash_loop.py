@@ -94,7 +94,7 @@ def _read_all(bootstrap: str) -> dict[tuple[int, int], str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-def test_what_idempotent_producers_were_told_is_there_exactly_once_after_fifty_kills(tmp_path: Path) -> None:
+def test_acknowledged_idempotent_records_exist_exactly_once_after_fifty_kills(tmp_path: Path) -> None:
     print(f"SEED={SEED} ROUNDS={ROUNDS}")  # noqa: T201
     rng = random.Random(SEED)
     broker = BrokerProcess(tmp_path).start()

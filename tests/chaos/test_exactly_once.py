@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.brokers import BrokerProcess
-from tests.clients.transacting import READ_COMMITTED, READ_UNCOMMITTED, read_to_end
+from tests.clients.transactional_producers import READ_COMMITTED, READ_UNCOMMITTED, read_to_end
 from tests.clients.waiting import wait_until
 
 from .chain_worker import PARTITIONS

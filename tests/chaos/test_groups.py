@@ -69,11 +69,11 @@ class Spell(NamedTuple):
     owner: str
     end: str
     is_stillborn: bool = False
-    """It was told to give it up as soon as it got it."""
+    """Whether a partition was revoked as soon as it was assigned."""
 
 
 class Load(threading.Thread):
-    """Writes on and on, evenly, until told to stop."""
+    """Writes at a steady rate until it is stopped."""
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(name="load")
@@ -194,7 +194,7 @@ class Herd:
         return max(0.0, max(gained) - changed_s)
 
     def calm_down(self) -> None:
-        """Wait until nobody gets or gives up anything any more: cooperative members take several rebalances."""
+        """Waits until no partition is assigned or revoked any more: cooperative members take several rebalances."""
 
         def is_calm() -> bool:
             changes = [e.at_s for child in self.here.values() for e in child.events() if e.what in OWNING]
@@ -220,17 +220,17 @@ class Herd:
         found: dict[int, list[Spell]] = defaultdict(list)
         for child in self.lives:
             since: dict[int, float] = {}
-            told: dict[int, float] = {}
+            revoking: dict[int, float] = {}
             for event in child.events():
                 if event.what == "assigned":
                     assert not since.keys() & set(event.details[0]), f"{child} was given twice what it has"
                     since |= dict.fromkeys(event.details[0], event.at_s)
-                elif event.what == "told":
-                    told |= dict.fromkeys(event.details[0], event.at_s)
+                elif event.what == "revoking":
+                    revoking |= dict.fromkeys(event.details[0], event.at_s)
                 elif event.what in ("revoked", "lost"):
                     for one in event.details[0]:
                         from_s = since.pop(one)
-                        is_stillborn = told.pop(one, event.at_s) - from_s < STILLBORN_S
+                        is_stillborn = revoking.pop(one, event.at_s) - from_s < STILLBORN_S
                         found[one].append(Spell(from_s, event.at_s, child.name, event.what, is_stillborn))
             assert child.ended_s is not None
             for one, from_s in since.items():
@@ -324,7 +324,7 @@ def test_a_group_of_twenty_survives_members_that_are_killed_and_return(tmp_path:
     )
     assert processed.keys() == everything
     assert processed.total() > len(processed), (
-        "nobody was killed between processing and committing; this shows little"
+        "no member was killed between processing and committing; this shows little"
     )
     assert len(everything) == load.delivered
     assert overlaps(spells) == []

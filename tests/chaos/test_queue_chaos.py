@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tests.clients.waiting import wait_until
-from tests.sqs.asking import attributes_of, counts, receive
-from tests.sqs.test_across_brokers import retried
+from tests.sqs.queue_calls import attributes_of, counts, receive
+from tests.sqs.test_cluster import retried
 from tests.sqs_clients import JSON, sqs_client
 
 from .cluster_broker import HTTP_PORT
@@ -24,7 +24,7 @@ from .cluster_faults import DRAWS, Faults, Nemesis
 from .cluster_lab import Lab, lab, noting
 from .queue_calls import Caller, NoAnswer, Refused, now_s
 from .queue_checker import DeadLetter, Move, check, count
-from .queue_crowd import DEAD, LINE, MAX_RECEIVES, ONCE, STANDARD, Crowd
+from .queue_clients import DEAD, LINE, MAX_RECEIVES, ONCE, STANDARD, QueueClients
 
 RUN_S = float(os.environ.get("RUN_S", "600"))
 SEED = int(os.environ.get("SEED", str(random.SystemRandom().randrange(2**32))))
@@ -74,17 +74,17 @@ class Front:
         return {queue: left for queue, left in found.items() if left != (0, 0, 0)}
 
     def bury(self) -> list[DeadLetter]:
-        """All dead letters, each in hand until the test is over. What is delivered to nobody, as when a partition's
+        """All dead letters, each in flight until the test is over. What is lost on its way, as when a partition's
         leader changes just then, comes back at once."""
         found: list[DeadLetter] = []
         seen: list[object] = [None]
 
-        def are_all_in_hand() -> bool:
+        def are_all_in_flight() -> bool:
             found.extend(map(_dead_letter, self._receive()))
             seen[0] = len(found), self.counts(DEAD)
             return seen[0] == (len(found), (0, len(found), 0))
 
-        wait_until(are_all_in_hand, "each of the dead letters is in hand, once", PATIENCE_S, seen=seen)
+        wait_until(are_all_in_flight, "each of the dead letters is in flight, once", PATIENCE_S, seen=seen)
         return found
 
     def _receive(self) -> list[dict[str, Any]]:
@@ -138,7 +138,7 @@ class Mover(threading.Thread):
             try:
                 tasks = (await caller.call("ListMessageMoveTasks", DEAD, SourceArn=self._arn))["Results"]
             except (NoAnswer, Refused):
-                tasks = [{"Status": "RUNNING"}]  # for all that anybody knows
+                tasks = [{"Status": "RUNNING"}]  # as far as is known
             if not tasks or tasks[0]["Status"] != "RUNNING":
                 return tasks[0].get("ApproximateNumberOfMessagesMoved", 0) if tasks else 0
             await asyncio.sleep(0.5)
@@ -149,55 +149,55 @@ class Mover(threading.Thread):
         assert not self.is_alive(), "a task that moves dead letters does not end"
 
 
-def be_well(cluster: Lab, nemesis: Nemesis, crowd: Crowd) -> None:
+def be_well(cluster: Lab, nemesis: Nemesis, clients: QueueClients) -> None:
     """With nothing wrong any more, everything is in sync, and messages are sent and delivered in every queue."""
     nemesis.rest_out()
     for broker in cluster.brokers.values():
         broker.wait_ready(PATIENCE_S)
     cluster.wait_whole(PATIENCE_S)
-    crowd.check()
-    before = crowd.counts()
+    clients.check()
+    before = clients.counts()
 
     def flows() -> bool:
         cluster.tend()
-        now = crowd.counts()
+        now = clients.counts()
         return all(now[key] > before[key] for name in QUEUES for key in (f"sent {name}", f"got {name}"))
 
     wait_until(flows, "messages are sent and delivered in every queue", PATIENCE_S, 0.5, seen=before)
 
 
-def misfortune(cluster: Lab, crowd: Crowd, rng: random.Random) -> Nemesis:
+def misfortune(cluster: Lab, clients: QueueClients, rng: random.Random) -> Nemesis:
     """One fault after another for so long, with moments of calm."""
     note = noting(cluster.folder / "faults.log")
-    draws = {name: DRAWS[name] for name in OF_BROKERS} | crowd.faults()
+    draws = {name: DRAWS[name] for name in OF_BROKERS} | clients.faults()
     nemesis = Nemesis(Faults(cluster, rng), note, draws=draws)
-    be_well(cluster, nemesis, crowd)
+    be_well(cluster, nemesis, clients)
     until_s, number = time.monotonic() + RUN_S, 0
     while time.monotonic() < until_s:
         number += 1
         if number % CALM_EVERY == 0:
             note("calm")
-            be_well(cluster, nemesis, crowd)
+            be_well(cluster, nemesis, clients)
         nemesis.step()
         nemesis.rest(rng.uniform(0.5, 4))
     note("the last calm")
-    be_well(cluster, nemesis, crowd)
+    be_well(cluster, nemesis, clients)
     return nemesis
 
 
-def finish(cluster: Lab, crowd: Crowd, front: Front) -> None:
+def finish(cluster: Lab, clients: QueueClients, front: Front) -> None:
     """Have all that was sent be worked off, and everybody end."""
-    crowd.sender.stop()
+    clients.sender.stop()
     left: list[object] = [None]
 
     def is_done() -> bool:
         cluster.tend()
-        crowd.check()
+        clients.check()
         left[0] = front.left()
         return not left[0]
 
     wait_until(is_done, "all is worked off", PATIENCE_S * 2, 1.0, seen=left)
-    crowd.stop_workers()
+    clients.stop_workers()
 
 
 @pytest.mark.slow
@@ -209,18 +209,18 @@ def test_every_message_is_finished_once_or_a_dead_letter() -> None:
         (cluster.folder / "seed").write_text(f"SEED={SEED} RUN_S={RUN_S:g}\n")
         front = Front(cluster)
         arn = front.create()
-        crowd = Crowd(cluster, str(SEED))
+        clients = QueueClients(cluster, str(SEED))
         try:
             mover = Mover(cluster, arn, random.Random(rng.random()))
             mover.start()
             with closing(mover):
-                nemesis = misfortune(cluster, crowd, rng)
-            finish(cluster, crowd, front)
+                nemesis = misfortune(cluster, clients, rng)
+            finish(cluster, clients, front)
             dead = front.bury()
             (cluster.folder / "end").write_text("\n".join(map(str, (*dead, *mover.moves))))
-            history = crowd.history(dead, mover.moves)
+            history = clients.history(dead, mover.moves)
         finally:
-            crowd.clear()
+            clients.clear()
         anomalies = check(history)
         assert not anomalies, f"{count(anomalies)}, for example {[str(found) for found in anomalies[:10]]}"
         assert front.left() == {}
@@ -230,5 +230,5 @@ def test_every_message_is_finished_once_or_a_dead_letter() -> None:
         assert mover.moved > 0, "some were moved back"
         assert any(delivery.count > 1 for delivery in history.deliveries), "some were delivered again"
         print(f"{sum(nemesis.done.values())} faults: {dict(sorted(nemesis.done.items()))}")  # noqa: T201
-        sums = f"{len(history.dead)} dead letters, {mover.moved} moved back, {crowd.kills} processes killed"
-        print(f"{dict(crowd.counts())}, {sums}")  # noqa: T201
+        sums = f"{len(history.dead)} dead letters, {mover.moved} moved back, {clients.kills} processes killed"
+        print(f"{dict(clients.counts())}, {sums}")  # noqa: T201

@@ -84,7 +84,7 @@ def test_a_message_that_comes_back_after_its_time_is_as_it_should_be() -> None:
     assert names(sent("a"), first, second, said(second, 14)) == set()
 
 
-def test_a_send_that_nobody_heard_of_may_have_come_to_nothing() -> None:
+def test_an_unanswered_send_may_have_failed() -> None:
     assert names(sent("a", outcome=INFO)) == set()
 
 
@@ -101,12 +101,12 @@ def test_a_message_whose_only_delete_was_refused_is_lost() -> None:
     assert names(sent("a"), first, said(first, 3, FAIL)) == {"lost"}
 
 
-def test_a_delete_that_nobody_heard_of_may_have_finished_it() -> None:
+def test_an_unanswered_delete_may_have_succeeded() -> None:
     first = got("a", 1)
     assert names(sent("a"), first, said(first, 3, INFO)) == set()
 
 
-def test_what_nobody_has_sent_is_a_phantom() -> None:
+def test_a_delivered_message_that_was_not_sent_is_a_phantom() -> None:
     first = got("a", 1)
     assert names(first, said(first, 3)) == {"phantom"}
 
@@ -131,7 +131,7 @@ def test_a_receive_that_began_before_the_delete_was_answered_proves_no_rising_by
     assert "risen" not in found
 
 
-def test_a_delete_by_one_who_had_lost_the_message_is_stolen() -> None:
+def test_a_delete_with_an_expired_receipt_is_stolen() -> None:
     first, second = got("a", 1), got("a", 12, count=2)
     assert names(sent("a"), first, second, said(first, 14)) == {"stolen"}
 
@@ -153,26 +153,26 @@ def test_a_late_delete_of_what_has_died_meanwhile_proves_nothing() -> None:
 
 def test_a_message_that_two_have_at_once_is_in_two_hands() -> None:
     first, second = got("a", 1), got("a", 6, count=2)
-    assert names(sent("a"), first, second, said(second, 8)) == {"two-hands"}
+    assert names(sent("a"), first, second, said(second, 8)) == {"two-holders"}
 
 
-def test_who_lets_go_leaves_it_to_others() -> None:
+def test_a_released_message_may_be_delivered_to_another_worker() -> None:
     first, second = got("a", 1), got("a", 6, count=2)
     let_go = said(first, 3, OK, Verdict.CHANGE)
     assert names(sent("a"), first, let_go, second, said(second, 8)) == set()
 
 
 @pytest.mark.parametrize("outcome", [FAIL, INFO])
-def test_who_may_have_let_go_may_have_left_it_to_others(outcome: Outcome) -> None:
+def test_a_possibly_released_message_may_be_delivered_to_another_worker(outcome: Outcome) -> None:
     first, second = got("a", 1), got("a", 6, count=2)
     let_go = said(first, 3, outcome, Verdict.CHANGE)
     assert names(sent("a"), first, let_go, second, said(second, 8)) == set()
 
 
-def test_who_has_it_for_longer_has_it_alone_for_longer() -> None:
+def test_an_extended_visibility_timeout_keeps_other_workers_away_for_longer() -> None:
     first, second = got("a", 1), got("a", 13, count=2)
     longer = said(first, 5, OK, Verdict.CHANGE, hold_s=20)
-    assert names(sent("a"), first, longer, second, said(second, 15)) == {"two-hands"}
+    assert names(sent("a"), first, longer, second, said(second, 15)) == {"two-holders"}
 
 
 def test_a_count_that_comes_twice_is_miscounted() -> None:

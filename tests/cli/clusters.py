@@ -15,7 +15,7 @@ from penstock.client.cluster import KafkaClient
 from penstock.client.errors import ConnectionFailed
 from penstock.client.metadata import ClusterView
 
-from .running import COMMAND
+from .cli_runner import COMMAND
 
 START_S = 120
 STOP_S = 90
@@ -29,7 +29,7 @@ def first_port() -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs. One that nobody has asked for its end yet does not."""
+    """Whether a process runs. A zombie does not."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):

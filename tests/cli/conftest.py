@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .running import Cli, Direct, ServeProcess
+from .cli_runner import Cli, Direct, ServeProcess
 
 _numbers = itertools.count()
 

@@ -13,7 +13,7 @@ from penstock.client.metadata import PartitionInfo
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 
-from .running import RUN_S, Cli, Direct, interrupt, table
+from .cli_runner import RUN_S, Cli, Direct, interrupt, table
 
 NO_REBALANCE = {"auto.leader.rebalance.enable": False}
 SLOW = "1"
@@ -171,7 +171,7 @@ def test_a_move_is_seen_while_it_is_under_way_and_taken_back(trio: ClusterProces
 
 
 @pytest.mark.slow
-def test_who_waits_for_a_move_that_somebody_takes_back_is_told(trio: ClusterProcesses, trio_cli: Cli) -> None:
+def test_waiting_for_a_reassignment_fails_if_it_is_cancelled(trio: ClusterProcesses, trio_cli: Cli) -> None:
     create(trio, "taken")
     trio_cli.ok("cluster", "reassign", "--partition", "taken-0=1", "--execute")
     Direct(trio.bootstrap).publish("taken", *[b"x" * 50_000] * 20)

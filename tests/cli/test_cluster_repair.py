@@ -16,13 +16,21 @@ from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from tests.brokers import BrokerProcess
-from tests.clients.asking import RawProducer
 from tests.clients.raw import RawClient, records_of
+from tests.clients.raw_members import RawProducer
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
-from tests.internal_lab import OFFSETS, TOPIC, TRANSACTIONS, commit_all, committed, make_topic, make_wrongly
+from tests.damaged_internal_topics import (
+    OFFSETS,
+    TOPIC,
+    TRANSACTIONS,
+    commit_all,
+    committed,
+    make_topic,
+    make_wrongly,
+)
 
-from .running import COMMAND, Cli
+from .cli_runner import COMMAND, Cli
 
 PARTITIONS = 8
 SETTINGS = {"offsets.topic.num.partitions": PARTITIONS, "transaction.state.log.num.partitions": PARTITIONS}
@@ -211,7 +219,7 @@ def test_a_repair_that_is_killed_is_finished_by_the_next(process: BrokerProcess,
     if step == "partitions added":
         with RawClient(lab.address) as raw:
             code = raw.ask(ListGroupsRequest(), 5).error_code
-        assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "nobody looks for state where it is not yet"
+        assert code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "coordinators wait for the state in its new partition"
         assert process.metric('penstock_coordinator_unloaded_partitions{coordinator="group",state="paused"}') > 0
     done = lab.cli(*REPAIR, "--yes")
     assert done.returncode == 0, done

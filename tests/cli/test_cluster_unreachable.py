@@ -11,11 +11,11 @@ import pytest
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 
-from .running import Cli, table
+from .cli_runner import Cli, table
 from .test_cluster import create
 
 SESSION_S = 120.0
-"""Nobody is given up by the others while a test looks."""
+"""Longer than a test: no broker's session expires meanwhile."""
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ def test_a_broker_that_was_just_killed_is_unreachable(cluster: ClusterProcesses,
 
 
 def test_a_controller_that_is_stopped_is_unreachable(cluster: ClusterProcesses) -> None:
-    """Its machine takes connections, and nobody answers."""
+    """Its machine accepts connections, and does not answer."""
     _, before = healthy(cluster)
     stopped = cluster.brokers[before["controller"]]
     os.kill(stopped.pid, signal.SIGSTOP)

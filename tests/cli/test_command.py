@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from .running import Cli
+from .cli_runner import Cli
 
 COMMANDS = [
     ["topic"],
@@ -35,7 +35,7 @@ def test_the_command_lists_its_groups() -> None:
 
 def test_a_broker_that_is_not_there_is_named_with_what_to_do() -> None:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
+        probe.bind(("127.0.0.1", 0))  # bound and not listening: no other process can take it meanwhile
         address = f"127.0.0.1:{probe.getsockname()[1]}"
         for command in (["topic", "list"], ["publish", "orders", "hi"], ["subscribe", "orders"]):
             assert Cli(None).refused(*command, "--bootstrap", address, code=1) == (

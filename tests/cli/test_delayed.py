@@ -1,6 +1,6 @@
 """`penstock publish --delay` and `penstock delayed`."""
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 
 def test_a_delayed_message_is_listed_and_cancelled(cli: Cli, direct: Direct, fresh: str) -> None:
@@ -31,5 +31,5 @@ def test_what_makes_no_sense_is_said_before_anything_is_sent(cli: Cli, topic: st
     assert "must be given together" in cli.refused("delayed", "cancel", topic, "--offset", "1", code=2)
 
 
-def test_a_topic_without_delayed_messages_says_so(cli: Cli, topic: str) -> None:
+def test_a_topic_without_delayed_messages_is_reported_as_such(cli: Cli, topic: str) -> None:
     assert "delayed.messages=true" in cli.refused("delayed", "list", topic, code=1)

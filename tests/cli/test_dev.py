@@ -14,8 +14,8 @@ from penstock.coordination.local_servers import KINDS, why_not
 from penstock.node import Address
 from tests.clients.waiting import wait_until
 
+from .cli_runner import Cli, Direct
 from .clusters import DevProcess, at_work_in, first_port, is_alive, look_at
-from .running import Cli, Direct
 
 PATIENCE_S = 90.0
 
@@ -138,7 +138,7 @@ def test_when_no_broker_is_left_dev_ends_with_an_error(start: Start) -> None:
     dev = start("--brokers", "1")
     (victim,) = (broker["pid"] for broker in dev.summary["brokers"])
     os.kill(victim, signal.SIGKILL)
-    wait_until(lambda: "Error: all brokers have exited" in dev.said, "it says so", timeout_s=PATIENCE_S)
+    wait_until(lambda: "Error: all brokers have exited" in dev.said, "it reports that", timeout_s=PATIENCE_S)
     all_gone(dev.pids)
     assert dev.file is None
 
@@ -215,7 +215,7 @@ def test_nothing_is_left_of_a_cluster_that_is_stopped_while_it_starts(tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_told_twice_to_stop_it_waits_for_nobody(start: Start) -> None:
+def test_a_second_ctrl_c_stops_it_without_waiting(start: Start) -> None:
     dev = start("--brokers", "2")
     paused = dev.pid_of(2)
     assert paused is not None
@@ -304,10 +304,10 @@ def test_clusters_that_are_started_at_the_same_moment_are_given_different_ports(
     with socket.create_server(("127.0.0.1", 0)) as listener:
         wanted = Address(host="127.0.0.1", port=listener.getsockname()[1])
     found = {FreePorts().free(wanted).port for _ in range(3)}
-    assert len(found) == 3, "nobody listens on any of them yet"
+    assert len(found) == 3, "no process listens on any of them yet"
 
 
-def test_ports_are_marked_where_nobody_else_can_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_ports_are_marked_in_a_private_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shared, theirs = tmp_path / "shared", tmp_path / "theirs"
     for folder in (shared, theirs):
         folder.mkdir()

@@ -10,10 +10,10 @@ from penstock.client.cluster import KafkaClient
 from penstock.client.groups import Groups
 from tests.brokers import BrokerProcess
 from tests.clients.conftest import QUICK_GROUPS
-from tests.clients.grouping import crew, places_of
+from tests.clients.group_members import crew, places_of
 from tests.clients.waiting import wait_until
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 KINDS = {"confluent-classic": "classic", "confluent-consumer": "consumer"}
@@ -105,7 +105,7 @@ def test_list_can_be_narrowed(cli: Cli, bootstrap: str, orders: str, group: str)
         assert named("--state", "Stable", "--state", "Empty") == {group, f"{group}-empty"}
 
 
-def test_list_says_so_where_there_is_nothing(cli: Cli) -> None:
+def test_list_without_groups_prints_that_there_are_none(cli: Cli) -> None:
     done = cli("group", "list", "--state", "Dead")
     assert (done.returncode, done.stdout) == (0, b"")
     assert done.stderr.startswith(b"No groups found")
@@ -117,7 +117,7 @@ def test_list_says_so_where_there_is_nothing(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_describe_shows_who_has_what_and_how_much_is_left(
+def test_describe_shows_owners_and_lag(
     cli: Cli, direct: Direct, bootstrap: str, orders: str, group: str, kind: str
 ) -> None:
     with crew(bootstrap, group, topics=(orders,)) as members:
@@ -180,9 +180,9 @@ def test_describe_for_scripts_has_numbers(cli: Cli, bootstrap: str, orders: str,
 
 
 def test_describe_refuses_a_group_that_is_not_there(cli: Cli) -> None:
-    said = cli.refused("group", "describe", "nobody", code=1)
-    assert said == "there is no group 'nobody'; `penstock group list` lists the groups"
-    assert cli("group", "describe", "nobody", "--json").stdout == b""
+    said = cli.refused("group", "describe", "missing", code=1)
+    assert said == "there is no group 'missing'; `penstock group list` lists the groups"
+    assert cli("group", "describe", "missing", "--json").stdout == b""
 
 
 # -- reset
@@ -247,9 +247,7 @@ def test_reset_takes_several_topics_and_some_of_their_partitions(
     ]
 
 
-def test_a_group_may_be_told_where_to_begin_before_it_begins(
-    cli: Cli, bootstrap: str, orders: str, group: str
-) -> None:
+def test_offsets_of_a_group_can_be_set_before_it_exists(cli: Cli, bootstrap: str, orders: str, group: str) -> None:
     cli.ok("group", "reset", group, "--topic", orders, "--to", "-1", "--execute")
     with crew(bootstrap, group, topics=(orders,)) as members:
         members.join("confluent-classic")
@@ -309,15 +307,15 @@ def test_delete_forgets_a_group_and_what_it_has_committed(cli: Cli, bootstrap: s
 def test_delete_goes_on_after_a_group_that_is_not_there(cli: Cli, bootstrap: str, orders: str, group: str) -> None:
     for name in (group, f"{group}-2"):
         commit(bootstrap, name, orders, 1)
-    done = cli("group", "delete", "nobody", group, "--yes")
+    done = cli("group", "delete", "missing", group, "--yes")
     assert (done.returncode, done.stdout.decode()) == (1, f"deleted group {group}\n")
-    assert done.stderr.decode().startswith("Error: there is no group 'nobody'")
+    assert done.stderr.decode().startswith("Error: there is no group 'missing'")
     assert cli.json("group", "delete", f"{group}-2", "--yes") == [
         {"group": f"{group}-2", "deleted": True, "error": None}
     ]
-    done = cli("group", "delete", "nobody", "--yes", "--json")
+    done = cli("group", "delete", "missing", "--yes", "--json")
     assert done.returncode == 1
-    assert done.stdout.startswith(b'{"group": "nobody", "deleted": false, "error": "there is no group')
+    assert done.stdout.startswith(b'{"group": "missing", "deleted": false, "error": "there is no group')
 
 
 def test_delete_asks_on_a_terminal(cli: Cli, bootstrap: str, orders: str, group: str) -> None:

@@ -8,7 +8,7 @@ from tests.brokers import BrokerProcess
 from tests.clients.conftest import QUICK_SHARING
 from tests.clients.share_raw import ACCEPT, ShareMember, earliest
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 
 @pytest.fixture(scope="module")

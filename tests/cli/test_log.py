@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from .running import Cli, Direct, ServeProcess, table
+from .cli_runner import Cli, Direct, ServeProcess, table
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_damage_in_one_batch_does_not_hide_the_next(copy: Path) -> None:
     assert [segment["records"] for segment in found_in(copy, "segment")] == [5, 10, 5]
 
 
-def test_a_torn_end_after_the_checkpoint_is_told_to_be_cut_off(copy: Path) -> None:
+def test_inspect_reports_that_a_torn_end_after_the_checkpoint_is_cut_off(copy: Path) -> None:
     last = segments(copy)[-1]
     size = last.stat().st_size
     with last.open("ab") as file:

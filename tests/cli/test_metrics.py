@@ -1,6 +1,6 @@
 """`penstock metrics`."""
 
-from .running import Cli, table
+from .cli_runner import Cli, table
 
 
 def test_a_subscription_is_made_listed_replaced_and_removed(cli: Cli, topic: str) -> None:

@@ -11,8 +11,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import KINDS, Ensemble
 
+from .cli_runner import COMMAND, RUN_S, Cli, Direct, ServeProcess
 from .clusters import look_at
-from .running import COMMAND, RUN_S, Cli, Direct, ServeProcess
 
 MIGRATE = ("cluster", "migrate-store")
 
@@ -72,7 +72,7 @@ def check(bootstrap: str, cluster_id: str, topic_id: bytes) -> None:
 
 @contextmanager
 def running(folder: Path, *options: str) -> Iterator[ServeProcess]:
-    """A broker on the folder; it is stopped in order whatever happens."""
+    """A broker on the folder; it is stopped properly even if the test fails."""
     broker = ServeProcess(folder, *options)
     try:
         yield broker

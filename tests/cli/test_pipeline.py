@@ -13,7 +13,7 @@ import pytest
 from penstock.client.cluster import KafkaClient
 from penstock.client.commit_set import Outcome, commit_set
 
-from .running import Cli, Direct, ServeProcess, table
+from .cli_runner import Cli, Direct, ServeProcess, table
 
 SPARK_S = 110
 """Spark takes its time to start on a machine that has other things to do."""
@@ -116,7 +116,7 @@ def test_every_mistake_has_a_line_of_its_own(cli: Cli, tmp_path: Path) -> None:
     assert (done.returncode, found["ok"], found["line"], found["column"]) == (2, False, 5, 1)
 
 
-def test_topics_and_brokers_are_asked_for_unless_told_not_to(cli: Cli, orders: str) -> None:
+def test_validate_checks_topics_and_brokers_unless_offline(cli: Cli, orders: str) -> None:
     missing = cli("pipeline", "validate", "archive", "-o", f"topics={orders}x", "-o", "path=lake")
     assert missing.returncode == 2
     assert f"there is no topic '{orders}x'" in missing.stderr.decode()

@@ -15,8 +15,8 @@ from penstock.node import Address, NodeSettings
 from tests.clients.waiting import wait_until
 from tests.coordination.servers import EtcdEnsemble
 
+from .cli_runner import COMMAND, Cli, Direct
 from .clusters import START_S, STOP_S, children_of, first_port, is_alive, look_at
-from .running import COMMAND, Cli, Direct
 
 READY = re.compile(r"penstock is ready: kafka (\S+), http (\S+), data (\S+), pid (\d+)")
 PATIENCE_S = 90.0

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from .running import COMMAND, RUN_S, Cli, Direct, interrupt, table
+from .cli_runner import COMMAND, RUN_S, Cli, Direct, interrupt, table
 
 
-def test_arguments_are_messages_and_each_is_told_where_it_went(cli: Cli, direct: Direct, topic: str) -> None:
+def test_arguments_are_messages_and_the_offset_of_each_is_printed(cli: Cli, direct: Direct, topic: str) -> None:
     assert table(cli.ok("publish", topic, "one", "two words")) == [
         ["TOPIC", "PARTITION", "OFFSET"],
         [topic, "0", "0"],
@@ -110,15 +110,13 @@ def test_what_cannot_be_published_is_refused(
     assert words in cli.refused("publish", *(empty if part == "TOPIC" else part for part in arguments), code=code)
 
 
-def test_a_line_without_the_separator_is_named_and_what_came_before_it_is_told(cli: Cli, topic: str) -> None:
+def test_a_line_without_the_separator_is_reported_with_the_messages_before_it(cli: Cli, topic: str) -> None:
     done = cli("publish", topic, "--key-separator", ":", stdin=b"a:1\nb:2\nno key\n")
     assert done.returncode == 1
     assert done.stderr == b"Error: message 3 has no ':' between key and value: 'no key'\n"
 
 
-def test_a_message_that_the_broker_refuses_is_named_and_the_others_are_told(
-    cli: Cli, direct: Direct, fresh: str
-) -> None:
+def test_a_message_that_the_broker_refuses_is_reported_with_the_others(cli: Cli, direct: Direct, fresh: str) -> None:
     direct.create(fresh, max_message_bytes="1000")
     done = cli("publish", fresh, "fits", "x" * 2000, "--json")
     assert done.returncode == 1
@@ -175,7 +173,7 @@ def test_a_long_input_shows_its_progress_on_a_terminal_and_not_in_the_output(cli
     assert table(out.decode())[1] == [topic, "0", "1000", "0", "999"]
 
 
-def test_someone_who_types_is_told_how_to_end(cli: Cli, direct: Direct, topic: str) -> None:
+def test_a_terminal_shows_how_to_end_the_input(cli: Cli, direct: Direct, topic: str) -> None:
     code, screen = cli.on_terminal("publish", topic, typed=b"typed\n\x04", until=b"Ctrl-D ends.")
     assert code == 0
     assert "Type messages, one per line" in screen

@@ -13,7 +13,7 @@ from penstock.client.queue_attributes import NewQueue
 from penstock.client.sqs import SqsClient, find_endpoints
 from tests.clients.waiting import wait_until
 
-from .running import Cli, Direct, ServeProcess, table
+from .cli_runner import Cli, Direct, ServeProcess, table
 
 _numbers = itertools.count()
 KEYS = """
@@ -80,9 +80,9 @@ def test_a_queue_is_made_filled_worked_off_and_deleted(cli: Cli, name: str) -> N
     assert (
         cli.ok("queue", "send", name, '{"id": 1}', "--attribute", "tenant=eu") == f"sent 1 message to queue {name}\n"
     )
-    (told,) = cli.json("queue", "receive", name, "--wait", "10s", "--visibility", "5m")
-    assert (told["body"], told["attributes"], told["receives"]) == ('{"id": 1}', {"tenant": "eu"}, 1)
-    done = cli.ok("queue", "delete-message", name, told["receipt"])
+    (received,) = cli.json("queue", "receive", name, "--wait", "10s", "--visibility", "5m")
+    assert (received["body"], received["attributes"], received["receives"]) == ('{"id": 1}', {"tenant": "eu"}, 1)
+    done = cli.ok("queue", "delete-message", name, received["receipt"])
     assert done == f"deleted 1 message of queue {name}\n"
     (described,) = cli.json("queue", "describe", name)
     assert (described["available"], described["in_flight"], described["delayed"]) == (0, 0, 0)
@@ -127,8 +127,8 @@ def test_dead_letters_are_moved_back(cli: Cli, queues: Queues, name: str) -> Non
     assert queues.receive(name) == []  # they are found dead
     wait_until(lambda: queues.available(dead) == 2, "both are in the dead-letter queue")
     assert [each["source"] for each in cli.json("queue", "receive", dead, "--visibility", "0s")] == [name]
-    (told,) = cli.json("queue", "redrive", dead)
-    assert (told["status"], told["moved"]) == ("COMPLETED", 2)
+    (task,) = cli.json("queue", "redrive", dead)
+    assert (task["status"], task["moved"]) == ("COMPLETED", 2)
     assert queues.available(name) == 2
     assert cli.ok("queue", "redrive", dead, "--to", name) == f"moved 0 messages of queue {dead} to queue {name}\n"
     assert "--dead-letter" in cli.refused("queue", "redrive", name, code=1)
@@ -146,15 +146,15 @@ def test_ctrl_c_cancels_a_move(cli: Cli, queues: Queues, name: str) -> None:
     assert process.returncode == 130
     moved = queues.available(name)
     assert 0 < moved < 20
-    (told,) = cli.json("queue", "redrive", dead)  # the other one is over, or it would be refused
-    assert told["moved"] == 20 - moved
+    (task,) = cli.json("queue", "redrive", dead)  # the other one is over, or it would be refused
+    assert task["moved"] == 20 - moved
 
 
 def test_a_queue_on_a_topic_goes_and_the_topic_stays(cli: Cli, direct: Direct, topic: str, name: str) -> None:
     direct.publish(topic, b"published", b"\xff")
     assert f"attached to topic {topic}" in cli.ok("queue", "create", name, "--from-topic", topic)
-    told = cli.json("queue", "receive", name, "--max", "2", "--wait", "10s")
-    assert [(each["body"], each["encoding"]) for each in told] == [("published", None), ("/w==", "base64")]
+    received = cli.json("queue", "receive", name, "--max", "2", "--wait", "10s")
+    assert [(each["body"], each["encoding"]) for each in received] == [("published", None), ("/w==", "base64")]
     cli.ok("queue", "delete", name, "--yes")
     assert direct.values(topic) == [b"published", b"\xff"]
 
@@ -182,7 +182,7 @@ def test_a_fifo_queue_takes_groups_and_drops_duplicates(cli: Cli, queues: Queues
         (("list", "--endpoint", "http://x/y"), "HOST:PORT"),
     ],
 )
-def test_misuse_is_told_on_one_line(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
+def test_misuse_is_reported_on_one_line(cli: Cli, arguments: tuple[str, ...], message: str) -> None:
     assert message in cli.refused("queue", *arguments, code=2)
 
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from tests.clients.driver_confluent import ConfluentDriver
 from tests.fork_server import ForkedProcess
 
-from .running import COMMAND, READY, RUN_S, STDERR
+from .cli_runner import COMMAND, READY, RUN_S, STDERR
 from .test_serve_refused import ADDRESSES, MISUSED, refused
 
 # As in the server.properties that Kafka comes with, with a few that operators add.

@@ -13,14 +13,14 @@ import pytest
 from penstock.cli.serve.settings import read_settings, read_values
 from tests.fork_server import run
 
-from .running import COMMAND, ServeProcess
+from .cli_runner import COMMAND, ServeProcess
 
 END_S = 60.0
 ADDRESSES = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 MISUSED, REFUSED = 2, 1
 
 
-def as_anybody() -> list[str]:
+def as_unprivileged_user() -> list[str]:
     """What runs a command so that it must heed the modes of files, which root need not."""
     if os.geteuid() != 0:
         return []
@@ -58,7 +58,7 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.parametrize("below", ["", "data", "a/b"])
 def test_a_folder_that_cannot_be_written_is_named(read_only: Path, below: str) -> None:
     folder = read_only / below if below else read_only
-    said = refused("--data-dir", str(folder), *ADDRESSES, code=REFUSED, prefix=as_anybody())
+    said = refused("--data-dir", str(folder), *ADDRESSES, code=REFUSED, prefix=as_unprivileged_user())
     assert said == (
         f"the data folder {folder} cannot be written (permission denied); expected a folder that user id "
         f"{os.geteuid()} may write to: change its owner or mode, or give another --data-dir"
@@ -80,7 +80,7 @@ def test_a_file_in_the_folder_that_cannot_be_read_is_named(tmp_path: Path) -> No
     ServeProcess(tmp_path).stop()
     file = tmp_path / "data" / "identity"
     file.chmod(0)
-    said = refused("--data-dir", str(tmp_path / "data"), *ADDRESSES, code=REFUSED, prefix=as_anybody())
+    said = refused("--data-dir", str(tmp_path / "data"), *ADDRESSES, code=REFUSED, prefix=as_unprivileged_user())
     assert said == (
         f"the broker cannot start: {tmp_path / 'data'}: identity cannot be read: Permission denied; user id "
         f"{os.geteuid()} must be able to read and write everything in the data folder"
@@ -95,7 +95,7 @@ def test_the_folder_of_a_broker_that_runs_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("free_bytes", [0, 4096, 65536])
-def test_a_full_disk_is_told(tmp_path: Path, free_bytes: int) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, free_bytes: int) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -133,7 +133,7 @@ def test_the_folder_has_a_format_version_and_a_newer_one_is_refused(tmp_path: Pa
 
 
 @pytest.mark.parametrize("option", ["--listen", "--http"])
-def test_a_port_that_is_taken_is_told(tmp_path: Path, option: str) -> None:
+def test_a_port_that_is_in_use_is_reported(tmp_path: Path, option: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         other = "--http" if option == "--listen" else "--listen"
@@ -249,12 +249,12 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     file.write_text("")
     file.chmod(0)
     data = ("--data-dir", str(tmp_path / "data"), *ADDRESSES)
-    assert f"'{file}' is not readable" in refused("--config", str(file), code=MISUSED, prefix=as_anybody())
-    said = refused("--credentials", str(file), *data, code=MISUSED, prefix=as_anybody())
+    assert f"'{file}' is not readable" in refused("--config", str(file), code=MISUSED, prefix=as_unprivileged_user())
+    said = refused("--credentials", str(file), *data, code=MISUSED, prefix=as_unprivileged_user())
     assert f"'{file}' is not readable" in said
     config = tmp_path / "penstock.toml"
     config.write_text(f'credentials = "{file}"')
-    said = refused("--config", str(config), *data, code=REFUSED, prefix=as_anybody())
+    said = refused("--config", str(config), *data, code=REFUSED, prefix=as_unprivileged_user())
     assert said == f"cannot read {file}: Permission denied"
     said = refused("--credentials", str(tmp_path / "missing"), *data, code=REFUSED)
     assert said == f"cannot read {tmp_path / 'missing'}: No such file or directory"

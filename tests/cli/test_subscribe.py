@@ -2,7 +2,7 @@ import subprocess
 
 import pytest
 
-from .running import COMMAND, RUN_S, Cli, Direct, interrupt
+from .cli_runner import COMMAND, RUN_S, Cli, Direct, interrupt
 
 NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 
@@ -31,7 +31,7 @@ def ten(direct: Direct) -> str:
         ("2027-01-31T12:00:00Z", 10),
     ],
 )
-def test_reading_starts_where_it_was_told_and_ends_at_the_end(
+def test_reading_starts_at_the_given_position_and_stops_at_the_end(
     cli: Cli, ten: str, start: str | None, first: int
 ) -> None:
     place = [] if start is None else ["--from", start]

@@ -1,6 +1,6 @@
 import pytest
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 NOON_MS = 1769860800000  # 2026-01-31T12:00:00Z
 
@@ -110,7 +110,7 @@ def test_alter_refuses_what_cannot_be_and_says_what_was_done(cli: Cli, topic: st
     assert said.startswith("settings changed, but no partitions added: ")
 
 
-def test_delete_needs_yes_where_nobody_can_be_asked(cli: Cli, topic: str) -> None:
+def test_delete_needs_yes_without_a_terminal(cli: Cli, topic: str) -> None:
     assert "no terminal to ask for confirmation: give --yes" in cli.refused("topic", "delete", topic, code=2)
     assert cli.ok("topic", "delete", topic, "--yes") == f"deleted topic {topic}\n"
     assert topic not in cli.ok("topic", "list")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from .running import Cli, Direct, table
+from .cli_runner import Cli, Direct, table
 
 
 @pytest.fixture

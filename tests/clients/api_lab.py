@@ -55,7 +55,7 @@ def all_of(mq: Connection, topic: str) -> list[int]:
 
 
 def committed(broker: BrokerProcess, group: str, topic: str) -> int | None:
-    """What a group has committed, as anybody can ask."""
+    """The committed offsets of a group."""
     admin = ConfluentDriver(broker.kafka).admin
     (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)]).values()
     return next((each.offset for each in answer.result().topic_partitions if each.topic == topic), None)

@@ -9,7 +9,7 @@ HTTP = os.environ.get("QUEUES_HTTP", "127.0.0.1:9324")
 QUEUE = os.environ.get("QUEUES_NAME", "celery")
 DONE = os.environ.get("TASKS_DONE", os.devnull)
 VISIBILITY_S = 5
-"""How soon the task of a worker that was killed is somebody else's."""
+"""How soon the task of a killed worker is delivered to another one."""
 
 app = Celery("tasks", broker=f"sqs://any:any@{HTTP}//")
 app.conf.update(

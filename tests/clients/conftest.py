@@ -15,7 +15,7 @@ from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kcat import KcatDriver
-from .driving import AdminDriver, Driver
+from .drivers import AdminDriver, Driver
 from .raw import RawClient
 
 NO_KCAT = pytest.mark.skipif(not KcatDriver.is_installed, reason="kcat is not installed: apt-get install kcat")
@@ -27,8 +27,8 @@ LEFT_OPEN = "unclosed <socket"
 """kafka-python leaves a socket open when it connects again. Python warns of that when it collects garbage, in any
 test that runs then: it is ignored in all tests of this folder, and collected before those of another one run."""
 
-QUICK_UPKEEP = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
-"""Retention and compaction look at every tick, so that nobody has to wait minutes for them."""
+QUICK_MAINTENANCE = {"log.retention.check.interval.ms": 100, "log.cleaner.backoff.ms": 100}
+"""Retention and compaction run at every tick, so that tests need not wait minutes for them."""
 
 QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": 100,
@@ -37,7 +37,7 @@ QUICK_GROUPS = {
     "group.consumer.heartbeat.interval.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
-"""Members are waited for and missed sooner than anyone would want who does not wait for it; so are transactions."""
+"""Rebalances, sessions and transactions time out sooner than in production, so that tests need not wait."""
 
 QUICK_SHARING = {
     "group.share.min.session.timeout.ms": 500,
@@ -71,7 +71,7 @@ def no_sockets_left() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker that most tests share: they differ in their topics."""
-    process = BrokerProcess(tmp_path_factory.mktemp("broker"), QUICK_UPKEEP).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("broker"), QUICK_MAINTENANCE).start()
     yield process
     process.finish()
 
@@ -79,7 +79,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 @pytest.fixture(scope="session")
 def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker that tests of groups and transactions share: they differ in their groups and topics."""
-    process = BrokerProcess(tmp_path_factory.mktemp("group-broker"), QUICK_GROUPS | QUICK_UPKEEP).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("group-broker"), QUICK_GROUPS | QUICK_MAINTENANCE).start()
     yield process
     process.finish()
 
@@ -87,7 +87,7 @@ def group_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPro
 @pytest.fixture(scope="session")
 def share_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
     """The broker that tests of share groups share: they differ in their groups and topics."""
-    process = BrokerProcess(tmp_path_factory.mktemp("share-broker"), QUICK_SHARING | QUICK_UPKEEP).start()
+    process = BrokerProcess(tmp_path_factory.mktemp("share-broker"), QUICK_SHARING | QUICK_MAINTENANCE).start()
     yield process
     process.finish()
 

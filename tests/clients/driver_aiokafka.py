@@ -10,7 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, for_code
 
-from .driving import COMPRESSIONS, Message, Outgoing
+from .drivers import COMPRESSIONS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 
@@ -178,14 +178,14 @@ class AiokafkaDriver:
 
 
 def check(codes: Sequence[int]) -> None:
-    """aiokafka's admin client hands most error codes through: raise its own error for them."""
+    """aiokafka's admin client returns most error codes: raise its own error for them."""
     for code in codes:
         if code:
             raise for_code(code)()
 
 
 async def read(consumer: AIOKafkaConsumer, count: int) -> list[Message]:
-    """The next `count` messages of whatever the consumer is assigned."""
+    """The next `count` messages of the consumer's assignment."""
     found: list[Message] = []
     async with asyncio.timeout(PATIENCE_S):
         while len(found) < count:

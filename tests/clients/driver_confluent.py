@@ -24,7 +24,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from .driving import COMPRESSIONS, Message, Outgoing
+from .drivers import COMPRESSIONS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 QUIET = {"log_level": 0}
@@ -177,7 +177,7 @@ class ConfluentDriver:
 
 
 def read(consumer: Consumer, count: int) -> list[Message]:
-    """The next `count` messages of whatever the consumer is assigned."""
+    """The next `count` messages of the consumer's assignment."""
     found: list[Message] = []
     deadline_s = time.monotonic() + PATIENCE_S
     while len(found) < count:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from .driving import COMPRESSIONS, LINGER_MS, Message, Outgoing
+from .drivers import COMPRESSIONS, LINGER_MS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 with warnings.catch_warnings():
@@ -191,7 +191,7 @@ class KafkaPythonDriver:
 
 
 def read(consumer: KafkaConsumer, count: int) -> list[Message]:
-    """The next `count` messages of whatever the consumer is assigned."""
+    """The next `count` messages of the consumer's assignment."""
     found: list[Message] = []
     deadline_s = time.monotonic() + PATIENCE_S
     while len(found) < count:

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
-from .driving import COMPRESSIONS, Message, Outgoing
+from .drivers import COMPRESSIONS, Message, Outgoing
 from .waiting import PATIENCE_S
 
 KEY_DELIMITER = "|"

@@ -59,7 +59,7 @@ class LossyProxy:
             try:
                 broker = socket.create_connection(self.broker)
             except OSError:
-                self._hang_up(client)  # as it would be without us: nobody listens
+                self._hang_up(client)  # as without the proxy: connection refused
                 continue
             self._open |= {client, broker}
             asked: SimpleQueue[int] = SimpleQueue()
@@ -100,7 +100,7 @@ class LossyProxy:
         self._dropped = frozenset(keys)
 
     def hold_answers(self) -> None:
-        """Pass no answer on until `release_answers`: the broker has done what it was asked, and nobody knows."""
+        """Holds all answers until `release_answers`: the broker has done the work, and no client learns it."""
         self._passing.clear()
 
     def release_answers(self) -> None:

@@ -19,7 +19,7 @@ from penstock.wire.messages.produce import (
 )
 from penstock.wire.schema import Buffer, message_of
 
-from .driving import NOW_MS
+from .drivers import NOW_MS
 
 NAME = "raw"
 TIMEOUT_S = 60.0
@@ -151,7 +151,7 @@ def fetch_request(
     forgotten: Sequence[Any] = (),
     isolation_level: int = 0,
 ) -> FetchRequest:
-    """A request for partitions of one topic, from the given offsets on; sessionless unless told otherwise."""
+    """A request for partitions of one topic, from the given offsets on; sessionless by default."""
     partitions = [
         FetchPartition(partition=number, fetch_offset=offset, partition_max_bytes=partition_max_bytes)
         for number, offset in offsets.items()
@@ -168,7 +168,7 @@ def fetch_request(
     )
 
 
-def told(response: FetchResponse) -> dict[int, Any]:
+def by_partition(response: FetchResponse) -> dict[int, Any]:
     """The partitions that an answer about one topic names."""
     return {data.partition_index: data for topic in response.responses for data in topic.partitions}
 

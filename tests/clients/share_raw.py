@@ -1,4 +1,4 @@
-"""Members of share groups that do only what they are told, frame by frame (KIP-932)."""
+"""Members of share groups by raw frames (KIP-932)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -31,8 +31,8 @@ from penstock.wire.messages.share_fetch import (
 from penstock.wire.messages.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from tests.brokers import BrokerProcess
 
-from .asking import find_coordinator
 from .raw import RawClient, records_of
+from .raw_members import find_coordinator
 from .waiting import wait_until
 
 GROUP_RESOURCE: Final = 32
@@ -85,17 +85,17 @@ class ShareMember:
     def join(self, partitions: int = 1) -> "ShareMember":
         """Join, and return when this member may fetch from so many partitions."""
         find_coordinator(self.raw, self.group)
-        told: list[int] = []
+        assigned: list[int] = []
 
         def is_assigned() -> bool:
             answer = self.beat(self.member_epoch, *(() if self.member_epoch else (self.topic,)))
             assert answer.error_code == 0, answer
             self.member_epoch = answer.member_epoch
             if answer.assignment is not None:
-                told[:] = [number for entry in answer.assignment.topic_partitions for number in entry.partitions]
-            return len(told) == partitions
+                assigned[:] = [number for entry in answer.assignment.topic_partitions for number in entry.partitions]
+            return len(assigned) == partitions
 
-        wait_until(is_assigned, f"{self.name} is assigned {partitions} partitions", seen=told)
+        wait_until(is_assigned, f"{self.name} is assigned {partitions} partitions", seen=assigned)
         wait_until(
             lambda: not any(entry.error_code for entry in self.described(*range(partitions)).values()),
             "leaders have read the delivery state back",

@@ -61,10 +61,10 @@ def ask(raw: RawClient, instance_id: bytes = NIL_UUID) -> GetTelemetrySubscripti
     return answer
 
 
-def push(raw: RawClient, told: GetTelemetrySubscriptionsResponse, data: bytes, /, **other: Any) -> int:
+def push(raw: RawClient, subscription: GetTelemetrySubscriptionsResponse, data: bytes, /, **other: Any) -> int:
     given = {
-        "client_instance_id": told.client_instance_id,
-        "subscription_id": told.subscription_id,
+        "client_instance_id": subscription.client_instance_id,
+        "subscription_id": subscription.subscription_id,
         "terminating": False,
         "compression_type": 0,
         "metrics": data,

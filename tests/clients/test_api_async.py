@@ -71,7 +71,7 @@ async def rest(mq: AsyncConnection, topic: str, group: str) -> list[int]:
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)
-def test_a_message_is_told_where_it_is(run: Run, topic: str, delivery: str) -> None:
+def test_publish_returns_partition_and_offset(run: Run, topic: str, delivery: str) -> None:
     async def use(mq: AsyncConnection) -> None:
         places = [await mq.publish(topic, number, delivery=delivery) for number in range(10)]  # type: ignore[arg-type]
         expected = [None] * 10 if delivery == "at-most-once" else list(range(10))
@@ -128,7 +128,7 @@ def test_a_stream_takes_no_more_than_may_be_in_flight(run: Run, topic: str) -> N
     run(use)
 
 
-def test_what_cannot_be_published_is_told(run: Run, topic: str) -> None:
+def test_publish_raises_if_the_message_cannot_be_published(run: Run, topic: str) -> None:
     async def use(mq: AsyncConnection) -> None:
         with pytest.raises(penstock.PublishFailed, match=r"max\.message\.bytes") as caught:
             await mq.publish(topic, b"x" * 2_000_000)
@@ -143,7 +143,7 @@ def test_what_cannot_be_published_is_told(run: Run, topic: str) -> None:
     run(use)
 
 
-def test_nobody_there_is_said_at_once() -> None:
+def test_a_refused_connection_is_reported_at_once() -> None:
     async def main() -> None:
         with pytest.raises(penstock.NotConnected, match="penstock serve") as caught:
             async with connect_async("127.0.0.1:1", timeout_s=0.5):
@@ -236,7 +236,7 @@ def test_a_group_goes_on_where_it_was(run: Run, topic: str, group: str) -> None:
         assert await numbers(mq.subscribe(topic, group=group, limit=4)) == [0, 1, 2, 3]
         async for message in mq.subscribe(topic, group=group):
             if message.json() == 6:
-                break  # it is left in hand, and the loop is left open until the connection is closed
+                break  # it is not handled yet, and the loop is left open until the connection is closed
         assert message.json() == 6
 
     async def go_on(mq: AsyncConnection) -> None:
@@ -332,7 +332,7 @@ def test_a_task_that_is_cancelled_while_it_waits_can_go_on_reading(run: Run, top
                         await anext(messages)
                 await mq.publish(topic, number)
                 assert (await anext(messages)).json() == number
-        assert await rest(mq, topic, group) == [4]  # in hand, and not done
+        assert await rest(mq, topic, group) == [4]  # delivered, and not handled
 
     run(use)
 
@@ -351,8 +351,8 @@ def test_a_loop_can_be_ended_by_another_task(run: Run, topic: str, group: str) -
     run(use)
 
 
-def test_a_loop_that_fails_while_nobody_waits_is_closed_all_the_same(run: Run, topic: str) -> None:
-    """A task that is cancelled does not hear how it went; closing the loop says so, and closes it."""
+def test_a_loop_that_fails_while_no_task_waits_is_closed_all_the_same(run: Run, topic: str) -> None:
+    """A task that is cancelled does not get the error; closing the loop raises it, and closes it."""
     reached, go_on = threading.Event(), threading.Event()
 
     def broken(message: Message) -> int:
@@ -556,7 +556,7 @@ def test_a_connection_that_is_forgotten_lets_go_of_everything(group_broker: Brok
 
 
 def test_a_connection_may_wait_for_its_broker(own_broker: Callable[..., BrokerProcess]) -> None:
-    """Without `async with`, nobody asks whether it is there before the first message."""
+    """Without `async with`, the broker is not contacted before the first message."""
     broker = own_broker()
     broker.stop()
 

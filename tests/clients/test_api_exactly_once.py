@@ -1,4 +1,4 @@
-"""Read, transform, publish with the Python API: exactly once, whoever fails, leaves or takes over."""
+"""Read, transform, publish with the Python API: exactly once, if members fail, leave or take over."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from .conftest import QUICK_GROUPS
 from .waiting import PATIENCE_S, wait_until
 
 ONE_BATCH_S = 20.0
-"""However slow the machine is, its batch does not end before the test says so."""
+"""However slow the machine is, its batch does not end before the test ends it."""
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_members_that_come_and_go_lose_and_double_nothing(
                 try:
                     with mine.exactly_once(source, group=group, batch=5, batch_s=0.05, limit=50) as loop:
                         loops[number] = loop
-                        if not stop.is_set():  # else nobody would end it
+                        if not stop.is_set():  # else it would not end
                             for message in loop:
                                 loop.publish(target, message.json())
                 except ApiError as error:

@@ -48,27 +48,27 @@ class MessageSource:
 
 def run(code: str, mq: Connection, servers: str) -> MessageSource:
     """Run an example; one without an end is ended when it has done something, as closing the connection does."""
-    desk = MessageSource()
+    source = MessageSource()
     failures: list[Exception] = []
-    names = {**desk.names(), "mq": mq, "penstock": penstock}
+    names = {**source.names(), "mq": mq, "penstock": penstock}
 
     def work() -> None:
         try:
             exec(compile(code.replace("localhost:9092", servers), "example", "exec"), names)
         except penstock.Closed:
             pass  # what a loop publishes when its connection has just been closed
-        except Exception as error:  # noqa: BLE001  # whatever it is, the test is to show it
+        except Exception as error:  # noqa: BLE001  # the test shows any of them
             failures.append(error)
 
     worker = threading.Thread(target=work)
     worker.start()
     if ENDLESS.search(code):
-        wait_until(lambda: desk.done or failures, f"something is done by:\n{code}")
+        wait_until(lambda: source.done or failures, f"something is done by:\n{code}")
         names["mq"].close()
     worker.join(PATIENCE_S)
     assert not worker.is_alive(), code
     assert not failures, code
-    return desk
+    return source
 
 
 @pytest.mark.parametrize("code", BLOCKS, ids=lambda code: code.strip().splitlines()[-1].strip()[:40])
@@ -77,5 +77,5 @@ def test_an_example_of_the_page_does_what_it_says(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     with connect(broker.kafka) as mq:
-        desk = run(code.replace("loop.publish(", "print(1); loop.publish("), mq, broker.kafka)
-    assert desk.done or "transaction" in code
+        source = run(code.replace("loop.publish(", "print(1); loop.publish("), mq, broker.kafka)
+    assert source.done or "transaction" in code

@@ -334,7 +334,7 @@ def jobs_of(mq: Connection, count: int) -> str:
 @pytest.mark.parametrize("fault", ["stopped", pytest.param("killed", marks=SLOW)])
 @pytest.mark.parametrize("concurrency", [1, pytest.param(3, marks=SLOW)])
 def test_a_worker_of_a_queue_survives_its_broker(place: Place, fault: str, concurrency: int) -> None:
-    """The fault outlasts the visibility timeout: jobs in hand come again, to this worker."""
+    """The fault outlasts the visibility timeout: jobs in flight come again, to this worker."""
     seen: Counter[int] = Counter()
     with connect(place.servers) as mq:
         name = jobs_of(mq, COUNT)

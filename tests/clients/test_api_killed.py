@@ -54,20 +54,20 @@ PUBLISH = """
 
 
 @pytest.mark.parametrize("delivery", ["at-most-once", "at-least-once", "exactly-once"])
-def test_what_a_killed_publisher_was_told_is_there(
+def test_acknowledged_messages_of_a_killed_publisher_exist(
     mq: Connection, target: str, group_broker: BrokerProcess, tmp_path: Path, rng: random.Random, delivery: str
 ) -> None:
-    """At most once, nobody was asked: what was told may be missing, but nothing is there twice."""
-    told: list[int] = []
+    """At most once does not wait for acknowledgements: messages may be missing, but none exists twice."""
+    acknowledged: list[int] = []
     for life in range(2):
         program = Program(PUBLISH, group_broker.kafka, target, delivery, str(life * 10**6), folder=tmp_path)
-        told += [int(program.line()) for _ in range(rng.randrange(50, 500))]
+        acknowledged += [int(program.line()) for _ in range(rng.randrange(50, 500))]
         program.signal(signal.SIGKILL)
-        told += [int(line) for line in program.end()[1]]
+        acknowledged += [int(line) for line in program.end()[1]]
     found = all_of(mq, target)
     assert len(found) == len(set(found))  # the network has lost nothing that would have to be sent again
     if delivery != "at-most-once":
-        assert set(told) <= set(found)
+        assert set(acknowledged) <= set(found)
 
 
 TRANSACT = """
@@ -200,7 +200,7 @@ def test_a_subscriber_that_is_killed_may_lose_at_most_once_and_double_at_least_o
         assert len(done) < 200  # what was taken and not seen when it was killed
     else:
         assert set(done) == set(range(200))
-        assert len(done) >= 200 + 2  # what was in hand, and what was not committed yet
+        assert len(done) >= 200 + 2  # what was in flight, and what was not committed yet
 
 
 MISSED = """
@@ -228,7 +228,7 @@ def test_a_subscriber_that_was_given_up_and_comes_back_is_not_idle_meanwhile(
         wait_until(lambda: is_moved(mq, group, topic), "the group has given it up")
         program.signal(signal.SIGCONT)
         program.go()
-        assert program.line() == "0"  # again: nobody has committed it
+        assert program.line() == "0"  # again: it was not committed
         program.go()
         assert program.end() == (0, ["over"])
 
@@ -266,4 +266,4 @@ def test_effects_elsewhere_are_doubled_only_if_the_kill_comes_before_the_mark(
     arguments = (group_broker.kafka, source, group, str(effects), str(tmp_path / "handled.sqlite"))
     done = killed_and_then_run(HANDLE, *arguments, kills=2, effects=effects, folder=tmp_path, rng=rng)
     assert set(done) == set(range(200))
-    assert len(done) == 200 + 2  # the one that was in hand, each time
+    assert len(done) == 200 + 2  # the one that was in flight, each time

@@ -52,13 +52,13 @@ def test_one_address_that_answers_is_enough(group_broker: BrokerProcess, topic: 
         assert mq.publish(topic, 1).offset == 0
 
 
-def test_nobody_there_is_told_from_somebody_else_there() -> None:
+def test_a_refused_connection_differs_from_a_server_of_another_protocol() -> None:
     before = threads()
     with pytest.raises(
         penstock.NotConnected, match=r"no broker answers at 127\.0\.0\.1:1 .*penstock serve"
-    ) as nobody:
+    ) as refused:
         connect("127.0.0.1:1", timeout_s=0.3)
-    assert nobody.value.code is ErrorCode.NETWORK_EXCEPTION
+    assert refused.value.code is ErrorCode.NETWORK_EXCEPTION
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host, port = silent.getsockname()
         with pytest.raises(penstock.NotConnected, match="does not answer as a broker"):
@@ -126,14 +126,14 @@ def test_a_connection_that_is_closed_without_its_broker_ends_soon(
     assert next(messages).json() == 1
     broker.kill()
     mq.close()
-    broker.start()  # librdkafka's threads may wait for it: it repeats a commit that was under way
+    broker.start()  # librdkafka's threads may wait for it: it repeats a commit in flight
     wait_until(lambda: threads() <= before, "no thread is left")
 
 
 def test_a_connection_whose_commit_does_not_end_is_closed(
     own_broker: Callable[..., BrokerProcess], group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """librdkafka tries a commit again without end if it was under way when the broker went down."""
+    """librdkafka tries a commit again without end if it was in flight when the broker went down."""
     proxy = LossyProxy()
     broker = own_broker(QUICK_GROUPS, advertise=proxy.address)
     proxy.broker = broker.address
@@ -175,7 +175,7 @@ def test_an_error_in_a_block_is_not_hidden_by_one_on_the_way_out(
     assert "its own id" in "".join(caught.value.__notes__)
 
 
-def test_what_was_published_is_there_even_if_nobody_closes(
+def test_published_messages_are_written_even_if_the_connection_is_not_closed(
     mq: Connection, topic: str, group_broker: BrokerProcess, tmp_path: Path
 ) -> None:
     program = Program(
@@ -251,7 +251,7 @@ INTERRUPTED = """
     ("where", "left"),
     [
         ("subscribe", []),  # it waits for more: what it had is finished
-        ("body", [1]),  # one is in hand
+        ("body", [1]),  # one is in flight
         ("exactly_once", []),
         ("process", []),
         ("transaction", [0, 1]),
@@ -268,7 +268,7 @@ def test_ctrl_c_is_heard_everywhere_and_what_is_finished_counts(
         wait_until(lambda: committed(group_broker, group, topic) == 2, "both are finished, and it waits for more")
     program.signal(signal.SIGINT)
     assert program.end() == (0, ["interrupted"])
-    # Nobody has to be missed first: it has left the group.
+    # No session has to expire first: it has left the group.
     assert numbers(mq.subscribe(topic, group=group, idle_timeout_s=IDLE_S)) == left
     if where in ("exactly_once", "process"):
         assert all_of(mq, f"{topic}-out") == [0, 1]

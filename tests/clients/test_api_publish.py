@@ -14,7 +14,7 @@ from tests.brokers import BrokerProcess
 
 from .api_lab import all_of, connect, new_topic, numbers
 from .driver_confluent import ConfluentDriver
-from .driving import NOW_MS
+from .drivers import NOW_MS
 from .proxy import LossyProxy
 
 DELIVERIES = ["at-most-once", "at-least-once", "exactly-once"]
@@ -31,7 +31,7 @@ def topic(group_broker: BrokerProcess) -> str:
     return new_topic(group_broker.kafka)
 
 
-def test_a_message_is_told_where_it_is(mq: Connection, topic: str) -> None:
+def test_publish_returns_partition_and_offset(mq: Connection, topic: str) -> None:
     first = mq.publish(topic, {"id": 1}, timestamp=NOW_MS)
     assert (first.topic, first.partition, first.offset, first.timestamp_ms) == (topic, 0, 0, NOW_MS)
     assert [mq.publish(topic, {"id": number}).offset for number in range(5)] == [1, 2, 3, 4, 5]

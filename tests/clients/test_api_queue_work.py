@@ -1,4 +1,4 @@
-"""Workers of queues through the Python API: what they keep, finish, give back and lose."""
+"""Workers of queues through the Python API: which messages they hold, delete, release and lose."""
 
 import logging
 import signal
@@ -85,7 +85,7 @@ def test_what_is_said_within_a_loop_counts(queue: Queue) -> None:
     assert (counts.available, counts.total) == (0, 1)
 
 
-def test_an_exception_that_is_thrown_in_is_about_the_message_in_hand(queue: Queue) -> None:
+def test_a_thrown_exception_is_about_the_current_message(queue: Queue) -> None:
     queue.send_many(["first", "second"])
     with queue.work(visibility=LONG, backoff="10m", backoff_max="10m") as jobs:
         first = next(jobs)
@@ -209,7 +209,7 @@ def test_a_worker_that_is_killed_leaves_its_message_to_others(
     assert (job.body, job.receive_count) == ("precious", 2)
 
 
-def test_ctrl_c_gives_back_what_is_in_hand(broker: BrokerProcess, queue: Queue, tmp_path: Path) -> None:
+def test_ctrl_c_releases_messages_in_flight(broker: BrokerProcess, queue: Queue, tmp_path: Path) -> None:
     code = """
         with connect(sys.argv[1]) as mq:
             try:
@@ -240,9 +240,7 @@ def test_a_worker_outlives_its_broker(own_broker: Callable[..., BrokerProcess]) 
         assert queue.counts().total == 0
 
 
-def test_a_message_that_was_taken_away_is_not_finished_by_who_had_it(
-    queue: Queue, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_message_whose_receipt_has_expired_is_not_deleted(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     queue.send("x")
     with caplog.at_level(logging.WARNING, "penstock.api"):
         for job in queue.work(visibility="1s", limit=1):

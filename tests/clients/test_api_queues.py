@@ -51,7 +51,7 @@ def test_many_messages_keep_their_order_and_are_counted(queue: Queue) -> None:
     assert queue.counts().in_flight == 24
 
 
-def test_what_is_wrong_with_one_of_many_is_told_and_the_others_are_sent(queue: Queue) -> None:
+def test_a_batch_reports_the_message_that_is_refused_and_sends_the_others(queue: Queue) -> None:
     wrong = OutgoingJob("b", attributes={"no blanks please": "x"})
     with pytest.raises(penstock.SendFailed, match=r"1 of 12 messages were not sent .* message 1: ") as failed:
         queue.send_many(["a", wrong, *("c" * 10)])
@@ -83,7 +83,7 @@ def test_a_message_that_is_released_comes_again(queue: Queue) -> None:
     assert queue.counts().total == 1
 
 
-def test_a_message_that_somebody_else_has_by_now_is_lost(queue: Queue) -> None:
+def test_a_message_that_was_delivered_to_another_worker_is_lost(queue: Queue) -> None:
     queue.send("x")
     (slow,) = queue.receive(wait=PATIENCE, visibility=1)
     (quick,) = queue.receive(wait=PATIENCE, visibility="10m")
@@ -157,7 +157,7 @@ def test_queues_are_made_listed_purged_and_deleted(mq: Connection) -> None:
         mq.create_queue(f"{prefix}-b", max_receives=3)
 
 
-def test_where_queues_are_can_be_told(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_queue_endpoint_can_be_configured(broker: BrokerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
     name = new_name()
     with connect(broker.kafka, endpoint=f"http://{broker.http}") as mq:
         mq.create_queue(name).send("x")

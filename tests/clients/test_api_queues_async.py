@@ -54,7 +54,7 @@ async def fail(queue: AsyncQueue) -> None:
             raise ZeroDivisionError
 
 
-def test_a_loop_finishes_keeps_and_gives_back(broker: BrokerProcess) -> None:
+def test_a_loop_deletes_holds_and_releases_messages(broker: BrokerProcess) -> None:
     async def use(mq: AsyncConnection, queue: AsyncQueue) -> None:
         await queue.send_many(range(3))
         found = [job.json() async for job in queue.work(limit=3)]
@@ -105,7 +105,7 @@ def test_handlers_run_side_by_side_and_failures_come_again(
     assert "job_failed" in caplog.text
 
 
-def test_a_worker_that_is_cancelled_gives_back_what_it_has(broker: BrokerProcess) -> None:
+def test_a_cancelled_worker_releases_its_messages(broker: BrokerProcess) -> None:
     async def use(mq: AsyncConnection, queue: AsyncQueue) -> None:
         await queue.send_many(range(2))
         begun = asyncio.Barrier(3)
@@ -124,7 +124,7 @@ def test_a_worker_that_is_cancelled_gives_back_what_it_has(broker: BrokerProcess
     with_queue(broker, use)
 
 
-def test_whoever_stops_waiting_takes_no_message_with_it(broker: BrokerProcess) -> None:
+def test_a_cancelled_receive_takes_no_message(broker: BrokerProcess) -> None:
     async def use(mq: AsyncConnection, queue: AsyncQueue) -> None:
         waiting = asyncio.ensure_future(queue.receive(wait="20s", visibility=LONG))
         await asyncio.sleep(0.2)

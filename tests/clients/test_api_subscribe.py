@@ -20,7 +20,7 @@ from tests.brokers import BrokerProcess
 from .api_lab import IDLE_S, all_of, committed, connect, new_group, new_topic, numbers
 from .conftest import QUICK_GROUPS
 from .driver_confluent import ConfluentDriver
-from .driving import NOW_MS
+from .drivers import NOW_MS
 from .waiting import PATIENCE_S, wait_until
 
 
@@ -82,7 +82,7 @@ def test_members_share_the_partitions_and_every_message_is_one_member_s(
         worker.join(PATIENCE_S)
         assert not worker.is_alive()
     everything = got["first"] + got["second"]
-    assert len(everything) - len(set(everything)) < 200  # what was in hand when partitions moved may come twice
+    assert len(everything) - len(set(everything)) < 200  # what was in flight when partitions moved may come twice
     assert rest(mq, topic, group) == []
 
 
@@ -203,7 +203,7 @@ def test_batches_are_finished_together(mq: Connection, topic: str, group: str) -
     assert rest(mq, topic, group) == list(range(60, 100))
 
 
-def test_who_takes_too_long_is_given_up_by_the_group_and_hears_of_it(
+def test_a_slow_member_is_removed_from_the_group_and_gets_an_error(
     group_broker: BrokerProcess, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, logger="penstock.api")
@@ -211,7 +211,7 @@ def test_who_takes_too_long_is_given_up_by_the_group_and_hears_of_it(
         mq.publish_many(topic, range(2))
         slow = mq.subscribe(topic, group=group, processing_timeout_s=1, idle_timeout_s=1)
         assert next(slow).json() == 0
-        assert numbers(mq.subscribe(topic, group=group, limit=2)) == [0, 1]  # they are somebody else's by now
+        assert numbers(mq.subscribe(topic, group=group, limit=2)) == [0, 1]  # they belong to another member by now
         assert numbers(slow) == []
     assert "processing_took_too_long" in caplog.text
 
@@ -229,7 +229,7 @@ def test_at_most_once_commits_before_the_message_is_seen(
     assert rest(mq, topic, group) == [1, 2, 3, 4]
 
 
-def test_at_most_once_gives_back_what_nobody_has_seen(
+def test_at_most_once_does_not_commit_undelivered_messages(
     mq: Connection, topic: str, group: str, group_broker: BrokerProcess
 ) -> None:
     mq.publish_many(topic, range(50))
@@ -319,7 +319,7 @@ def test_aborted_messages_are_never_seen_and_open_ones_only_when_they_count(
 # -- where to begin
 
 
-def test_a_reader_alone_begins_wherever_it_wants_and_commits_nothing(
+def test_a_reader_without_a_group_starts_anywhere_and_commits_nothing(
     mq: Connection, group_broker: BrokerProcess
 ) -> None:
     topic = new_topic(group_broker.kafka, partitions=2)
@@ -349,7 +349,7 @@ def test_a_reader_at_the_end_sees_what_comes_from_then_on(mq: Connection, topic:
 
 
 @pytest.mark.parametrize(("from_", "expected"), [("earliest", [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (-1, [4])])
-def test_a_group_that_has_committed_nothing_begins_where_it_is_told(
+def test_a_group_without_commits_starts_at_the_given_position(
     mq: Connection, topic: str, group: str, from_: penstock.api.core.cluster_lookup.From, expected: list[int]
 ) -> None:
     mq.publish_many(topic, range(5))
@@ -389,7 +389,7 @@ def test_a_group_can_be_moved_after_its_broker_was_restarted(
         assert mq.seek(group, topic, to=4) == {0: 4}
 
 
-def test_a_group_can_be_moved_when_nobody_reads(mq: Connection, topic: str, group: str) -> None:
+def test_offsets_of_a_group_can_be_set_while_it_has_no_members(mq: Connection, topic: str, group: str) -> None:
     mq.publish_many(topic, range(10))
     with mq.subscribe(topic, group=group, limit=10) as messages:
         next(messages)
@@ -528,7 +528,7 @@ def test_what_to_do_about_a_missing_topic_is_checked(mq: Connection, topic: str)
 
 
 def test_a_subscription_that_has_failed_stays_so(own_broker: Callable[..., BrokerProcess], group: str) -> None:
-    """It may have lost track of its partitions: whoever went on with it would miss messages, and not know."""
+    """It may have lost track of its partitions: a loop that went on would skip messages unnoticed."""
     broker = own_broker()  # which allows no session as short as that of our members here
     topic = new_topic(broker.kafka)
     with connect(broker.kafka) as mq, mq.subscribe(topic, group=group) as messages:

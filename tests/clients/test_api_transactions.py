@@ -156,7 +156,7 @@ def test_the_newest_user_of_an_id_fences_the_others(mq: Connection, topic: str, 
 def test_a_fenced_transaction_ends_with_what_went_wrong_in_its_block(
     mq: Connection, topic: str, group_broker: BrokerProcess
 ) -> None:
-    """A Ctrl-C, for one, must not leave the block as something else. What the abort came to is told with it."""
+    """A Ctrl-C, for one, must not leave the block as something else. The outcome of the abort is attached to it."""
 
     def work() -> None:
         with mq.transaction(topic) as older:
@@ -183,7 +183,7 @@ def test_a_transaction_that_takes_too_long_is_over(mq: Connection, topic: str, g
     tx.publish(topic, 1, partition=0)
     with connect(group_broker.kafka, options={"isolation.level": "read_uncommitted"}) as curious:
         wait_until(lambda: all_of(curious, topic) == [1], "it has begun")
-    mq.publish(topic, 2, partition=0)  # nobody sees it before the other is given up
+    mq.publish(topic, 2, partition=0)  # readers do not see it before the other is aborted
     wait_until(lambda: all_of(mq, topic) == [2], "it was given up")
     with pytest.raises(penstock.Fenced, match="longer transaction_timeout_s"):
         tx.__exit__(None, None, None)

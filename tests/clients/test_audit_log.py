@@ -6,7 +6,7 @@ import penstock
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .waiting import PATIENCE_S
 
 

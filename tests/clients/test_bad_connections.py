@@ -52,7 +52,7 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
 
 @pytest.fixture(autouse=True)
 def bystander(target: BrokerProcess) -> Iterator[None]:
-    """Whatever a test does, others are served meanwhile, after it, and over HTTP."""
+    """Checks that other clients are served during and after a test, and over HTTP."""
     with RawClient(target.address) as meanwhile:
         offset = meanwhile.produce("bystander", batch_of([b"before"])).base_offset
         yield
@@ -155,15 +155,15 @@ def test_a_peer_that_goes_in_the_middle_of_a_large_request_is_forgotten(target: 
 # -- versions
 
 
-def test_a_client_from_the_future_is_told_what_there_is(target: BrokerProcess) -> None:
+def test_a_newer_client_gets_the_supported_versions(target: BrokerProcess) -> None:
     """ApiVersions in a version that is not served is answered in version 0, and the connection goes on (KIP-511)."""
     with RawClient(target.address) as raw:
-        raw.socket.sendall(frame(18, 99, b"\x00whatever comes here"))
+        raw.socket.sendall(frame(18, 99, b"\x00any bytes"))
         answer = raw.receive_frame()
         assert answer[:4] == LENGTH.pack(7)
-        told = decode(ApiVersionsResponse, 0, answer, 4)
-        assert told.error_code == ErrorCode.UNSUPPORTED_VERSION
-        assert {18, 0, 1, 3} <= {api.api_key for api in told.api_keys}
+        response = decode(ApiVersionsResponse, 0, answer, 4)
+        assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
+        assert {18, 0, 1, 3} <= {api.api_key for api in response.api_keys}
         assert raw.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3).error_code == 0
 
 
@@ -250,7 +250,7 @@ def test_clients_that_go_while_their_fetches_wait_are_forgotten(target: BrokerPr
         client.socket.close()
     wait_until(lambda: connections(target) == 0, "all are forgotten")
     with RawClient(target.address) as raw:
-        assert raw.produce("quiet", batch_of([b"nobody waits"])).error_code == 0
+        assert raw.produce("quiet", batch_of([b"not waited for"])).error_code == 0
 
 
 # -- memory

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from .driver_confluent import ConfluentDriver
-from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing
+from .drivers import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing
 from .raw import RawClient
 
 TOPIC_CONFIG, DEFAULT_CONFIG = 1, 5

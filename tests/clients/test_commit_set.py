@@ -28,18 +28,18 @@ from penstock.wire.messages.commit_set import (
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from tests.brokers import BrokerProcess
 from tests.clusters import ClusterProcesses
-from tests.tasks import coordinator_of, ended, write
+from tests.spark_tasks import coordinator_of, ended, write
 
-from .asking import TRANSACTION, RawProducer, find_coordinator
-from .conftest import QUICK_GROUPS, QUICK_UPKEEP
+from .conftest import QUICK_GROUPS, QUICK_MAINTENANCE
 from .driver_confluent import ConfluentDriver
-from .driving import Driver, Outgoing
+from .drivers import Driver, Outgoing
 from .raw import RawClient
+from .raw_members import TRANSACTION, RawProducer, find_coordinator
 from .test_transactions_errors import init, state_of
-from .transacting import READ_UNCOMMITTED, TRANSACTORS, read_to_end
+from .transactional_producers import READ_UNCOMMITTED, TRANSACTORS, read_to_end
 from .waiting import wait_until
 
-OWN = QUICK_GROUPS | QUICK_UPKEEP | {"transaction.state.log.num.partitions": 5}
+OWN = QUICK_GROUPS | QUICK_MAINTENANCE | {"transaction.state.log.num.partitions": 5}
 NEWER = 5
 """The version of EndTxn from which on partitions join by being written to (KIP-890)."""
 PATIENT = ClientSettings(retry_for_s=120.0, backoff_first_s=0.02, backoff_max_s=0.2)

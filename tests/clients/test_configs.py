@@ -18,7 +18,7 @@ from tests.brokers import BrokerProcess
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import ConfigResource as KafkaPythonResource
 from .driver_kafka_python import ConfigResourceType, KafkaPythonDriver
-from .driving import AdminDriver, Outgoing, refused
+from .drivers import AdminDriver, Outgoing, refused
 from .raw import RawClient
 from .waiting import PATIENCE_S
 
@@ -125,7 +125,7 @@ def test_a_setting_that_is_not_there_can_be_deleted(
         confluent.incremental(kind, name, [("no.such.setting", "SET", "1")])
 
 
-def test_every_client_is_told_that_a_setting_is_wrong(admin_client: AdminDriver, topic: str) -> None:
+def test_every_client_gets_an_error_for_an_invalid_setting(admin_client: AdminDriver, topic: str) -> None:
     with refused(admin_client, ErrorCode.INVALID_CONFIG):
         admin_client.create_topic(topic, configs={"retention.ms": "soon"})
 

@@ -80,11 +80,11 @@ def test_groups_are_described_at_once_each_with_its_own_error(
     for group_id in (f"g-{topic}", f"h-{topic}"):
         _joined(group_raw, group_id, topic)
     request = ConsumerGroupDescribeRequest(
-        group_ids=(f"g-{topic}", "", f"nobody-{topic}", f"h-{topic}"), include_authorized_operations=True
+        group_ids=(f"g-{topic}", "", f"missing-{topic}", f"h-{topic}"), include_authorized_operations=True
     )
     groups = {group.group_id: group for group in group_raw.ask(request, 1).groups}
     assert groups[""].error_code == ErrorCode.INVALID_GROUP_ID
-    assert groups[f"nobody-{topic}"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert groups[f"missing-{topic}"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
     for group_id in (f"g-{topic}", f"h-{topic}"):
         group = groups[group_id]
         assert (group.error_code, group.group_state, group.assignor_name) == (0, "Stable", "uniform")
@@ -95,7 +95,7 @@ def test_groups_are_described_at_once_each_with_its_own_error(
         assert (entry.topic_name, list(entry.partitions)) == (topic, [0, 1])
 
 
-def test_authorized_operations_are_told_only_to_who_asks(
+def test_authorized_operations_are_returned_only_on_request(
     group_raw: RawClient, group_broker: BrokerProcess, topic: str
 ) -> None:
     ConfluentDriver(group_broker.kafka).create_topic(topic)

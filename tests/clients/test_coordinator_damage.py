@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import ElectionType
 
 from tests.clusters import ClusterProcesses
-from tests.internal_lab import OFFSETS, commit_all, committed, damage, make_topic
+from tests.damaged_internal_topics import OFFSETS, commit_all, committed, damage, make_topic
 
 from .driver_confluent import ConfluentDriver
 from .test_reassignments import elect, placed

@@ -1,4 +1,4 @@
-"""Coordinators are loaded whatever stands in their topics, and say so where they cannot be; brokers are killed."""
+"""Coordinators are loaded from any contents of their topics, or report that they cannot be; brokers are killed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from penstock.wire.messages.describe_groups import DescribeGroupsRequest
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from tests.brokers import BrokerProcess
-from tests.internal_lab import (
+from tests.damaged_internal_topics import (
     NOW_MS,
     OFFSETS,
     TRANSACTIONS,
@@ -28,8 +28,8 @@ from tests.internal_lab import (
 )
 from tests.sqs_clients import JSON, sqs_client
 
-from .asking import TRANSACTION, RawProducer, find_coordinator
 from .raw import RawClient
+from .raw_members import TRANSACTION, RawProducer, find_coordinator
 from .waiting import wait_until
 
 GROUPS = [f"group-{number}" for number in range(40)]

@@ -17,7 +17,7 @@ from penstock.wire.messages.produce import PartitionProduceData, ProduceRequest,
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import QUIET, ConfluentDriver
-from .driving import COMPRESSIONS, AdminDriver, Message, Outgoing, refused
+from .drivers import COMPRESSIONS, AdminDriver, Message, Outgoing, refused
 from .raw import RawClient
 from .waiting import wait_until
 
@@ -307,7 +307,7 @@ def test_the_python_api_delays_messages(broker: BrokerProcess, topic: str) -> No
 
 
 def test_a_delayed_message_is_refused_where_nothing_is_held_back(broker: BrokerProcess, topic: str) -> None:
-    """It would be delivered at once, and nobody would know why."""
+    """It would be delivered at once, without a visible reason."""
     ConfluentDriver(broker.kafka).create_topic(topic)
     with penstock.connect(broker.kafka) as mq:
         for delayed in ({"delay": "1h"}, {"deliver_at": now_ms() + 10_000}, {"headers": {DELAY: "1h"}}):
@@ -364,7 +364,7 @@ def test_retention_waits_for_what_is_not_copied_and_takes_the_rest(broker: Broke
     assert [message.offset for message in found] == [3, 4, 5]
 
 
-def test_a_refused_message_is_told_to_its_producer(broker: BrokerProcess, topic: str) -> None:
+def test_the_producer_of_a_refused_message_gets_an_error(broker: BrokerProcess, topic: str) -> None:
     make(broker.kafka, topic)
     failed: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": broker.kafka, **QUIET})

@@ -9,7 +9,7 @@ from penstock.foundation.delays import DELAY
 from tests.clusters import ClusterProcesses
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
 from .waiting import wait_until
 
@@ -36,7 +36,7 @@ def leader(cluster: ClusterProcesses, topic: str) -> int:
             is_there = found.leader_id in cluster.brokers and cluster.brokers[found.leader_id].is_running
             return found.leader_id if is_there else None
 
-    return int(wait_until(ask, "somebody leads", timeout_s=PATIENCE_S))
+    return int(wait_until(ask, "the partition has a leader", timeout_s=PATIENCE_S))
 
 
 @pytest.mark.timeout(600)

@@ -1,4 +1,4 @@
-"""Elections that somebody asks for when brokers are gone: preferred ones, and unclean ones that lose messages."""
+"""Elections on request while brokers are down: preferred ones, and unclean ones that lose messages."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ from penstock.wire.messages.incremental_alter_configs import (
 from tests.clusters import ClusterProcesses
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
 from .test_reassignments import elect, place, placed
 from .waiting import wait_until
@@ -62,7 +62,7 @@ def test_a_preferred_leader_that_is_gone_cannot_be_elected(cluster: ClusterProce
     cluster.brokers[3].kill()
     confluent = settled(cluster)
     wait_until(lambda: led_by(cluster, "orders") == 1, "the other one leads", LEAVE_S)
-    wait_until(lambda: led_by(cluster, "alone") == -1, "nobody leads", LEAVE_S)
+    wait_until(lambda: led_by(cluster, "alone") == -1, "there is no leader", LEAVE_S)
     assert elect(confluent, ElectionType.PREFERRED, ("orders", 0), ("alone", 0)) == {
         ("orders", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ("alone", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
@@ -98,11 +98,11 @@ def lose(cluster: ClusterProcesses, topic: str) -> ConfluentDriver:
 def test_an_unclean_election_is_held_only_when_it_is_asked_for(cluster: ClusterProcesses) -> None:
     place(ConfluentDriver(cluster.bootstrap), "orders", [1, 2])
     confluent = lose(cluster, "orders")
-    wait_until(lambda: led_by(cluster, "orders") == -1, "nobody leads", LEAVE_S)
+    wait_until(lambda: led_by(cluster, "orders") == -1, "there is no leader", LEAVE_S)
     brokers = [cluster.brokers[1], cluster.brokers[3]]
     wait_until(
         lambda: sum(broker.metric("penstock_leaderless_partitions") for broker in brokers) == 1,
-        "the controller says so",
+        "the controller reports it",
     )
     assert elect(confluent, ElectionType.PREFERRED, ("orders", 0)) == {
         ("orders", 0): ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
@@ -116,7 +116,7 @@ def test_an_unclean_election_is_held_only_when_it_is_asked_for(cluster: ClusterP
 def test_a_topic_that_allows_it_goes_on_without_what_is_lost(cluster: ClusterProcesses) -> None:
     place(ConfluentDriver(cluster.bootstrap), "orders", [1, 2])
     confluent = lose(cluster, "orders")
-    wait_until(lambda: led_by(cluster, "orders") == -1, "nobody leads", LEAVE_S)
+    wait_until(lambda: led_by(cluster, "orders") == -1, "there is no leader", LEAVE_S)
     confluent.incremental(ResourceType.TOPIC, "orders", [(UNCLEAN, "SET", "true")])
     wait_until(lambda: led_by(cluster, "orders") == 1, "it leads", LEAVE_S)
     assert values(confluent, "orders", 1) == [b"both"]
@@ -126,7 +126,7 @@ def test_a_topic_that_allows_it_goes_on_without_what_is_lost(cluster: ClusterPro
 def test_a_cluster_that_allows_it_goes_on_too(cluster: ClusterProcesses) -> None:
     place(ConfluentDriver(cluster.bootstrap), "orders", [1, 2])
     lose(cluster, "orders")
-    wait_until(lambda: led_by(cluster, "orders") == -1, "nobody leads", LEAVE_S)
+    wait_until(lambda: led_by(cluster, "orders") == -1, "there is no leader", LEAVE_S)
     # No library names the whole cluster.
     change = AlterableConfig(name=UNCLEAN, config_operation=Operation.SET, value="true")
     everyone = AlterConfigsResource(resource_type=Resource.BROKER, resource_name="", configs=[change])

@@ -14,7 +14,7 @@ from tests.clusters import ClusterProcesses
 COUNT = 50
 WHOLE, FAILED = 1, 2
 """The brokers. Of the second, the fsync of one log fails."""
-NOBODY = -1
+NO_LEADER = -1
 
 
 def log_folder(broker: BrokerProcess, number: int) -> Path:
@@ -56,7 +56,7 @@ def test_a_replica_with_a_failed_fsync_waits_for_one_that_has_everything(tmp_pat
         mark.touch()
         failed.start()
         wait_until(lambda: leaders_and_isrs(failed)[1][0] == FAILED, "the replica with everything is elected")
-        assert leaders_and_isrs(failed)[0] == (NOBODY, [WHOLE])
+        assert leaders_and_isrs(failed)[0] == (NO_LEADER, [WHOLE])
         whole.start()
         wait_until(lambda: leaders_and_isrs(whole)[0] == (WHOLE, [1, 2]), "the other one has fetched what it lacked")
         assert not mark.exists()

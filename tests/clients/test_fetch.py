@@ -21,9 +21,9 @@ from .driver_confluent import ConfluentDriver, read
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
 from .driver_kafka_python import read as read_with_kafka_python
-from .driving import Driver, Outgoing
+from .drivers import Driver, Outgoing
 from .one_batch_a_fetch import consume_one_batch_a_fetch
-from .raw import FETCH_VERSION, RawClient, batch_of, fetch_request, records_of, told
+from .raw import FETCH_VERSION, RawClient, batch_of, by_partition, fetch_request, records_of
 
 LONG_MS = 50_000
 """How long a fetch may wait in tests in which it must not."""
@@ -47,7 +47,7 @@ def test_a_fetch_that_waits_is_answered_when_data_arrives(
     with RawClient(broker.address) as other:
         assert other.produce(three_partitions, batch_of([b"news"]), partition=1).error_code == 0
     began_s = time.monotonic()
-    answer = told(raw.receive())
+    answer = by_partition(raw.receive())
     assert time.monotonic() - began_s < SOON_S
     assert [record.value for record in records_of(answer[1].records)] == [b"news"]
     assert not answer[0].records
@@ -73,7 +73,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
         assert other.produce(three_partitions, batch_of([b"x" * 400]), partition=0).error_code == 0
         assert other.produce(three_partitions, batch_of([b"y" * 700]), partition=1).error_code == 0
     began_s = time.monotonic()
-    answer = told(raw.receive())
+    answer = by_partition(raw.receive())
     assert time.monotonic() - began_s < SOON_S
     assert [len(records_of(answer[number].records)) for number in (0, 1)] == [1, 1]
 
@@ -86,13 +86,13 @@ def test_a_fetch_that_waited_in_vain_is_answered_with_what_there_is(raw: RawClie
     assert [record.value for record in records_of(data.records)] == [b"little"]
 
 
-def test_a_fetch_that_waits_is_told_when_its_topic_goes(
+def test_a_waiting_fetch_is_answered_when_its_topic_is_deleted(
     confluent: ConfluentDriver, raw: RawClient, three_partitions: str
 ) -> None:
     raw.send(fetch_request(three_partitions, {0: 0}, max_wait_ms=LONG_MS), FETCH_VERSION)
     confluent.delete_topic(three_partitions)
     began_s = time.monotonic()
-    answer = told(raw.receive())
+    answer = by_partition(raw.receive())
     assert time.monotonic() - began_s < SOON_S
     assert answer[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -116,7 +116,7 @@ def test_only_the_first_batch_of_an_answer_may_be_too_large(raw: RawClient, thre
     for number in range(3):
         raw.produce(three_partitions, batch_of([b"x" * 5000]), partition=number)
         raw.produce(three_partitions, batch_of([b"y" * 5000]), partition=number)
-    answer = told(raw.ask(fetch_request(three_partitions, {0: 0, 1: 0, 2: 0}, max_bytes=100), FETCH_VERSION))
+    answer = by_partition(raw.ask(fetch_request(three_partitions, {0: 0, 1: 0, 2: 0}, max_bytes=100), FETCH_VERSION))
     assert [record.value[:1] for record in records_of(answer[0].records)] == [b"x"]
     assert not answer[1].records
     assert not answer[2].records
@@ -139,7 +139,7 @@ def test_a_limit_that_is_changed_holds_for_requests_that_were_seen_before(
 
 
 def test_a_busy_partition_does_not_starve_the_others(raw: RawClient, three_partitions: str) -> None:
-    """In a session, whoever was served goes to the end of the line (KIP-227)."""
+    """In a session, a partition that was served goes to the end of the list (KIP-227)."""
     for number in range(3):
         for _ in range(3):
             raw.produce(three_partitions, batch_of([b"x" * 5000]), partition=number)
@@ -151,7 +151,7 @@ def test_a_busy_partition_does_not_starve_the_others(raw: RawClient, three_parti
         assert len(moved) == 1
         offsets |= moved
         assert max(offsets.values()) - min(offsets.values()) <= 1
-        answer = told(session.next(moved, max_bytes=100))
+        answer = by_partition(session.next(moved, max_bytes=100))
     assert offsets == {0: 3, 1: 3, 2: 3}
 
 
@@ -195,7 +195,7 @@ class Session:
         self.raw = raw
         self.topic = topic
         response = raw.ask(fetch_request(topic, offsets, session_epoch=0, **options), FETCH_VERSION)
-        self.first = told(response)
+        self.first = by_partition(response)
         self.id = response.session_id
         self.epoch = 0
 
@@ -218,14 +218,14 @@ def test_a_session_tells_only_what_changed(raw: RawClient, three_partitions: str
     session = Session(raw, three_partitions, {0: 0, 1: 0, 2: 0})
     assert session.id != 0
     assert sorted(session.first) == [0, 1, 2]
-    assert told(session.next()) == {}
+    assert by_partition(session.next()) == {}
     raw.produce(three_partitions, batch_of([b"news"]), partition=1)
-    answer = told(session.next())
+    answer = by_partition(session.next())
     assert list(answer) == [1]
     assert [record.value for record in records_of(answer[1].records)] == [b"news"]
     # Until the client says that it has moved on, it is given the same again.
-    assert list(told(session.next())) == [1]
-    assert told(session.next({1: 1})) == {}
+    assert list(by_partition(session.next())) == [1]
+    assert by_partition(session.next({1: 1})) == {}
 
 
 def test_a_session_waits_for_all_its_partitions(broker: BrokerProcess, raw: RawClient, three_partitions: str) -> None:
@@ -235,32 +235,32 @@ def test_a_session_waits_for_all_its_partitions(broker: BrokerProcess, raw: RawC
     with RawClient(broker.address) as other:
         other.produce(three_partitions, batch_of([b"news"]), partition=2)
     began_s = time.monotonic()
-    assert list(told(raw.receive())) == [2]
+    assert list(by_partition(raw.receive())) == [2]
     assert time.monotonic() - began_s < SOON_S
 
 
 def test_a_session_forgets_partitions_and_learns_new_ones(raw: RawClient, three_partitions: str) -> None:
     session = Session(raw, three_partitions, {0: 0, 1: 0})
-    assert told(session.next(forget=(1,))) == {}
+    assert by_partition(session.next(forget=(1,))) == {}
     raw.produce(three_partitions, batch_of([b"forgotten"]), partition=1)
     raw.produce(three_partitions, batch_of([b"not yet known"]), partition=2)
-    assert told(session.next()) == {}
-    answer = told(session.next({2: 0}))
+    assert by_partition(session.next()) == {}
+    answer = by_partition(session.next({2: 0}))
     assert [record.value for record in records_of(answer[2].records)] == [b"not yet known"]
-    assert list(told(session.next({1: 0, 2: 1}))) == [1]
+    assert list(by_partition(session.next({1: 0, 2: 1}))) == [1]
 
 
 def test_a_session_tells_of_a_trim(raw: RawClient, confluent: ConfluentDriver, three_partitions: str) -> None:
     confluent.produce(three_partitions, [Outgoing(value=b"x"), Outgoing(value=b"y")])
     session = Session(raw, three_partitions, {0: 2})
-    assert told(session.next()) == {}
+    assert by_partition(session.next()) == {}
     confluent.trim(three_partitions, 1)
-    assert told(session.next())[0].log_start_offset == 1
+    assert by_partition(session.next())[0].log_start_offset == 1
 
 
 def test_a_session_repeats_an_error_until_it_is_gone(raw: RawClient, three_partitions: str) -> None:
     session = Session(raw, three_partitions, {0: 0, 7: 0})
-    for answer in (session.first, told(session.next()), told(session.next())):
+    for answer in (session.first, by_partition(session.next()), by_partition(session.next())):
         assert answer[7].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
@@ -277,7 +277,7 @@ def test_a_session_at_another_epoch_is_refused_and_goes_on_at_its_own(raw: RawCl
     assert session.next().error_code == 0
 
 
-def test_a_session_ends_when_its_client_says_so(raw: RawClient, three_partitions: str) -> None:
+def test_a_client_can_close_its_session(raw: RawClient, three_partitions: str) -> None:
     session = Session(raw, three_partitions, {0: 0})
     last = raw.ask(fetch_request(three_partitions, {0: 0}, session_id=session.id, session_epoch=-1), FETCH_VERSION)
     assert (last.error_code, last.session_id) == (0, 0)
@@ -310,7 +310,7 @@ def versions_of(key: ApiKey, broker: BrokerProcess) -> range:
 def test_every_version_of_produce_and_fetch_does_the_same_again_and_again(
     broker: BrokerProcess, raw: RawClient, confluent: ConfluentDriver, topic: str
 ) -> None:
-    """The second request of a kind may be handled in another way than the first one: nobody must notice."""
+    """The second request of a kind may be handled in another way than the first, without a visible difference."""
     confluent.create_topic(topic, partitions=2)
     topic_id = raw.describe(topic).topic_id
     written = 0

@@ -1,4 +1,4 @@
-"""A disk that is full: writers are told, readers go on, and when there is room again so do the writers."""
+"""A disk that is full: writers get errors, readers go on, and writers do again when there is free space."""
 
 import os
 import shutil
@@ -19,11 +19,11 @@ from penstock.wire.messages.incremental_alter_configs import (
 )
 from tests.brokers import BrokerProcess
 
-from .conftest import QUICK_UPKEEP
+from .conftest import QUICK_MAINTENANCE
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
-from .driving import Outgoing, refused
+from .drivers import Outgoing, refused
 from .raw import RawClient, batch_of
 from .waiting import PATIENCE_S, wait_until
 
@@ -67,7 +67,7 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
 
 @pytest.fixture
 def broker_on(disk: SmallDisk, own_broker: Callable[..., BrokerProcess]) -> Iterator[BrokerProcess]:
-    broker = own_broker(QUICK_UPKEEP, data_dir=disk.folder / "data")
+    broker = own_broker(QUICK_MAINTENANCE, data_dir=disk.folder / "data")
     yield broker
     broker.finish()  # before the disk goes
 

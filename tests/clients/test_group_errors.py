@@ -1,4 +1,4 @@
-"""What a coordinator says to those who are wrong, and that nobody else suffers from them."""
+"""Errors of a group coordinator for invalid requests, which must not disturb other members."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +15,12 @@ from penstock.wire.messages.join_group import JoinGroupRequestProtocol
 from penstock.wire.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.brokers import BrokerProcess
 
-from .asking import RawMember, assignment_of, find_coordinator, join_request
 from .conftest import QUICK_GROUPS
 from .driver_confluent import ConfluentDriver
-from .driving import refused
-from .grouping import CLASSIC, crew, places_of
+from .drivers import refused
+from .group_members import CLASSIC, crew, places_of
 from .raw import RawClient
+from .raw_members import RawMember, assignment_of, find_coordinator, join_request
 from .test_groups import PARTITIONS, numbered
 from .waiting import wait_until
 
@@ -66,7 +66,7 @@ def state_of(raw: RawClient, group: str) -> str:
 # -- who asks
 
 
-def test_one_who_is_no_member_is_told_so(member: RawMember, arrive: Arrive) -> None:
+def test_a_client_that_is_not_a_member_gets_unknown_member_id(member: RawMember, arrive: Arrive) -> None:
     stranger = arrive()
     stranger.member_id, stranger.generation = "stranger", member.generation
     for ask in (stranger.join, stranger.sync, stranger.heartbeat, stranger.commit, stranger.leave):
@@ -74,7 +74,7 @@ def test_one_who_is_no_member_is_told_so(member: RawMember, arrive: Arrive) -> N
     assert member.heartbeat() is ErrorCode.NONE
 
 
-def test_nobody_is_a_member_of_a_group_that_is_not_there(arrive: Arrive) -> None:
+def test_a_missing_group_has_no_members(arrive: Arrive) -> None:
     stranger = arrive()
     stranger.member_id, stranger.generation = "stranger", 1
     for ask in (stranger.join, stranger.sync, stranger.heartbeat, stranger.leave):
@@ -85,7 +85,7 @@ def test_nobody_is_a_member_of_a_group_that_is_not_there(arrive: Arrive) -> None
 
 
 @pytest.mark.parametrize("by", [-1, 1])
-def test_a_member_of_another_generation_is_told_so(member: RawMember, by: int) -> None:
+def test_a_member_of_another_generation_gets_illegal_generation(member: RawMember, by: int) -> None:
     now = member.generation
     member.generation += by
     for ask in (member.sync, member.heartbeat, member.commit):
@@ -108,13 +108,13 @@ def test_one_whose_name_was_taken_over_is_fenced(arrive: Arrive) -> None:
     assert newer.commit() is ErrorCode.NONE
 
 
-def test_a_name_that_nobody_has_is_unknown(member: RawMember) -> None:
-    assert member.heartbeat(group_instance_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert member.commit(group_instance_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
-    assert member.leave(group_instance_id="nobody") is ErrorCode.UNKNOWN_MEMBER_ID
+def test_an_unused_instance_id_is_unknown(member: RawMember) -> None:
+    assert member.heartbeat(group_instance_id="unused") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.commit(group_instance_id="unused") is ErrorCode.UNKNOWN_MEMBER_ID
+    assert member.leave(group_instance_id="unused") is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_commits_of_one_who_has_left_or_was_lost_are_refused(arrive: Arrive) -> None:
+def test_commits_of_a_former_member_are_refused(arrive: Arrive) -> None:
     gone = stable(arrive())
     assert gone.leave() is ErrorCode.NONE
     assert gone.commit() is ErrorCode.UNKNOWN_MEMBER_ID
@@ -133,7 +133,7 @@ def test_only_members_commit_while_there_are_some(member: RawMember, arrive: Arr
 # -- when
 
 
-def test_during_a_rebalance_members_are_told_to_join_again(member: RawMember, arrive: Arrive) -> None:
+def test_during_a_rebalance_heartbeats_make_members_join_again(member: RawMember, arrive: Arrive) -> None:
     other = arrive()
     other.ask_to_join()
     wait_until(lambda: member.heartbeat() is ErrorCode.REBALANCE_IN_PROGRESS, "the rebalance has begun")
@@ -143,7 +143,7 @@ def test_during_a_rebalance_members_are_told_to_join_again(member: RawMember, ar
     assert member.join() is ErrorCode.NONE
     assert other.joined().error_code == ErrorCode.NONE
     assert (member.generation, other.generation) == (before + 1, before + 1)
-    assert member.commit() is ErrorCode.REBALANCE_IN_PROGRESS, "nobody has anything yet"
+    assert member.commit() is ErrorCode.REBALANCE_IN_PROGRESS, "no member has an assignment yet"
     leader, follower = (member, other) if member.leads else (other, member)
     follower.ask_to_sync({})
     assert leader.sync({follower.member_id: assignment_of(leader.topic, [0])}) is ErrorCode.NONE
@@ -178,10 +178,10 @@ def test_offsets_of_a_topic_that_is_not_there_are_refused(member: RawMember) -> 
 
 def test_a_group_needs_a_name(arrive: Arrive) -> None:
     nameless = arrive()
-    nameless.group, nameless.member_id = "", "someone"
+    nameless.group, nameless.member_id = "", "member"
     for ask in (nameless.join, nameless.sync, nameless.heartbeat, nameless.leave):
         assert ask() is ErrorCode.INVALID_GROUP_ID, ask
-    # As with Kafka, whoever does not join may commit under an empty name.
+    # As with Kafka, a client that is not a member may commit with an empty member id.
     assert nameless.commit(member_id="", generation_id_or_member_epoch=-1) is ErrorCode.NONE
 
 
@@ -221,7 +221,7 @@ def test_the_first_member_must_say_how_it_works(arrive: Arrive, options: dict[st
     assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_library_that_works_another_way_is_told(group_broker: BrokerProcess, topic: str) -> None:
+def test_a_library_with_another_assignor_gets_inconsistent_protocol(group_broker: BrokerProcess, topic: str) -> None:
     driver = ConfluentDriver(group_broker.kafka)
     driver.create_topic(topic, 2)
     with crew(group_broker.kafka, f"{topic}-group", topics=(topic,)) as members:
@@ -229,7 +229,7 @@ def test_a_library_that_works_another_way_is_told(group_broker: BrokerProcess, t
         members.wait_for_balance(places_of(topic, 2))
         other = members.join("kafka-python", assignor="roundrobin")
         with pytest.raises(AssertionError, match="InconsistentGroupProtocol"):
-            wait_until(lambda: other.check() or not other.is_alive(), "the other one is told")
+            wait_until(lambda: other.check() or not other.is_alive(), "the other one gets the error")
         members.forget(other)
         members.wait_for_balance(places_of(topic, 2))
 
@@ -255,7 +255,7 @@ def test_every_answer_of_a_batch_of_leaves_is_its_own(member: RawMember, arrive:
     wanted = [
         MemberIdentity(member_id="stranger"),
         MemberIdentity(member_id="", group_instance_id="named"),
-        MemberIdentity(member_id="", group_instance_id="nobody"),
+        MemberIdentity(member_id="", group_instance_id="unused"),
     ]
     answer = arrive().raw.ask(LeaveGroupRequest(group_id=member.group, members=wanted), 5)
     assert answer.error_code == ErrorCode.NONE
@@ -279,7 +279,7 @@ SHORT = {"session_ms": 500, "rebalance_ms": 500}
 
 
 def check_not_wedged(arrive: Arrive) -> None:
-    """A good member that joins now gets everything before long, whatever the others do."""
+    """A good member that joins now soon gets all partitions, though the others do not cooperate."""
     began_s = time.monotonic()
     good = arrive(**SHORT)
     while True:
@@ -312,7 +312,7 @@ def test_a_member_that_never_joins_again_is_removed(arrive: Arrive) -> None:
 
 
 def test_a_member_that_only_sends_heartbeats_is_removed_when_time_is_up(arrive: Arrive) -> None:
-    """It is alive, and told to join again, and does not."""
+    """It sends heartbeats, and does not join again when it has to."""
     bad = stable(arrive(session_ms=10_000, rebalance_ms=500))
     good = arrive(**SHORT)
     good.ask_to_join()
@@ -322,7 +322,7 @@ def test_a_member_that_only_sends_heartbeats_is_removed_when_time_is_up(arrive: 
     assert good.sync() is ErrorCode.NONE
 
 
-def test_a_member_that_hangs_up_while_it_waits_holds_nobody_up(arrive: Arrive) -> None:
+def test_a_member_that_disconnects_while_it_waits_does_not_delay_the_others(arrive: Arrive) -> None:
     first = stable(arrive(**SHORT))
     bad = arrive(**SHORT)
     bad.ask_to_join()
@@ -362,7 +362,7 @@ def test_a_follower_that_never_syncs_is_removed(arrive: Arrive) -> None:
 def test_what_members_say_to_each_other_is_their_own_affair(
     group_broker: BrokerProcess, arrive: Arrive, topic: str, bytes_: bytes
 ) -> None:
-    """Subscriptions and assignments that nobody understands: the group works, and can be looked at."""
+    """Subscriptions and assignments that cannot be decoded: the group works, and can be looked at."""
     odd = arrive()
     request = join_request(odd.group, topic)
     odd_protocols = [JoinGroupRequestProtocol(name="range", metadata=bytes_)]

@@ -8,8 +8,8 @@ from confluent_kafka.admin import NewPartitions
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
-from .grouping import CLASSIC, COOPERATIVE, KINDS, ROUND_ROBIN, Load, crew, places_of
+from .drivers import Outgoing
+from .group_members import CLASSIC, COOPERATIVE, KINDS, ROUND_ROBIN, Load, crew, places_of
 from .waiting import PATIENCE_S
 
 PARTITIONS = 6
@@ -46,7 +46,7 @@ def test_a_calm_group_gets_every_message_once(
 def test_members_that_come_and_go_under_load_lose_and_repeat_nothing(
     group_broker: BrokerProcess, topic: str, kinds: tuple[str, ...]
 ) -> None:
-    """Whoever gives a partition up commits first, and whoever takes it up begins there."""
+    """The former owner of a partition commits when it is revoked, and the new owner starts there."""
     driver = ConfluentDriver(group_broker.kafka)
     driver.create_topic(topic, PARTITIONS)
     places = places_of(topic, PARTITIONS)

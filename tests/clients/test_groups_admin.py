@@ -17,10 +17,10 @@ from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver, MemberToRemove, OffsetAndMetadata, OffsetSpec
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
-from .driving import refused
-from .grouping import Place, crew, places_of
+from .drivers import refused
+from .group_members import Place, crew, places_of
 from .test_groups import PARTITIONS, numbered
-from .test_groups_commits import ConfluentDesk
+from .test_groups_commits import ConfluentCommitter
 from .waiting import PATIENCE_S, wait_until
 
 TYPES = {"confluent-classic": ConsumerGroupType.CLASSIC, "confluent-consumer": ConsumerGroupType.CONSUMER}
@@ -93,7 +93,7 @@ def test_groups_are_listed_by_state_and_type(group_broker: BrokerProcess, topic:
     driver.create_topic(topic, 2)
     names = {kind: f"{topic}-{kind}" for kind in TYPES}
     empty = f"{topic}-empty"
-    ConfluentDesk(group_broker.kafka, empty).commit({(topic, 0): (1, "")})
+    ConfluentCommitter(group_broker.kafka, empty).commit({(topic, 0): (1, "")})
     mine = {*names.values(), empty}
 
     def of_mine(**filters: object) -> dict[str, tuple[ConsumerGroupState, ConsumerGroupType]]:
@@ -108,10 +108,10 @@ def test_groups_are_listed_by_state_and_type(group_broker: BrokerProcess, topic:
         for members in (classic, newer):
             members.wait_for_balance(places_of(topic, 2))
         stable = {name: (ConsumerGroupState.STABLE, TYPES[kind]) for kind, name in names.items()}
-        nobody = {empty: (ConsumerGroupState.EMPTY, ConsumerGroupType.CLASSIC)}
-        wait_until(lambda: of_mine() == stable | nobody, "two stable groups")
+        without_members = {empty: (ConsumerGroupState.EMPTY, ConsumerGroupType.CLASSIC)}
+        wait_until(lambda: of_mine() == stable | without_members, "two stable groups")
         assert of_mine(states={ConsumerGroupState.STABLE}) == stable
-        assert of_mine(states={ConsumerGroupState.EMPTY}) == nobody
+        assert of_mine(states={ConsumerGroupState.EMPTY}) == without_members
         assert of_mine(types={ConsumerGroupType.CONSUMER}).keys() == {names["confluent-consumer"]}
         assert of_mine(types={ConsumerGroupType.CLASSIC}).keys() == {names["confluent-classic"], empty}
         assert of_mine(states={ConsumerGroupState.EMPTY}, types={ConsumerGroupType.CONSUMER}) == {}
@@ -185,7 +185,7 @@ def test_aiokafka_sees_groups_and_offsets(group_broker: BrokerProcess, topic: st
             (entry[0], entry[1]) for entry in driver.administer(lambda admin: admin.list_consumer_groups())
         }
         assert member.owned == set(places_of(topic, 2))
-    ConfluentDesk(group_broker.kafka, f"{group}-2").commit({(topic, 1): (7, "text")})
+    ConfluentCommitter(group_broker.kafka, f"{group}-2").commit({(topic, 1): (7, "text")})
     found = driver.administer(lambda admin: admin.list_consumer_group_offsets(f"{group}-2"))
     assert {(at.topic, at.partition): (one.offset, one.metadata) for at, one in found.items()} == {
         (topic, 1): (7, "text\0")
@@ -243,7 +243,7 @@ def test_the_offsets_of_a_topic_go_with_it(group_broker: BrokerProcess, topic: s
     for name in (topic, f"{topic}-other"):
         driver.create_topic(name)
     group = f"{topic}-group"
-    ConfluentDesk(group_broker.kafka, group).commit({(topic, 0): (3, ""), (f"{topic}-other", 0): (4, "")})
+    ConfluentCommitter(group_broker.kafka, group).commit({(topic, 0): (3, ""), (f"{topic}-other", 0): (4, "")})
     driver.delete_topic(topic)
     wait_until(lambda: offsets_of(driver, group) == {(f"{topic}-other", 0): 4}, "the offset is gone")
     driver.create_topic(topic)

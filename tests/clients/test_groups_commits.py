@@ -1,4 +1,4 @@
-"""What a group has committed: kept for whoever comes next, with its metadata, through any end of the broker."""
+"""Committed offsets: kept for the next members, with their metadata, when the broker stops or is killed."""
 
 import asyncio
 import gc
@@ -20,8 +20,8 @@ from .driver_aiokafka import TopicPartition as AiokafkaPartition
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver, OffsetAndMetadata
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
-from .driving import Outgoing
-from .grouping import CLASSIC, KINDS, Crew, Place, crew, places_of
+from .drivers import Outgoing
+from .group_members import CLASSIC, KINDS, Crew, Place, crew, places_of
 from .test_groups import PARTITIONS, numbered
 from .test_restart import end
 from .waiting import PATIENCE_S, wait_until
@@ -29,12 +29,12 @@ from .waiting import PATIENCE_S, wait_until
 Commits = dict[Place, tuple[int, str]]
 """By partition, an offset and the text that was committed with it."""
 NUL = "\0"
-"""confluent-kafka ends the text that it commits with this, and reads any text up to the first one, wherever that is:
-so the others write it too, and nobody counts it."""
+"""confluent-kafka ends the text that it commits with this, and reads any text up to the first one:
+so the others write it too, and it is not compared."""
 OWN_GROUPS = QUICK_GROUPS | {"offsets.topic.num.partitions": 5}
 
 
-class MessageSource(Protocol):
+class Committer(Protocol):
     """Commits and looks up, without being a member: partitions are assigned by hand."""
 
     def __init__(self, bootstrap: str, group: str) -> None: ...
@@ -45,7 +45,7 @@ class MessageSource(Protocol):
         """Of those partitions of which there is a commit."""
 
 
-class ConfluentDesk:
+class ConfluentCommitter:
     def __init__(self, bootstrap: str, group: str) -> None:
         self._driver = ConfluentDriver(bootstrap)
         self._group = group
@@ -61,7 +61,7 @@ class ConfluentDesk:
         return {(one.topic, one.partition): (one.offset, one.metadata or "") for one in found if one.offset >= 0}
 
 
-class KafkaPythonDesk:
+class KafkaPythonCommitter:
     def __init__(self, bootstrap: str, group: str) -> None:
         self._driver = KafkaPythonDriver(bootstrap)
         self._group = group
@@ -81,7 +81,7 @@ class KafkaPythonDesk:
         return {place: (one.offset, one.metadata.rstrip(NUL)) for place, one in found.items() if one is not None}
 
 
-class AiokafkaDesk:
+class AiokafkaCommitter:
     def __init__(self, bootstrap: str, group: str) -> None:
         self._driver = AiokafkaDriver(bootstrap)
         self._group = group
@@ -112,24 +112,24 @@ class AiokafkaDesk:
         return asyncio.run(run())
 
 
-DESKS: dict[str, type[MessageSource]] = {
-    "confluent-kafka": ConfluentDesk,
-    "kafka-python": KafkaPythonDesk,
-    "aiokafka": AiokafkaDesk,
+COMMITTERS: dict[str, type[Committer]] = {
+    "confluent-kafka": ConfluentCommitter,
+    "kafka-python": KafkaPythonCommitter,
+    "aiokafka": AiokafkaCommitter,
 }
 
 
-@pytest.mark.parametrize("library", DESKS)
+@pytest.mark.parametrize("library", COMMITTERS)
 def test_what_one_library_commits_every_library_finds(
     group_broker: BrokerProcess, topic: str, library: str, rng: random.Random
 ) -> None:
     ConfluentDriver(group_broker.kafka).create_topic(topic, PARTITIONS)
     group, places = f"{topic}-group", places_of(topic, PARTITIONS)
     commits = {place: (rng.randrange(2**40), rng.choice(["", "plain", "snö ☃", "x" * 4000])) for place in places[1:]}
-    desk = DESKS[library](group_broker.kafka, group)
-    desk.commit(dict.fromkeys(places[1:], (7, "first")))
-    desk.commit(commits)
-    for name, other in DESKS.items():
+    committer = COMMITTERS[library](group_broker.kafka, group)
+    committer.commit(dict.fromkeys(places[1:], (7, "first")))
+    committer.commit(commits)
+    for name, other in COMMITTERS.items():
         assert other(group_broker.kafka, group).committed(places) == commits, name
 
 
@@ -141,16 +141,16 @@ def test_commits_outlive_the_broker(own_broker: Callable[..., BrokerProcess], ho
     places = places_of("orders", PARTITIONS)
     expected: dict[str, Commits] = {}
     for number in range(12):
-        group, desk = f"group-{number}", rng.choice(list(DESKS.values()))
+        group, committer = f"group-{number}", rng.choice(list(COMMITTERS.values()))
         for _ in range(3):
             commits = {place: (rng.randrange(2**40), f"{rng.random()}") for place in rng.sample(places, 3)}
-            desk(broker.kafka, group).commit(commits)
+            committer(broker.kafka, group).commit(commits)
             expected[group] = expected.get(group, {}) | commits
     for _ in range(2):
         end(broker, how)
         broker.start()
         for group, commits in expected.items():
-            assert ConfluentDesk(broker.kafka, group).committed(places) == commits
+            assert ConfluentCommitter(broker.kafka, group).committed(places) == commits
 
 
 def test_a_member_goes_on_where_the_one_before_has_left(group_broker: BrokerProcess, topic: str) -> None:
@@ -170,7 +170,7 @@ def test_a_member_goes_on_where_the_one_before_has_left(group_broker: BrokerProc
 
 @contextmanager
 def steady(members: Crew) -> Iterator[None]:
-    """Within, nobody may gain or lose a partition, not even for a moment."""
+    """Within this block no member may gain or lose a partition, not even for a moment."""
     before = [list(member.history) for member in members.present]
     yield
     assert [member.history for member in members.present] == before
@@ -215,7 +215,9 @@ def test_members_come_back_to_a_broker_that_was_killed(
         driver.produce("orders", numbered(60))
         members.wait_for(60)
         ends = dict.fromkeys(places_of("orders", PARTITIONS), (10, ""))
-        wait_until(lambda: ConfluentDesk(broker.kafka, "group").committed(list(ends)) == ends, "all is committed")
+        wait_until(
+            lambda: ConfluentCommitter(broker.kafka, "group").committed(list(ends)) == ends, "all is committed"
+        )
         broker.kill()
         broker.start()
         driver.produce("orders", [Outgoing(value=b"after", partition=number) for number in range(PARTITIONS)])

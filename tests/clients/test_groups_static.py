@@ -5,13 +5,13 @@ import pytest
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
-from .grouping import CLASSIC, KINDS, Member, crew, places_of
+from .group_members import CLASSIC, KINDS, Member, crew, places_of
 from .test_groups import PARTITIONS, numbered
 from .waiting import wait_until
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_static_member_that_restarts_gets_its_share_back_and_nobody_else_notices(
+def test_a_restarted_static_member_gets_its_assignment_back_without_a_rebalance(
     group_broker: BrokerProcess, topic: str, kind: str
 ) -> None:
     driver = ConfluentDriver(group_broker.kafka)
@@ -34,7 +34,7 @@ def test_a_static_member_that_restarts_gets_its_share_back_and_nobody_else_notic
 
 
 def test_static_members_of_all_libraries_restart_in_turn(group_broker: BrokerProcess, topic: str) -> None:
-    """Under one name, one library after the other: what a member is told does not depend on who it was."""
+    """One library after the other with the same instance id: the assignment does not depend on the library."""
     driver = ConfluentDriver(group_broker.kafka)
     driver.create_topic(topic, PARTITIONS)
     places = places_of(topic, PARTITIONS)
@@ -78,7 +78,7 @@ def test_of_two_with_one_name_the_older_one_is_fenced(group_broker: BrokerProces
         newer = members.join("confluent-classic", instance_id="same")
         wait_until(lambda: newer.owned == set(places_of(topic, 2)), "the newer one has the partitions")
         with pytest.raises(AssertionError, match=r"(?i)fenced"):
-            wait_until(lambda: older.check() or not older.is_alive(), "the older one is told")
+            wait_until(lambda: older.check() or not older.is_alive(), "the older one is fenced")
         members.forget(older)
 
 
@@ -93,6 +93,6 @@ def test_with_the_newer_protocol_the_second_of_two_with_one_name_waits(
         members.wait_for_balance(places_of(topic, 2))
         newer = members.join("confluent-consumer", instance_id="same")
         with pytest.raises(AssertionError, match="still used by another member"):
-            wait_until(lambda: newer.check() or not newer.is_alive(), "the newer one is told")
+            wait_until(lambda: newer.check() or not newer.is_alive(), "the newer one is fenced")
         members.forget(newer)
         assert older.owned == set(places_of(topic, 2))

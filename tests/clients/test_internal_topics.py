@@ -10,8 +10,8 @@ from penstock.wire.messages.find_coordinator import FindCoordinatorRequest
 from penstock.wire.messages.metadata import MetadataRequest
 from tests.clusters import ClusterProcesses
 
-from .asking import GROUP, TRANSACTION, find_coordinator
 from .raw import RawClient
+from .raw_members import GROUP, TRANSACTION, find_coordinator
 from .waiting import wait_until
 
 TOPICS = {GROUP: "__consumer_offsets", TRANSACTION: "__transaction_state"}

@@ -21,10 +21,10 @@ from penstock.wire.messages.restore_state import BYTES_MAX, ENTRIES_MAX, Restore
 from penstock.wire.schema import NIL_UUID
 from penstock.wire.state import state_record
 from tests.brokers import BrokerProcess
-from tests.internal_lab import OFFSETS
+from tests.damaged_internal_topics import OFFSETS
 
-from .asking import find_coordinator
 from .raw import RawClient, batch_of
+from .raw_members import find_coordinator
 from .waiting import wait_until
 
 PARTITIONS = 4

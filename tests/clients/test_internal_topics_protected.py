@@ -37,8 +37,8 @@ from penstock.wire.schema import NIL_UUID
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import JSON, sqs_client
 
-from .asking import GROUP, TRANSACTION, RawProducer, find_coordinator
 from .raw import RawClient, batch_of
+from .raw_members import GROUP, TRANSACTION, RawProducer, find_coordinator
 
 OFFSETS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 INTERNAL = {OFFSETS: GROUP, TRANSACTIONS: TRANSACTION}
@@ -151,7 +151,7 @@ def test_offsets_within_a_transaction_are_committed_as_before(raw: RawClient) ->
 
 
 @both
-def test_confluent_reports_the_refusal_to_whoever_produces(process: BrokerProcess, topic: str) -> None:
+def test_confluent_reports_the_refusal_to_the_producer(process: BrokerProcess, topic: str) -> None:
     errors: list[KafkaError] = []
     producer = Producer({"bootstrap.servers": process.kafka})
     producer.produce(topic, b"x", key=b"k", on_delivery=lambda error, _: errors.append(error))

@@ -5,7 +5,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 from tests.brokers import BrokerProcess
-from tests.internal_lab import OFFSETS, commit_all, committed, make_topic, make_wrongly
+from tests.damaged_internal_topics import OFFSETS, commit_all, committed, make_topic, make_wrongly
 
 from .raw import RawClient, batch_of
 from .waiting import wait_until

@@ -11,7 +11,7 @@ from tests.brokers import BrokerProcess
 
 from .conftest import EVERY_DRIVER, name_of
 from .driver_confluent import ConfluentDriver
-from .driving import COMPRESSIONS, NOW_MS, Driver, Message, Outgoing
+from .drivers import COMPRESSIONS, NOW_MS, Driver, Message, Outgoing
 from .raw import RawClient, records_of
 
 HEADERS = (("content-type", b"text/plain"), ("retries", b"3"), ("empty", b""))

@@ -18,9 +18,9 @@ from penstock.wire.messages.txn_offset_commit import (
 )
 from tests.brokers import BrokerProcess
 
-from .asking import TRANSACTION, RawProducer, find_coordinator
 from .driver_confluent import ConfluentDriver
 from .raw import RawClient
+from .raw_members import TRANSACTION, RawProducer, find_coordinator
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ from .raw import RawClient
         ({"node_id": 77}, ErrorCode.REBOOTSTRAP_REQUIRED),
     ],
 )
-def test_a_client_that_means_another_broker_is_told_to_bootstrap_again(
+def test_a_client_that_expects_another_broker_gets_rebootstrap_required(
     broker: BrokerProcess, other: dict[str, object], code: ErrorCode
 ) -> None:
     with RawClient(broker.address) as raw:

@@ -19,7 +19,7 @@ from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver, KafkaTimeoutError
 from .driver_kafka_python import TopicPartition as TopicPartitionOfKafkaPython
 from .driver_kcat import KcatDriver
-from .driving import AdminDriver, Outgoing, refused
+from .drivers import AdminDriver, Outgoing, refused
 from .raw import PRODUCE_VERSION, RawClient, batch_of, produce_request, records_of
 from .waiting import PATIENCE_S, wait_until
 
@@ -45,7 +45,7 @@ def test_kafka_python_describes_topics_page_by_page(broker: BrokerProcess, topic
     assert pages == [[0, 1, 2], [3, 4]]
 
 
-def test_kafka_python_sees_how_large_a_log_is_and_who_writes_to_it(broker: BrokerProcess, topic: str) -> None:
+def test_kafka_python_describes_log_sizes_and_producers(broker: BrokerProcess, topic: str) -> None:
     driver = KafkaPythonDriver(broker.kafka)
     driver.produce(topic, [Outgoing(value=bytes(5000))], idempotent=True)
     with driver.admin() as admin:
@@ -68,7 +68,7 @@ def test_kcat_lists_topics_with_their_partitions(confluent: ConfluentDriver, top
 
 @pytest.fixture(scope="module")
 def strict_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcess]:
-    """A broker on which a topic is there once someone creates it, not when someone asks for it."""
+    """A broker that does not create topics on demand."""
     settings = {"auto.create.topics.enable": False, "num.partitions": 3}
     process = BrokerProcess(tmp_path_factory.mktemp("strict"), settings).start()
     yield process

@@ -8,7 +8,7 @@ import pytest
 from tests.clusters import ClusterProcesses
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .test_reassignments import place, placed
 from .waiting import wait_until
 

@@ -11,7 +11,7 @@ from tests.brokers import BrokerProcess
 from .conftest import name_of
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
-from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing
+from .drivers import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing
 from .raw import RawClient, batch_of, records_of
 from .waiting import PATIENCE_S
 
@@ -96,7 +96,7 @@ def test_times_are_the_producers_by_default(confluent: ConfluentDriver, topic: s
         assert consumer.poll(PATIENCE_S).timestamp() == (TIMESTAMP_CREATE_TIME, NOW_MS - 12_345)
 
 
-def test_times_are_the_brokers_where_the_topic_says_so(admin_client: AdminDriver, topic: str) -> None:
+def test_a_topic_with_log_append_time_has_the_brokers_timestamps(admin_client: AdminDriver, topic: str) -> None:
     admin_client.create_topic(topic, configs={"message.timestamp.type": "LogAppendTime"})
     before_ms = time.time_ns() // 1_000_000
     for compression in ("none", "gzip"):
@@ -112,7 +112,7 @@ def test_times_are_the_brokers_where_the_topic_says_so(admin_client: AdminDriver
     )
 
 
-def test_a_producer_and_a_consumer_are_told_whose_time_it_is(confluent: ConfluentDriver, topic: str) -> None:
+def test_producers_and_consumers_get_the_timestamp_type(confluent: ConfluentDriver, topic: str) -> None:
     confluent.create_topic(topic, configs={"message.timestamp.type": "LogAppendTime"})
     reports = []
     producer = confluent.producer()

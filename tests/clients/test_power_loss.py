@@ -11,16 +11,16 @@ import pytest
 
 from tests.brokers import BrokerProcess
 from tests.clusters import ClusterProcesses
-from tests.power import lose_power
+from tests.power_loss import lose_power
 
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .test_reassignments import place, placed
 from .waiting import wait_until
 
 COUNT = 50
 SESSION_S = 60.0
-"""So long that nobody misses the broker before it is back."""
+"""So long that the broker's session does not expire before it is back."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def paused(*brokers: BrokerProcess) -> Iterator[None]:
 
 @pytest.mark.parametrize("starts_at_once", [True, False])
 def test_it_is_not_elected_for_what_others_have_and_it_may_lack(tmp_path: Path, starts_at_once: bool) -> None:
-    """Though it is the preferred leader, and nobody saw that it was away; nor if its first start came to nothing.
+    """Though it is the preferred leader, and its session did not expire; nor if its first start failed.
 
     It is the controller too, so that it is itself who elects.
     """

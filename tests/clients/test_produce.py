@@ -20,7 +20,7 @@ from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kcat import KcatDriver
-from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing, refused
+from .drivers import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Outgoing, refused
 from .proxy import LossyProxy
 from .raw import Closed, RawClient, batch_of, produce_request, records_of
 from .waiting import PATIENCE_S, wait_until
@@ -58,19 +58,19 @@ class TestTooLargeMessages:
         confluent.create_topic(topic, configs={"max.message.bytes": "2000"})
         return topic
 
-    def test_confluent_kafka_is_told(self, confluent: ConfluentDriver, small_topic: str) -> None:
+    def test_confluent_kafka_gets_the_error(self, confluent: ConfluentDriver, small_topic: str) -> None:
         codes = delivery_errors(confluent, small_topic, value=self.TOO_LARGE)
         assert codes == [KafkaError.MSG_SIZE_TOO_LARGE]
         assert delivery_errors(confluent, small_topic, value=b"small") == []
 
-    def test_aiokafka_is_told(self, broker: BrokerProcess, small_topic: str) -> None:
+    def test_aiokafka_gets_the_error(self, broker: BrokerProcess, small_topic: str) -> None:
         driver = AiokafkaDriver(broker.kafka)
         with refused(driver, ErrorCode.MESSAGE_TOO_LARGE):
             send_with_aiokafka(driver, small_topic, value=self.TOO_LARGE)
         send_with_aiokafka(driver, small_topic, value=b"small")
         assert driver.range(small_topic) == (0, 1)
 
-    def test_kafka_python_is_told(self, broker: BrokerProcess, small_topic: str) -> None:
+    def test_kafka_python_gets_the_error(self, broker: BrokerProcess, small_topic: str) -> None:
         driver = KafkaPythonDriver(broker.kafka)
         with refused(driver, ErrorCode.MESSAGE_TOO_LARGE):
             send_with_kafka_python(driver, small_topic, value=self.TOO_LARGE)
@@ -78,7 +78,7 @@ class TestTooLargeMessages:
         assert driver.range(small_topic) == (0, 1)
 
     @NO_KCAT
-    def test_kcat_is_told(self, broker: BrokerProcess, small_topic: str) -> None:
+    def test_kcat_gets_the_error(self, broker: BrokerProcess, small_topic: str) -> None:
         driver = KcatDriver(broker.kafka)
         with pytest.raises(AssertionError, match="Message size too large"):
             driver.produce(small_topic, [Outgoing(value=self.TOO_LARGE)])
@@ -339,7 +339,7 @@ def test_an_idempotent_producer_loses_and_repeats_nothing_when_answers_get_lost(
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 @pytest.mark.parametrize("flush", ["os", "group"])
-def test_messages_arrive_whatever_acknowledgement_is_asked_for(
+def test_messages_are_written_with_every_acks_setting(
     confluent: ConfluentDriver, topic: str, acks: str, flush: str
 ) -> None:
     confluent.create_topic(topic, configs={"flush": flush})
@@ -362,9 +362,7 @@ def test_what_is_acknowledged_after_a_flush_can_be_read_at_once(client: Driver, 
 
 
 @pytest.mark.parametrize("acks", [2, -2])
-def test_an_acknowledgement_that_nobody_knows_is_refused(
-    raw: RawClient, confluent: ConfluentDriver, topic: str, acks: int
-) -> None:
+def test_an_unknown_acks_value_is_refused(raw: RawClient, confluent: ConfluentDriver, topic: str, acks: int) -> None:
     confluent.create_topic(topic)
     assert raw.produce(topic, batch_of([b"x"]), acks=acks).error_code == ErrorCode.INVALID_REQUIRED_ACKS
     assert raw.fetch(topic, 0).high_watermark == 0

@@ -52,7 +52,7 @@ def test_an_example_of_the_page_does_what_it_says(broker: BrokerProcess, mq: Con
     def work() -> None:
         try:
             run(code, names)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the test is to show it
+        except Exception as error:  # noqa: BLE001  # the test shows any of them
             failures.append(error)
 
     worker = threading.Thread(target=work)
@@ -64,4 +64,4 @@ def test_an_example_of_the_page_does_what_it_says(broker: BrokerProcess, mq: Con
         assert done, code
     if names["mq"] is not mq and isinstance(names["mq"], Connection):
         names["mq"].close()
-    wait_until(lambda: mq.queue("jobs").counts().in_flight == 0, "nothing is left in hand")
+    wait_until(lambda: mq.queue("jobs").counts().in_flight == 0, "nothing is in flight any more")

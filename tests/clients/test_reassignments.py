@@ -26,7 +26,7 @@ from tests.clusters import ClusterProcesses
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
 from .waiting import PATIENCE_S, wait_until
 
@@ -149,7 +149,7 @@ def test_an_election_is_not_needed_where_the_leader_is_the_right_one(
     }
 
 
-def test_an_unclean_election_is_not_needed_where_somebody_leads(
+def test_an_unclean_election_is_not_needed_while_there_is_a_leader(
     confluent: ConfluentDriver, raw: RawClient, topic: str
 ) -> None:
     confluent.create_topic(topic)

@@ -30,7 +30,7 @@ from .driver_confluent import ConfluentDriver, read
 from .driver_kafka_python import KafkaPythonDriver
 from .driver_kafka_python import TopicPartition as KafkaPythonPartition
 from .driver_kafka_python import read as read_with_kafka_python
-from .driving import NOW_MS, Driver, Message, Outgoing
+from .drivers import NOW_MS, Driver, Message, Outgoing
 from .raw import FETCH_VERSION, RawClient, batch_of, fetch_request
 from .waiting import PATIENCE_S
 
@@ -223,7 +223,7 @@ def test_a_broker_stops_soon_though_consumers_wait(own_broker: Callable[..., Bro
         assert raw.is_closed_by_the_broker()
 
 
-def test_a_client_that_knows_an_older_leader_is_told(own_broker: Callable[..., BrokerProcess]) -> None:
+def test_a_client_with_an_older_leader_epoch_gets_an_error(own_broker: Callable[..., BrokerProcess]) -> None:
     """Every start is a new leader epoch, and where the older one ended can be asked (KIP-320)."""
     broker = own_broker()
     confluent = ConfluentDriver(broker.kafka)

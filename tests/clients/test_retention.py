@@ -11,7 +11,7 @@ from penstock.records.compression import Codec
 from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
-from .driving import NOW_MS, Driver, Outgoing
+from .drivers import NOW_MS, Driver, Outgoing
 from .one_batch_a_fetch import consume_one_batch_a_fetch
 from .raw import RawClient, batch_of, records_of
 from .waiting import wait_until
@@ -56,7 +56,7 @@ def test_a_topic_keeps_messages_as_long_as_it_should(confluent: ConfluentDriver,
     assert confluent.range(topic) == (10, 11)
 
 
-def test_nothing_goes_that_nobody_could_see_yet(
+def test_retention_does_not_delete_uncommitted_records(
     broker: BrokerProcess, confluent: ConfluentDriver, topic: str
 ) -> None:
     confluent.create_topic(topic, configs={"retention.ms": str(HOUR_MS), "delivery.delay.ms": "1500"})

@@ -1,4 +1,4 @@
-"""Share groups of three brokers: whoever leads a partition delivers it, and what was said outlives a leader."""
+"""Share groups of three brokers: the leader of a partition delivers it, and acknowledgements survive a leader."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -133,14 +133,14 @@ def test_receipts_and_counts_outlive_a_leader(cluster: ClusterProcesses) -> None
     assert got == [(1, 1, 2)], "what was released is there, with its count; what is done or held is not"
     late = ShareMember(cluster.brokers[heir], group, "one", "keeper")
     late.fetch()
-    assert late.acknowledge((2, 3, [ACCEPT])) == ErrorCode.NONE, "whoever had it then has it still"
+    assert late.acknowledge((2, 3, [ACCEPT])) == ErrorCode.NONE, "it is still in flight at the same member"
     assert keeper.described(0)[0].lag == 1
     for member in (keeper, worker, again, late):
         member.close_connection()
     cluster.brokers[leader].start()
 
 
-def test_a_coordinator_asks_the_leaders_wherever_they_are(cluster: ClusterProcesses) -> None:
+def test_a_coordinator_asks_the_leaders_on_other_brokers(cluster: ClusterProcesses) -> None:
     create(cluster, "wide")
     home = coordinator(cluster, "g")
     assert len(set(leaders(cluster, "wide").values())) > 1, "several brokers lead"

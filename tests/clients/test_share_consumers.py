@@ -124,14 +124,14 @@ def test_what_a_worker_had_that_was_killed_comes_back_at_once(share_broker: Brok
         assert worker.stdout is not None
         assert {value.encode() for value in json.loads(worker.stdout.readline())} == sent
         worker.kill()
-    # The lock is thirty seconds long; nobody waits for it.
+    # The lock lasts thirty seconds; the test does not wait for it.
     with share_consumer(share_broker, f"g-{jobs}", jobs) as consumer:
         found = poll(consumer, 5)
     assert {message.value() for message in found} == sent
     assert {message.delivery_count() for message in found} == {2}
 
 
-def test_a_message_that_nobody_can_work_off_goes_to_the_dead_letters(share_broker: BrokerProcess, jobs: str) -> None:
+def test_a_message_that_always_fails_becomes_a_dead_letter(share_broker: BrokerProcess, jobs: str) -> None:
     driver = ConfluentDriver(share_broker.kafka)
     driver.create_topic(f"dlq.{jobs}")
     changes = [

@@ -1,4 +1,4 @@
-"""Where a share group begins, what it is given, what becomes of what nobody can work off, and what survives."""
+"""Share groups: start offset, delivery, messages that always fail, and state after a restart."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -26,9 +26,9 @@ from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.share_group_describe import ShareGroupDescribeRequest
 from tests.brokers import BrokerProcess
 
-from .asking import EPOCH_MOVES, RawProducer
 from .driver_confluent import ConfluentDriver
 from .raw import RawClient, batch_of
+from .raw_members import EPOCH_MOVES, RawProducer
 from .share_raw import ACCEPT, RECORD_LIMIT, REJECT, RELEASE, ShareMember, configure, earliest
 from .waiting import wait_until
 
@@ -65,9 +65,7 @@ def produce(broker: BrokerProcess, topic: str, *values: bytes, timestamp_ms: int
 # -- where it begins
 
 
-def test_a_group_begins_at_the_end_unless_it_is_told_otherwise(
-    share_broker: BrokerProcess, jobs: str, member: MakeMember
-) -> None:
+def test_a_group_starts_at_the_end_by_default(share_broker: BrokerProcess, jobs: str, member: MakeMember) -> None:
     produce(share_broker, jobs, b"old")
     one = member(jobs)
     assert one.fetch() == {}
@@ -92,7 +90,7 @@ def test_groups_do_not_know_of_each_other(share_broker: BrokerProcess, jobs: str
 
 
 @pytest.mark.parametrize("begins", ["earliest", "latest"])
-def test_what_a_topic_holds_back_is_given_to_nobody_before_its_time_and_to_somebody_then(
+def test_delayed_messages_are_delivered_when_they_are_due(
     share_broker: BrokerProcess, topic: str, member: MakeMember, begins: str
 ) -> None:
     ConfluentDriver(share_broker.kafka).create_topic(topic, configs={"delivery.delay.ms": "1500"})
@@ -112,7 +110,7 @@ def test_what_a_topic_holds_back_is_given_to_nobody_before_its_time_and_to_someb
 # -- transactions
 
 
-def test_who_reads_committed_waits_for_transactions_and_gets_nothing_that_was_aborted(
+def test_read_committed_waits_for_transactions_and_skips_aborted_records(
     share_broker: BrokerProcess, jobs: str, member: MakeMember
 ) -> None:
     earliest(share_broker, f"c-{jobs}", share_isolation_level="read_committed")
@@ -132,7 +130,7 @@ def test_who_reads_committed_waits_for_transactions_and_gets_nothing_that_was_ab
     assert (acquired.first_offset, acquired.last_offset) == (2, 2), "the markers lie between"
 
 
-# -- what nobody can work off
+# -- messages that always fail
 
 
 def test_a_message_that_was_delivered_too_often_is_given_up(
@@ -208,12 +206,12 @@ def test_groups_and_topics_that_are_not_there_are_named(
     one = member(jobs)
     topic = DescribeShareGroupOffsetsRequestTopic(topic_name="nowhere", partitions=(0,))
     groups = [
-        DescribeShareGroupOffsetsRequestGroup(group_id="nobody", topics=None),
+        DescribeShareGroupOffsetsRequestGroup(group_id="missing", topics=None),
         DescribeShareGroupOffsetsRequestGroup(group_id=one.group, topics=[topic]),
         DescribeShareGroupOffsetsRequestGroup(group_id=one.group, topics=None),
     ]
-    nobody, nowhere, all_of_it = one.raw.ask(DescribeShareGroupOffsetsRequest(groups=groups), 1).groups
-    assert nobody.error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    missing, nowhere, all_of_it = one.raw.ask(DescribeShareGroupOffsetsRequest(groups=groups), 1).groups
+    assert missing.error_code == ErrorCode.GROUP_ID_NOT_FOUND
     assert nowhere.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert [found.topic_name for found in all_of_it.topics] == [jobs]
 
@@ -298,14 +296,14 @@ def test_a_group_is_listed_and_described(share_broker: BrokerProcess, jobs: str,
     listed = one.raw.ask(ListGroupsRequest(states_filter=(), types_filter=("share",)), 5).groups
     assert {group.group_type for group in listed} == {"share"}
     assert one.group in {group.group_id for group in listed}
-    request = ShareGroupDescribeRequest(group_ids=(one.group, "", "nobody"), include_authorized_operations=True)
+    request = ShareGroupDescribeRequest(group_ids=(one.group, "", "missing"), include_authorized_operations=True)
     found = {group.group_id: group for group in one.raw.ask(request, 1).groups}
     assert found[one.group].group_state == "Stable"
     assert found[one.group].authorized_operations > 0
     (described,) = found[one.group].members
     assert (described.member_id, described.client_id) == ("m1", "raw")
     assert found[""].error_code == ErrorCode.INVALID_GROUP_ID
-    assert found["nobody"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
+    assert found["missing"].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 def test_a_topic_that_goes_takes_its_delivery_state_with_it(
@@ -329,7 +327,7 @@ def test_a_topic_that_goes_takes_its_delivery_state_with_it(
 
 
 @pytest.mark.parametrize("is_killed", [pytest.param(False, marks=pytest.mark.slow), True])
-def test_what_is_done_stays_done_and_what_is_with_somebody_stays_there_when_the_broker_restarts(
+def test_acknowledged_and_acquired_messages_survive_a_broker_restart(
     own_broker: Callable[..., BrokerProcess], topic: str, is_killed: bool
 ) -> None:
     broker = own_broker({"group.share.heartbeat.interval.ms": 100})
@@ -350,6 +348,6 @@ def test_what_is_done_stays_done_and_what_is_with_somebody_stays_there_when_the_
     assert (two.described(0)[0].start_offset, two.described(0)[0].lag) == (1, 5)
     back = ShareMember(broker, "g", topic)
     back.fetch()
-    assert back.acknowledge((2, 5, [ACCEPT])) == ErrorCode.NONE, "and it may say so"
+    assert back.acknowledge((2, 5, [ACCEPT])) == ErrorCode.NONE, "and may be acknowledged"
     for member in (two, back):
         member.close_connection()

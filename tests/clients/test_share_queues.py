@@ -15,8 +15,8 @@ from penstock.wire.messages.delete_share_group_offsets import (
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import JSON, sqs_client
 
-from .asking import find_coordinator
 from .driver_confluent import ConfluentDriver
+from .raw_members import find_coordinator
 from .share_raw import ACCEPT, ShareMember, earliest
 from .test_share_consumers import POLL_S, poll, share_consumer
 from .waiting import wait_until
@@ -101,7 +101,7 @@ def test_a_queue_applies_its_own_settings_to_share_consumers(
     member.close_connection()  # it dies of it
 
     def look() -> Any:
-        assert "Messages" not in sqs.receive_message(QueueUrl=url), "whoever comes next finds it dead"
+        assert "Messages" not in sqs.receive_message(QueueUrl=url), "it is a dead letter by the next receive"
         return sqs.receive_message(QueueUrl=dead).get("Messages")
 
     (found,) = wait_until(look, "it is among the dead letters")

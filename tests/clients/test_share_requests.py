@@ -152,7 +152,7 @@ def test_more_than_wanted_comes_so_that_no_batch_is_cut(jobs: str, member: MakeM
     assert one.fetch(max_records=1, share_acquire_mode=RECORD_LIMIT)[0].acquired == [(7, 7, 1)]
 
 
-def test_ranges_are_told_in_batches_of_the_wanted_size(jobs: str, member: MakeMember) -> None:
+def test_acquired_ranges_are_split_at_the_requested_batch_size(jobs: str, member: MakeMember) -> None:
     one = member(jobs)
     assert one.fetch(batch_size=3)[0].acquired == [(0, 4, 1), (5, 9, 1)]
 
@@ -198,7 +198,7 @@ def test_of_several_acknowledgements_those_that_are_right_count(jobs: str, membe
     assert one.acknowledge((0, 0, [RELEASE])) == ErrorCode.INVALID_RECORD_STATE, "it is done"
 
 
-def test_what_is_released_wakes_whoever_waits(jobs: str, member: MakeMember) -> None:
+def test_a_released_message_wakes_waiting_fetches(jobs: str, member: MakeMember) -> None:
     one, two = member(jobs), member(jobs, "m2")
     one.take(10)
     two.fetch()
@@ -263,9 +263,9 @@ def test_renewing_can_be_switched_off_and_has_rules(
 ) -> None:
     one = member(jobs)
     one.fetch()
-    assert one.acknowledge((0, 0, [RENEW])) == ErrorCode.INVALID_REQUEST, "the request has to say so"
+    assert one.acknowledge((0, 0, [RENEW])) == ErrorCode.INVALID_REQUEST, "the request has to set the flag"
     refused = one.ask({0: [(0, 0, [RENEW])]}, is_renew_ack=True)
-    assert refused.error_code == ErrorCode.INVALID_REQUEST, "whoever renews fetches nothing"
+    assert refused.error_code == ErrorCode.INVALID_REQUEST, "a renewal fetches nothing"
     configure(share_broker, f"g-{jobs}", {"share.renew.acknowledge.enable": "false"})
     assert one.acknowledge((0, 0, [RENEW]), is_renew_ack=True) == ErrorCode.INVALID_REQUEST
     old = member(jobs, "m2", version=1)
@@ -294,9 +294,7 @@ def test_a_session_cannot_begin_with_acknowledgements(jobs: str, member: MakeMem
 
 
 @pytest.mark.parametrize(("group", "name"), [("", "m1"), (None, "m1"), ("g", ""), ("g", None), ("g", "m" * 37)])
-def test_somebody_without_a_name_is_refused(
-    jobs: str, member: MakeMember, group: str | None, name: str | None
-) -> None:
+def test_an_empty_member_id_is_refused(jobs: str, member: MakeMember, group: str | None, name: str | None) -> None:
     answer = member(jobs).ask(group_id=group, member_id=name)
     assert answer.error_code in (ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_GROUP_ID)
     assert answer.error_message
@@ -315,7 +313,7 @@ def test_a_broker_remembers_only_so_many_sessions(own_broker: Callable[..., Brok
 
 
 @pytest.mark.parametrize("by_fetch", [False, True])
-def test_who_closes_its_session_gives_back_what_it_has_as_if_it_had_not_had_it(
+def test_closing_a_session_releases_its_messages_without_counting_the_delivery(
     jobs: str, member: MakeMember, by_fetch: bool
 ) -> None:
     one, two = member(jobs), member(jobs, "m2")

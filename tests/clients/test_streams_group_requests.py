@@ -25,9 +25,9 @@ from penstock.wire.messages.streams_group_heartbeat import (
 )
 from tests.brokers import BrokerProcess
 
-from .asking import find_coordinator
 from .driver_confluent import ConfluentDriver
 from .raw import RawClient
+from .raw_members import find_coordinator
 from .waiting import wait_until
 
 MISSING_INTERNAL_TOPICS: Final = 3
@@ -111,8 +111,8 @@ def test_topics_are_created_and_tasks_assigned_and_the_group_is_shown(broker: Br
     answer = _join(raw, "app", "m", _topology("app", "lines", cleanup_policy="compact"))
     assert answer.error_code == 0, answer.error_message
     assert MISSING_INTERNAL_TOPICS in [status.status_code for status in answer.status or ()]
-    told = _until_assigned(raw, "app", "m", answer.member_epoch)
-    assert {entry.subtopology_id: list(entry.partitions) for entry in told.active_tasks or ()} == {
+    assigned = _until_assigned(raw, "app", "m", answer.member_epoch)
+    assert {entry.subtopology_id: list(entry.partitions) for entry in assigned.active_tasks or ()} == {
         "0": [0, 1, 2],
         "1": [0, 1, 2],
     }
@@ -162,7 +162,7 @@ def test_only_a_member_in_its_epoch_commits(broker: BrokerProcess, raw: RawClien
     assert commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_why_a_topic_could_not_be_created_is_told(broker: BrokerProcess, raw: RawClient) -> None:
+def test_the_reason_why_a_topic_could_not_be_created_is_reported(broker: BrokerProcess, raw: RawClient) -> None:
     _create(broker, "refused", 1)
     find_coordinator(raw, "bad")
     epoch = _join(raw, "bad", "m", _topology("bad", "refused", retention_ms="soon")).member_epoch
@@ -175,7 +175,7 @@ def test_why_a_topic_could_not_be_created_is_told(broker: BrokerProcess, raw: Ra
         ]
         return "Creation failed: bad-c (" in status.status_detail and "retention.ms" in status.status_detail
 
-    wait_until(says_why, "the member was not told why")
+    wait_until(says_why, "the member gets the reason")
 
 
 def test_a_name_is_that_of_one_kind_of_group(broker: BrokerProcess, raw: RawClient) -> None:

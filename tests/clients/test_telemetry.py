@@ -61,12 +61,19 @@ def test_a_subscription_is_made_listed_described_changed_and_removed(raw: RawCli
 
 
 def test_a_client_that_nothing_is_subscribed_of_is_asked_for_nothing(raw: RawClient) -> None:
-    told = ask(raw)
-    assert (told.error_code, told.requested_metrics, told.push_interval_ms) == (ErrorCode.NONE, [], 300_000)
-    assert (list(told.accepted_compression_types), told.telemetry_max_bytes) == ([4, 3, 1, 2], 1 << 20)
-    assert told.client_instance_id != NIL_UUID
-    assert not told.delta_temporality
-    assert ask(raw, told.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
+    subscription = ask(raw)
+    assert (subscription.error_code, subscription.requested_metrics, subscription.push_interval_ms) == (
+        ErrorCode.NONE,
+        [],
+        300_000,
+    )
+    assert (list(subscription.accepted_compression_types), subscription.telemetry_max_bytes) == (
+        [4, 3, 1, 2],
+        1 << 20,
+    )
+    assert subscription.client_instance_id != NIL_UUID
+    assert not subscription.delta_temporality
+    assert ask(raw, subscription.client_instance_id).error_code == ErrorCode.THROTTLING_QUOTA_EXCEEDED
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -75,8 +82,8 @@ def test_what_a_client_pushes_is_shown_until_it_hangs_up(broker: BrokerProcess, 
     with subscribed(broker, topic, **settings, match=f"client_software_name={topic}"):
         with RawClient(broker.address) as raw:
             introduced(raw, topic)
-            told = ask(raw)
-            assert told.requested_metrics == ["mine.", "org.apache.kafka."]
+            subscription = ask(raw)
+            assert subscription.requested_metrics == ["mine.", "org.apache.kafka."]
             metrics = metrics_data(
                 [
                     gauge("org.apache.kafka.producer.record.send.rate", point(2.5, topic='a"b'), point(1.0)),
@@ -85,7 +92,7 @@ def test_what_a_client_pushes_is_shown_until_it_hangs_up(broker: BrokerProcess, 
                 ],
                 group_id="g",
             )
-            assert push(raw, told, compress(codec, metrics), compression_type=codec) == ErrorCode.NONE
+            assert push(raw, subscription, compress(codec, metrics), compression_type=codec) == ErrorCode.NONE
             rates = shown(broker, "penstock_client_producer_record_send_rate")
             mine = {
                 dict(labels).get("topic"): value for labels, value in rates.items() if _is_of(labels, topic, broker)

@@ -11,8 +11,8 @@ from tests.brokers import BrokerProcess
 
 from .conftest import ADMIN_DRIVERS, name_of
 from .driver_confluent import ConfluentDriver, read
-from .driving import AdminDriver, Outgoing
-from .transacting import READ_COMMITTED, READ_UNCOMMITTED, TRANSACTORS, Fenced, Transactor, read_to_end
+from .drivers import AdminDriver, Outgoing
+from .transactional_producers import READ_COMMITTED, READ_UNCOMMITTED, TRANSACTORS, Fenced, Transactor, read_to_end
 from .waiting import wait_until
 
 Open = Callable[..., Transactor]
@@ -89,7 +89,7 @@ def test_an_open_transaction_holds_back_what_comes_after_it(
     wait_until(lambda: read_to_end(group_broker.kafka, topic) == [b"before", *within, b"after"], "all of it")
 
 
-def test_a_reader_that_waits_is_told_when_the_transaction_ends(
+def test_a_waiting_reader_gets_records_when_the_transaction_ends(
     driver: ConfluentDriver, transactor: Open, topic: str
 ) -> None:
     driver.create_topic(topic)

@@ -9,9 +9,9 @@ from tests.brokers import BrokerProcess
 
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import AbortTransactionSpec, KafkaAdminClient, KafkaPythonDriver, TopicPartition
-from .driving import Outgoing, refused
+from .drivers import Outgoing, refused
 from .test_transactions import Open, driver, send_all, transactor
-from .transacting import TRANSACTORS, Transactor, read_to_end
+from .transactional_producers import TRANSACTORS, Transactor, read_to_end
 from .waiting import wait_until
 
 __all__ = ["driver", "transactor"]
@@ -25,7 +25,7 @@ def admin(group_broker: BrokerProcess) -> Iterator[KafkaAdminClient]:
 
 @pytest.fixture(params=TRANSACTORS)
 def ongoing(request: pytest.FixtureRequest, driver: ConfluentDriver, transactor: Open, topic: str) -> Transactor:
-    """A transaction under way in two of three partitions, of each library's producer in turn."""
+    """An open transaction in two of three partitions, of each library's producer in turn."""
     driver.create_topic(topic, 3)
     producer = transactor(request.param, topic, timeout_ms=50_000)
     producer.begin()
@@ -76,7 +76,7 @@ def test_transactions_are_listed_by_state_producer_duration_and_name(
     assert states(admin, producer_id_filters=[producer_id]) == {topic: "Ongoing"}
 
 
-def test_a_partition_knows_who_writes_to_it_and_since_when(
+def test_describe_producers_lists_open_transactions_of_a_partition(
     admin: KafkaAdminClient, ongoing: Transactor, driver: ConfluentDriver, topic: str
 ) -> None:
     place = TopicPartition(topic, 0)
@@ -97,7 +97,7 @@ def test_a_partition_knows_who_writes_to_it_and_since_when(
 def test_an_administrator_ends_what_hangs_in_one_partition(
     group_broker: BrokerProcess, admin: KafkaAdminClient, ongoing: Transactor, driver: ConfluentDriver, topic: str
 ) -> None:
-    """The coordinator is not asked: where it has forgotten a transaction, nobody else could end it."""
+    """The coordinator is not asked: where it has forgotten a transaction, it could not be ended otherwise."""
     driver.produce(topic, [Outgoing(value=b"after")])
     assert read_to_end(group_broker.kafka, topic) == []
     found = admin.describe_transactions([topic])[topic]
@@ -127,6 +127,6 @@ def test_what_is_not_there_is_not_described(
     group_broker: BrokerProcess, admin: KafkaAdminClient, driver: ConfluentDriver, topic: str
 ) -> None:
     with refused(KafkaPythonDriver(group_broker.kafka), ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):
-        admin.describe_transactions([f"{topic}-nobody"])
+        admin.describe_transactions([f"{topic}-missing"])
     driver.create_topic(topic)
     assert admin.describe_producers([TopicPartition(topic, 0)])[TopicPartition(topic, 0)].active_producers == []

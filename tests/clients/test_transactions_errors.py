@@ -16,12 +16,12 @@ from penstock.wire.messages.describe_transactions import DescribeTransactionsReq
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from tests.brokers import BrokerProcess
 
-from .asking import RawProducer, find_coordinator
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
+from .raw_members import RawProducer, find_coordinator
 from .test_transactions import driver, transactor
-from .transacting import READ_UNCOMMITTED, ConfluentTransactor, Fenced, read_to_end
+from .transactional_producers import READ_UNCOMMITTED, ConfluentTransactor, Fenced, read_to_end
 from .waiting import wait_until
 
 __all__ = ["driver", "transactor"]
@@ -45,7 +45,7 @@ def make(driver: ConfluentDriver, group_raw: RawClient, topic: str) -> Make:
 
 
 def init(producer: RawProducer, **options: int) -> None:
-    """What is under way is aborted first, and meanwhile one has to ask again."""
+    """An open transaction is aborted first; meanwhile the client has to retry."""
     code = producer.init(**options)
     while code is ErrorCode.CONCURRENT_TRANSACTIONS:
         code = producer.init(**options)
@@ -53,7 +53,7 @@ def init(producer: RawProducer, **options: int) -> None:
 
 
 def begun(producer: RawProducer, topic: str, value: bytes = b"begun") -> RawProducer:
-    """A producer with a transaction under way in partition 0."""
+    """A producer with an open transaction in partition 0."""
     if producer.version == CLASSIC:
         assert producer.add(topic, 0) == {0: ErrorCode.NONE}
     assert producer.produce(topic, value) is ErrorCode.NONE
@@ -77,7 +77,7 @@ def test_an_empty_transactional_id_is_none(group_raw: RawClient, make: Make) -> 
     assert make().init(transactional_id="") is ErrorCode.INVALID_REQUEST
 
 
-def test_an_id_that_nobody_has_initialised_is_unknown(make: Make, topic: str) -> None:
+def test_a_transactional_id_that_was_not_initialised_is_unknown(make: Make, topic: str) -> None:
     known = make()
     known.transactional_id = f"{topic}-unknown"
     find_coordinator(known.raw, "group")
@@ -140,7 +140,7 @@ def test_several_transactions_are_added_to_in_one_request_each_with_its_own_answ
 def test_a_partition_that_was_not_added_cannot_be_written_to(
     group_broker: BrokerProcess, make: Make, topic: str
 ) -> None:
-    """KIP-890: what nobody would end is not begun."""
+    """KIP-890: a transaction that would never be ended is not begun."""
     producer = make()
     assert producer.produce(topic, b"not added") is ErrorCode.INVALID_TXN_STATE
     assert producer.add(topic, 1) == {1: ErrorCode.NONE}
@@ -152,7 +152,7 @@ def test_a_partition_that_was_not_added_cannot_be_written_to(
 
 
 def test_what_comes_after_the_end_is_refused(group_broker: BrokerProcess, make: Make, topic: str) -> None:
-    """A batch that was on its way when its transaction ended must not begin another one that nobody ends."""
+    """A batch that was on its way when its transaction ended must not begin another one that would never be ended."""
     producer = begun(make(), topic)
     assert producer.commit() is ErrorCode.NONE
     assert producer.produce(topic, b"late") is ErrorCode.INVALID_TXN_STATE
@@ -177,7 +177,7 @@ def test_with_the_newer_protocol_a_transaction_begins_with_the_first_batch(make:
     assert producer.commit() is ErrorCode.NONE
 
 
-def test_an_older_producer_may_begin_anywhere_if_nobody_knows_it(make: Make, topic: str) -> None:
+def test_an_older_producer_may_begin_with_any_sequence_if_it_is_unknown(make: Make, topic: str) -> None:
     """What was known of it may have expired (KIP-360)."""
     producer = make()
     assert producer.add(topic, 0) == {0: ErrorCode.NONE}
@@ -227,7 +227,7 @@ def test_with_the_newer_protocol_an_end_may_be_asked_for_twice_in_the_old_epoch(
 
 
 @pytest.mark.parametrize("version", [CLASSIC, NEWER])
-def test_whoever_comes_later_fences_the_one_before(
+def test_a_later_producer_fences_the_one_before(
     group_broker: BrokerProcess, make: Make, topic: str, version: int
 ) -> None:
     older = begun(make(version), topic, b"older")
@@ -308,7 +308,7 @@ def test_the_clock_of_a_transaction_begins_with_its_first_partition(
     assert read_to_end(group_broker.kafka, topic) == [b"%d" % number for number in range(rounds)]
 
 
-def test_a_library_whose_transaction_has_timed_out_is_told(
+def test_a_library_whose_transaction_has_timed_out_gets_an_error(
     group_broker: BrokerProcess, driver: ConfluentDriver, topic: str
 ) -> None:
     driver.create_topic(topic)

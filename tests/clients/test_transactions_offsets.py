@@ -14,13 +14,13 @@ from penstock.wire.messages.offset_fetch import (
 )
 from tests.brokers import BrokerProcess
 
-from .asking import RawMember, RawProducer, find_coordinator
 from .driver_confluent import QUIET, ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
-from .test_groups_commits import ConfluentDesk
+from .raw_members import RawMember, RawProducer, find_coordinator
+from .test_groups_commits import ConfluentCommitter
 from .test_transactions import Open, driver, send_all, transactor
-from .transacting import TRANSACTORS, ConfluentTransactor, read_to_end
+from .transactional_producers import TRANSACTORS, ConfluentTransactor, read_to_end
 from .waiting import PATIENCE_S, wait_until
 
 __all__ = ["driver", "transactor"]
@@ -47,7 +47,7 @@ def test_offsets_count_when_the_transaction_commits(
 ) -> None:
     driver.create_topic(topic)
     group = f"{topic}-group"
-    ConfluentDesk(group_broker.kafka, group).commit({(topic, 0): (1, "")})
+    ConfluentCommitter(group_broker.kafka, group).commit({(topic, 0): (1, "")})
     producer = transactor(library, topic)
     for offset, ends, after in ((5, producer.abort, 1), (7, producer.commit, 7), (9, producer.abort, 7)):
         producer.begin()
@@ -55,7 +55,7 @@ def test_offsets_count_when_the_transaction_commits(
         producer.send_offsets({(topic, 0): offset}, group)
         before = 7 if offset == 9 else 1
         assert offset_of(group_raw, group, topic) == (before, ErrorCode.NONE)
-        # Whoever is about to read on must not begin before the transaction has ended (KIP-447).
+        # A member that fetches offsets must not begin before the transaction has ended (KIP-447).
         assert offset_of(group_raw, group, topic, require_stable=True) == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         ends()
         wait_until(
@@ -142,7 +142,7 @@ def test_consume_transform_produce_is_exactly_once_through_aborts(
     assert found.offset == 30
 
 
-def test_one_who_is_no_longer_a_member_cannot_commit_within_a_transaction(
+def test_a_former_member_cannot_commit_within_a_transaction(
     group_broker: BrokerProcess, driver: ConfluentDriver, topic: str, member: Consumer
 ) -> None:
     """KIP-447: not the producer is fenced then, but its consumer."""
@@ -215,7 +215,7 @@ def test_a_fenced_member_cannot_commit_within_a_transaction(
 
 
 def test_offsets_of_a_group_that_was_not_added_are_refused(producer: RawProducer, topic: str) -> None:
-    """Before KIP-890 a producer adds the group first; without, nobody would ever end what it writes."""
+    """Before KIP-890 a producer adds the group first; without that, what it writes would never be ended."""
     find_coordinator(producer.raw, f"{topic}-group")
     assert producer.commit_offset(f"{topic}-group", topic, 5) is ErrorCode.TRANSACTION_ABORTABLE
     assert producer.commit_offset(f"{topic}-group", topic, 5, version=3) is ErrorCode.INVALID_TXN_STATE

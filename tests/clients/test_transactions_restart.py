@@ -14,18 +14,20 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from tests.brokers import BrokerProcess
 
-from .asking import RawProducer, find_coordinator
-from .conftest import QUICK_GROUPS, QUICK_UPKEEP
+from .conftest import QUICK_GROUPS, QUICK_MAINTENANCE
 from .driver_confluent import ConfluentDriver
-from .driving import Outgoing
+from .drivers import Outgoing
 from .raw import RawClient
-from .test_groups_commits import ConfluentDesk
+from .raw_members import RawProducer, find_coordinator
+from .test_groups_commits import ConfluentCommitter
 from .test_transactions_errors import begun, init, state_of
 from .test_transactions_offsets import offset_of
-from .transacting import READ_UNCOMMITTED, TRANSACTORS, ConfluentTransactor, read_to_end
+from .transactional_producers import READ_UNCOMMITTED, TRANSACTORS, ConfluentTransactor, read_to_end
 from .waiting import wait_until
 
-OWN = QUICK_GROUPS | QUICK_UPKEEP | {"offsets.topic.num.partitions": 3, "transaction.state.log.num.partitions": 3}
+OWN = (
+    QUICK_GROUPS | QUICK_MAINTENANCE | {"offsets.topic.num.partitions": 3, "transaction.state.log.num.partitions": 3}
+)
 KILLS = (
     ("begin", True),
     ("write", False),
@@ -51,10 +53,10 @@ FIRST = next(iter(TRANSACTORS))
 @pytest.mark.parametrize(
     "library", [FIRST, *(pytest.param(other, marks=pytest.mark.slow) for other in TRANSACTORS if other != FIRST)]
 )
-def test_a_transaction_goes_on_whatever_step_the_broker_was_killed_at(
+def test_a_transaction_goes_on_after_the_broker_is_killed_at_any_step(
     own_broker: Callable[..., BrokerProcess], library: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Killed before a step, and started again: the library finds its way, and what it was told holds."""
+    """Killed before a step, and started again: the library goes on, and what was acknowledged holds."""
     with quiet_sockets(caplog):
         broker = own_broker(OWN)
         ConfluentDriver(broker.kafka).create_topic("orders", 2)
@@ -83,7 +85,9 @@ def test_a_transaction_goes_on_whatever_step_the_broker_was_killed_at(
             wait_until(
                 lambda at=partition: read_to_end(broker.kafka, "orders", at) == expected, f"{expected} and no more"
             )
-        assert ConfluentDesk(broker.kafka, "group").committed([("orders", 0)]) == {("orders", 0): (len(KILLS), "")}
+        assert ConfluentCommitter(broker.kafka, "group").committed([("orders", 0)]) == {
+            ("orders", 0): (len(KILLS), "")
+        }
         producer.close()
 
 
@@ -91,7 +95,7 @@ def test_a_transaction_goes_on_whatever_step_the_broker_was_killed_at(
 def test_what_was_decided_is_carried_out_by_the_next_broker(
     own_broker: Callable[..., BrokerProcess], version: int
 ) -> None:
-    """Killed right after the answer to EndTxn, maybe before the partitions were told."""
+    """Killed right after the answer to EndTxn, maybe before the markers were written."""
     broker = own_broker(OWN)
     ConfluentDriver(broker.kafka).create_topic("orders", 4)
     expected = []
@@ -143,7 +147,7 @@ def test_a_transaction_that_was_open_when_the_broker_was_killed_still_times_out(
 
 PRODUCER = """
 import sys
-from tests.clients.transacting import TRANSACTORS
+from tests.clients.transactional_producers import TRANSACTORS
 library, bootstrap, value = sys.argv[1:]
 producer = TRANSACTORS[library](bootstrap, "id")
 producer.begin()
@@ -184,7 +188,7 @@ def test_a_producer_that_was_killed_begins_again_where_nothing_of_it_is_left(
         wait_until(lambda at=partition: read_to_end(broker.kafka, "orders", at) == [b"successor"], "only its own")
         everything = read_to_end(broker.kafka, "orders", partition, READ_UNCOMMITTED)
         assert everything == [b"killed 0", b"killed 1", b"successor"]
-    assert ConfluentDesk(broker.kafka, "group").committed([("orders", 0)]) == {("orders", 0): (3, "")}
+    assert ConfluentCommitter(broker.kafka, "group").committed([("orders", 0)]) == {("orders", 0): (3, "")}
 
 
 def test_a_compacted_topic_keeps_the_last_committed_value_of_every_key(

@@ -14,10 +14,10 @@ from tests.brokers import BrokerProcess
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver
 from .driver_kafka_python import KafkaPythonDriver
-from .driving import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Message, Outgoing, refused
-from .grouping import KINDS, crew, places_of
+from .drivers import COMPRESSIONS, NOW_MS, AdminDriver, Driver, Message, Outgoing, refused
+from .group_members import KINDS, crew, places_of
 from .raw import RawClient
-from .transacting import READ_COMMITTED, READ_UNCOMMITTED
+from .transactional_producers import READ_COMMITTED, READ_UNCOMMITTED
 from .waiting import PATIENCE_S, wait_until
 
 TAGS = (b"eu", b"us", b"uk")
@@ -82,7 +82,7 @@ def test_every_client_reads_what_comes_later(client: Driver, confluent: Confluen
 
 @pytest.mark.parametrize("isolation", [READ_COMMITTED, READ_UNCOMMITTED])
 @pytest.mark.parametrize("driver", [ConfluentDriver, AiokafkaDriver, KafkaPythonDriver], ids=lambda each: each.name)
-def test_aborted_records_are_left_out_for_those_who_read_what_is_committed(
+def test_read_committed_skips_aborted_records(
     driver: type[Any], isolation: str, broker: BrokerProcess, confluent: ConfluentDriver, topic: str
 ) -> None:
     confluent.create_topic(topic)
@@ -110,7 +110,7 @@ def test_aborted_records_are_left_out_for_those_who_read_what_is_committed(
     assert shown(driver(broker.kafka).consume(view, 0, len(expected), **options)) == expected
 
 
-def test_of_an_open_transaction_nothing_is_told_before_it_is_decided(
+def test_read_committed_does_not_return_open_transactions(
     confluent: ConfluentDriver, raw: RawClient, topic: str
 ) -> None:
     confluent.create_topic(topic)
@@ -225,7 +225,7 @@ def test_views_that_cannot_be_are_refused(admin_client: AdminDriver, topic: str)
 def test_a_view_is_only_read(admin_client: AdminDriver, topic: str) -> None:
     admin_client.create_topic(topic, 2)
     view = view_of(admin_client, topic, "tag = 'eu'")
-    # kafka-python does not raise here: it gives back the text of the error.
+    # kafka-python does not raise here: it returns the text of the error.
     with pytest.raises((admin_client.error, AssertionError)):
         admin_client.alter_configs(view, {"retention.ms": "1000"})
     with refused(admin_client, ErrorCode.POLICY_VIOLATION):
@@ -236,7 +236,7 @@ def test_a_view_is_only_read(admin_client: AdminDriver, topic: str) -> None:
     assert topic in admin_client.topics()
 
 
-def test_who_writes_to_a_view_is_told_and_does_not_try_again(confluent: ConfluentDriver, topic: str) -> None:
+def test_producing_to_a_view_fails_without_retries(confluent: ConfluentDriver, topic: str) -> None:
     confluent.create_topic(topic)
     view = view_of(confluent, topic, "tag = 'eu'")
     for options in ({}, {"enable_idempotence": True}):
@@ -353,7 +353,7 @@ def _until_end(consumer: Consumer) -> Any:
     raise AssertionError("the end did not come")
 
 
-def test_a_view_of_one_reader_goes_when_nobody_reads_it(own_broker: Any, topic: str) -> None:
+def test_a_view_of_one_subscription_is_deleted_when_it_is_not_read(own_broker: Any, topic: str) -> None:
     driver = ConfluentDriver(own_broker().kafka)
     driver.create_topic(topic)
     name = f"{topic}.where-{'a' * 16}"

@@ -1,4 +1,4 @@
-"""Views in a cluster of three: read at whoever leads, or nearby, before and after a leader is killed."""
+"""Views in a cluster of three: read from the leader or the nearest replica, before and after a leader is killed."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from penstock.replication.settings import RACK_AWARE
 from tests.clusters import ClusterProcesses
 
 from .driver_confluent import ConfluentDriver, read
-from .driving import Outgoing
+from .drivers import Outgoing
 from .test_views import EXPRESSION, is_wanted, message, view_of
 from .waiting import wait_until
 

@@ -5,7 +5,7 @@ import pytest
 from penstock.foundation.delays import DELAY, DUE_AT
 
 from .driver_confluent import ConfluentDriver
-from .driving import AdminDriver, Outgoing
+from .drivers import AdminDriver, Outgoing
 
 EU = ("tag", b"eu")
 US = ("tag", b"us")

@@ -1,4 +1,4 @@
-"""Clients that were given the other port: each is told at once which one it wants."""
+"""Clients that connect to the wrong port: each gets an error at once that names the right one."""
 
 import socket
 import urllib.error
@@ -11,14 +11,14 @@ from botocore.exceptions import ClientError
 
 import penstock
 from tests.brokers import BrokerProcess
-from tests.cli.running import Cli
+from tests.cli.cli_runner import Cli
 
 LONG_S = 3600.0
 """No test waits for it: an answer that is not given at once would be seen as a test that hangs."""
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
-def test_http_at_the_kafka_port_is_told_where_http_is(broker: BrokerProcess, method: str) -> None:
+def test_http_at_the_kafka_port_gets_the_http_port(broker: BrokerProcess, method: str) -> None:
     body = b"Action=ListQueues" if method in ("POST", "PUT") else None
     request = urllib.request.Request(f"http://{broker.kafka}/", data=body, method=method)
     with pytest.raises(urllib.error.HTTPError) as caught:
@@ -37,7 +37,7 @@ def test_an_sdk_at_the_kafka_port_fails_without_a_second_try(broker: BrokerProce
     assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 0
 
 
-def test_kafka_at_the_http_port_is_told_where_kafka_is(broker: BrokerProcess) -> None:
+def test_kafka_at_the_http_port_gets_the_kafka_port(broker: BrokerProcess) -> None:
     host, port = broker.http.split(":")
     with socket.create_connection((host, int(port)), LONG_S) as raw:
         raw.sendall(bytes.fromhex("0000000a 0012 0000 00000000 ffff"))
@@ -46,7 +46,7 @@ def test_kafka_at_the_http_port_is_told_where_kafka_is(broker: BrokerProcess) ->
     assert answer.endswith(f"the Kafka protocol, which is spoken at {broker.kafka}\n")
 
 
-def test_tls_at_the_http_port_is_told_that_there_is_none(broker: BrokerProcess) -> None:
+def test_tls_at_the_http_port_gets_an_error(broker: BrokerProcess) -> None:
     host, port = broker.http.split(":")
     with socket.create_connection((host, int(port)), LONG_S) as raw:
         raw.sendall(bytes.fromhex("160301 0005 0100000100"))

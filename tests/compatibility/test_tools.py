@@ -237,7 +237,7 @@ def metrics_of(target: Target) -> str:
     return "\n".join(texts)
 
 
-def test_what_needs_security_or_kraft_says_so(tool: Tool) -> None:
+def test_tools_that_need_security_or_kraft_report_that(tool: Tool) -> None:
     assert "No Authorizer is configured" in tool.refused("AclCommand", "--list")
     assert "DelegationToken" in tool.refused(
         "DelegationTokenCommand", "--describe", "--command-config", tool.file("empty.properties", {})

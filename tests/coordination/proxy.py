@@ -1,4 +1,4 @@
-"""A network between a store and its server, which loses what it is told to lose."""
+"""A network between a store and its server, which loses messages on demand."""
 
 import asyncio
 import contextlib

@@ -122,7 +122,7 @@ class Ensemble:
         )[0]
 
     def stop(self) -> None:
-        """Kill whatever still runs. A paused one, too."""
+        """Kills all that still run, paused ones too."""
         for server in self.servers:
             if server.is_running:
                 server.kill()

@@ -38,14 +38,14 @@ class Stores:
 
 
 class Watched:
-    """What a watcher has been told. It notices what no watcher may ever see."""
+    """The changes that a watcher has received. Raises AssertionError for those that no watcher may see."""
 
     def __init__(self) -> None:
         self.states: dict[str, Versioned] = {}
         self.revision = -1
         self.changes: list[Change] = []
         self.violations: list[str] = []
-        self._told = asyncio.Event()
+        self._changed = asyncio.Event()
 
     def __call__(self, change: Change) -> None:
         if change.revision < self.revision:
@@ -61,7 +61,7 @@ class Watched:
             else:
                 self.states[key] = state
         self.revision = change.revision
-        self._told.set()
+        self._changed.set()
 
     @property
     def values(self) -> dict[str, bytes]:
@@ -77,8 +77,8 @@ class Watched:
         try:
             async with asyncio.timeout(PATIENCE_S):
                 while not look():
-                    self._told.clear()
-                    await self._told.wait()
+                    self._changed.clear()
+                    await self._changed.wait()
         except TimeoutError:
             raise AssertionError(f"waited {PATIENCE_S:g} s in vain for: {what}; seen: {self.values!r:.500}") from None
 
@@ -107,7 +107,7 @@ async def sometime(attempt: Callable[[], Awaitable[T]]) -> T:
 
 
 async def put(store: Store, key: str, value: bytes) -> int:
-    """Set a key whatever its version; the version it has now."""
+    """Sets a key, unconditionally; returns its new version."""
     found = await store.get(key)
     await store.transact([Put(key, value, found.version if found else ABSENT)])
     now = await store.get(key)

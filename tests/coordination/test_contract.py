@@ -1,4 +1,4 @@
-"""What every store keeps to, whoever implements it: compare and set, all or nothing, many writers."""
+"""The contract of every store: compare and set, all or nothing, many writers."""
 
 import asyncio
 import itertools
@@ -234,7 +234,7 @@ async def test_writers_of_several_connections_lose_nothing(remote: Stores) -> No
             counted = []
             for _ in range(15):
                 counted.append(await count_up(store, "count"))
-                assert int(watched.values["count"]) >= counted[-1], "who has written has been told"
+                assert int(watched.values["count"]) >= counted[-1], "the writer has received its own change"
             return counted
 
     counted = await asyncio.gather(*(count() for _ in range(4)))
@@ -255,7 +255,7 @@ async def test_a_store_that_is_closed_is_unavailable(stores: Stores) -> None:
     await store.close()
 
 
-async def test_whoever_waits_while_the_store_is_closed_is_told(stores: Stores) -> None:
+async def test_closing_the_store_fails_waiting_calls(stores: Stores) -> None:
     async with stores.opened() as store:
         waiting = [asyncio.create_task(store.transact([Put(f"k/{number}", b"1", ABSENT)])) for number in range(20)]
         waiting += [asyncio.create_task(store.get(f"k/{number}")) for number in range(20)]

@@ -180,7 +180,7 @@ async def test_if_the_answer_is_lost_the_outcome_is_unknown(remote: Stores, port
         with pytest.raises(StoreUnavailable):
             await store.transact([Put("k", b"1", ABSENT)])
         found = await direct.get("k")
-        assert found is not None, "it happened, though nobody heard of it"
+        assert found is not None, "it happened, though its response was lost"
         proxy.heal()
         await watched.shows({"k": b"1"})
         assert await sometime(lambda: store.get("k")) == found
@@ -202,7 +202,7 @@ async def test_if_the_request_is_lost_nothing_happens_later(remote: Stores, port
         assert watched.values == {"l": b"1"}
 
 
-async def test_what_happens_while_the_connection_is_gone_is_told_when_it_is_back(remote: Stores, port: int) -> None:
+async def test_changes_during_a_lost_connection_are_delivered_when_it_is_back(remote: Stores, port: int) -> None:
     async with behind_a_proxy(remote, port) as (proxy, store, direct):
         watched, lost = Watched(), list[str]()
         store.on_session_lost.append(lambda: lost.append("lost"))

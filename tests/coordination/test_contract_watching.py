@@ -11,7 +11,7 @@ from penstock.coordination.store import ABSENT, Change, Check, Conflict, Delete,
 from .stores import Stores, Watched, put
 
 
-async def test_a_watcher_is_told_what_is_there_and_then_what_changes(stores: Stores) -> None:
+async def test_a_watcher_gets_the_current_state_and_then_changes(stores: Stores) -> None:
     async with stores.opened() as store:
         first = await put(store, "a", b"1")
         await put(store, "b", b"1")
@@ -28,7 +28,7 @@ async def test_a_watcher_is_told_what_is_there_and_then_what_changes(stores: Sto
         assert watched.snapshots == 1
 
 
-async def test_who_has_written_has_been_told_already(stores: Stores) -> None:
+async def test_a_writer_has_received_its_own_change_when_its_write_returns(stores: Stores) -> None:
     async with stores.opened() as store:
         everything, others = Watched(), Watched()
         await store.watch("", everything)
@@ -62,16 +62,16 @@ async def test_a_watcher_sees_one_prefix(stores: Stores) -> None:
         assert min(watched.revision, everything.revision) >= revision
 
 
-async def test_a_transaction_is_told_as_one(stores: Stores) -> None:
+async def test_a_transaction_is_delivered_as_one_change(stores: Stores) -> None:
     async with stores.opened() as store:
         watched = Watched()
         await store.watch("", watched)
         await store.transact([Put(f"k/{number}", b"1", ABSENT) for number in range(20)])
-        (told,) = [change for change in watched.changes if "k/0" in change.states]
-        assert len(told.states) == 20
+        (change,) = [each for each in watched.changes if "k/0" in each.states]
+        assert len(change.states) == 20
 
 
-async def test_a_conflict_is_told_to_nobody(stores: Stores) -> None:
+async def test_a_conflict_is_not_delivered_to_watchers(stores: Stores) -> None:
     async with stores.opened() as store:
         watched = Watched()
         await store.watch("", watched)
@@ -88,8 +88,8 @@ async def test_revisions_only_grow(stores: Stores) -> None:
         await store.watch("", watched)
         revisions = [await store.transact([Put(f"k/{number}", b"1", ABSENT)]) for number in range(10)]
         assert revisions == sorted(set(revisions))
-        told = [change.revision for change in watched.changes]
-        assert told == sorted(told)
+        revisions = [change.revision for change in watched.changes]
+        assert revisions == sorted(revisions)
 
 
 async def test_nothing_is_missed_between_the_snapshot_and_the_first_change(stores: Stores) -> None:
@@ -102,7 +102,7 @@ async def test_nothing_is_missed_between_the_snapshot_and_the_first_change(store
             await other.until(lambda w=other: len(w.values) == 10, "all keys of this round are seen")
 
 
-async def test_a_watcher_is_told_even_if_the_writer_did_not_wait(stores: Stores) -> None:
+async def test_a_change_is_delivered_even_if_its_writer_did_not_wait(stores: Stores) -> None:
     async with stores.opened() as store:
         watched = Watched()
         await store.watch("", watched)

@@ -22,7 +22,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 class Load:
-    """Writes one key after another, each once, and keeps what it was told."""
+    """Writes one key after another, each once, and keeps the acknowledged ones."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -64,7 +64,7 @@ async def under_load(store: Store) -> AsyncIterator[Load]:
 
 
 async def check_truth(stores: Stores, watched: Watched, load: Load) -> None:
-    """Nothing that was acknowledged is lost, and the old watcher knows exactly what a new one is told."""
+    """Nothing that was acknowledged is lost, and the old watcher has the same state as a new one."""
     async with stores.opened() as fresh:
         truth = Watched()
         await fresh.watch("", truth)
@@ -102,8 +102,8 @@ async def test_any_one_server_that_hangs_is_survived_with_the_session(
 ) -> None:
     ensemble = own(kind, 3)
     stores = Stores(kind, ensemble.url("/penstock"), tmp_path)
-    # Longer than the pauses: a leader of etcd 3.4 that wakes up revokes leases that it takes for expired, whoever has
-    # renewed them elsewhere meanwhile (etcd-io/etcd#15247).
+    # Longer than the pauses: a leader of etcd 3.4 that wakes up revokes leases that it takes for expired, though
+    # they were renewed elsewhere meanwhile (etcd-io/etcd#15247).
     async with stores.opened(ttl_s=20, timeout_s=5) as store:
         watched, lost = Watched(), list[str]()
         store.on_session_lost.append(lambda: lost.append("lost"))

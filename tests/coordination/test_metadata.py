@@ -21,7 +21,7 @@ def count_up(name: str, image: ClusterImage) -> list[Op]:
 async def test_brokers_that_change_the_same_things_end_with_the_same_image(
     remote: Stores, rng: random.Random
 ) -> None:
-    """Whoever is too late decides again on what he is told then; nobody waits for what will not come."""
+    """A late writer decides again on the newer state; no call waits for a change that will not come."""
     wanted = [rng.choice("xyz") for _ in range(20)]
 
     async def change(metadata: Metadata) -> None:

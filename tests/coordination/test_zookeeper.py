@@ -104,7 +104,7 @@ async def test_a_connection_that_is_lost_is_said_once(
 async def test_a_connection_that_talks_nonsense_is_followed_by_another_one(
     zookeeper: Stores, shared: Callable[[str], Ensemble], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """kazoo's thread ends then, without a word to anyone: it is started again."""
+    """kazoo's thread ends then, without an error: it is started again."""
     root = zookeeper.url.partition("://")[2].partition("/")[2]
     async with proxy_to(shared("zookeeper").ports[0]) as proxy:
         url = f"zookeeper://127.0.0.1:{proxy.port}/{root}"

@@ -1,4 +1,4 @@
-"""The files of deploy/, read as whoever runs them does."""
+"""The files of deploy/, read as Docker Compose and Kubernetes do."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -18,7 +18,7 @@ KUBERNETES = DEPLOY / "kubernetes"
 
 
 def resources() -> list[dict[str, Any]]:
-    """What Kubernetes is told."""
+    """The Kubernetes manifests."""
     files = yaml.safe_load((KUBERNETES / "kustomization.yaml").read_text())["resources"]
     return [found for file in files for found in yaml.safe_load_all((KUBERNETES / file).read_text())]
 

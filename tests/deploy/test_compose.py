@@ -42,7 +42,7 @@ def test_a_broker_is_what_its_name_says(name: str) -> None:
     assert settings.settings == {"default.replication.factor": "3", "min.insync.replicas": "2"}
 
 
-def test_brokers_are_of_one_cluster_and_in_nobodys_way() -> None:
+def test_brokers_are_in_one_cluster_without_conflicting_ports() -> None:
     found = [settings_of(service(name)["command"]) for name in BROKERS]
     assert len({each.store for each in found}) == 1
     assert store_of(found[0]).servers == ("etcd-1:2379", "etcd-2:2379", "etcd-3:2379")
@@ -56,11 +56,11 @@ def test_brokers_are_of_one_cluster_and_in_nobodys_way() -> None:
 def test_the_servers_of_etcd_know_each_other() -> None:
     names = ("etcd-1", "etcd-2", "etcd-3")
     for name in names:
-        told = service(name)["environment"]
-        assert told["ETCD_NAME"] == name
-        assert told["ETCD_ADVERTISE_CLIENT_URLS"] == f"http://{name}:2379"
-        assert told["ETCD_INITIAL_ADVERTISE_PEER_URLS"] == f"http://{name}:2380"
-        assert told["ETCD_INITIAL_CLUSTER"] == ",".join(f"{each}=http://{each}:2380" for each in names)
+        environment = service(name)["environment"]
+        assert environment["ETCD_NAME"] == name
+        assert environment["ETCD_ADVERTISE_CLIENT_URLS"] == f"http://{name}:2379"
+        assert environment["ETCD_INITIAL_ADVERTISE_PEER_URLS"] == f"http://{name}:2380"
+        assert environment["ETCD_INITIAL_CLUSTER"] == ",".join(f"{each}=http://{each}:2380" for each in names)
 
 
 def _seconds(text: str) -> float:

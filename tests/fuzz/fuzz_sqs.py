@@ -106,7 +106,7 @@ def fuzz(data: bytes) -> None:
 
 
 def use(params: Params) -> None:
-    """Whatever any action would make of parameters. What we keep of a message must be shown as it was sent."""
+    """Reads parameters as any action would. A message must be received as it was sent."""
     for read in (attributes.new_settings, lambda given: attributes.changed(QueueSettings(), given)):
         given = params.get("Attributes")
         if isinstance(given, dict) and all(isinstance(value, str) for value in given.values()):
@@ -146,7 +146,7 @@ def fuzz_signature(data: bytes) -> None:
             VERIFIER.verify(request, 0)
         except PenstockError:
             continue
-        raise AssertionError("nobody has signed it")
+        raise AssertionError("it was accepted without a valid signature")
 
 
 class Reading:
@@ -164,7 +164,7 @@ class Reading:
 
 
 def fuzz_http(data: bytes) -> None:
-    """Requests are the same in whatever pieces they come; and nothing after a head is among the headers."""
+    """Requests do not depend on the pieces in which they arrive; nothing after a head is among the headers."""
     found = []
     for size in (len(data) or 1, 7):
         reading = Reading()

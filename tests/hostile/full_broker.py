@@ -15,7 +15,7 @@ from penstock.wire.messages.offset_commit import (
 from tests.brokers import BrokerProcess
 from tests.clients.raw import PRODUCE_VERSION, RawClient, batch_of, produce_request
 
-from .http_asking import call, exchange
+from .raw_http import call, exchange
 
 WIDE = "wide"
 """A topic with all the partitions, and the group that has committed offsets in each of them."""

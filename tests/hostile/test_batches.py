@@ -12,7 +12,7 @@ from penstock.records.compression import Codec, compress
 from penstock.wire.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from tests.brokers import BrokerProcess
 from tests.clients.driver_confluent import ConfluentDriver
-from tests.clients.driving import NOW_MS
+from tests.clients.drivers import NOW_MS
 from tests.clients.raw import RawClient, batch_of, records_of
 from tests.clients.share_raw import ShareMember, earliest
 from tests.sqs_clients import JSON, sqs_client
@@ -24,7 +24,7 @@ BOMB_BYTES = 120 * MIB
 
 
 def sealed(body: bytes, count: int, codec: Codec) -> bytearray:
-    """A batch with a right checksum, whatever is in it."""
+    """A batch of any contents with a valid checksum."""
     return assemble(
         compress(codec, body),
         count=count,

@@ -8,8 +8,8 @@ from tests.brokers import BrokerProcess
 from tests.clients.raw import NOW_MS, RawClient
 from tests.clients.waiting import wait_until
 
-from .http_asking import call, exchange
 from .probe import Probe
+from .raw_http import call, exchange
 
 HEADERS = 150_000
 """Of one message; each has 5 bytes, and the message fits into 1 MiB."""

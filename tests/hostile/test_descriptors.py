@@ -11,7 +11,7 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.wire.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from tests.brokers import BrokerProcess
-from tests.clients.driving import NOW_MS
+from tests.clients.drivers import NOW_MS
 from tests.clients.raw import RawClient, batch_of
 from tests.clients.waiting import wait_until
 
@@ -84,7 +84,7 @@ def test_segments_that_roll_with_every_batch_leave_some(target: BrokerProcess) -
 def test_more_connections_than_descriptors_leave_some_to_logs_and_to_health_checks(target: BrokerProcess) -> None:
     with RawClient(target.address) as raw:
         create(raw, OWN_TOPIC, 1, ROLLING)
-        crowd = [socket.create_connection(target.address) for _ in range(2 * LIMIT)]
+        connections = [socket.create_connection(target.address) for _ in range(2 * LIMIT)]
         refused = r'penstock_refused_total\{reason="too_many"\}'
         try:
             wait_until(lambda: target.metric(refused) > 0, "connections are refused")
@@ -92,7 +92,7 @@ def test_more_connections_than_descriptors_leave_some_to_logs_and_to_health_chec
             with urllib.request.urlopen(f"http://{target.http}/healthz", timeout=60) as answer:
                 assert answer.read() == b"ok\n"
         finally:
-            for one in crowd:
+            for one in connections:
                 one.close()
         wait_until(lambda: target.metric("penstock_connections") == 1, "they are gone")
         check_served(target, raw)

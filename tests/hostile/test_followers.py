@@ -1,4 +1,4 @@
-"""Clients that pose as a follower: they are told so, and commit nothing."""
+"""Clients that pose as a follower: they get errors, and commit nothing."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Consumer groups whose members all subscribe to other topics: assigning takes long, and holds nobody up."""
+"""Consumer groups whose members all subscribe to other topics: assigning takes long, and does not delay others."""
 
 from collections.abc import Callable, Sequence
 from random import Random

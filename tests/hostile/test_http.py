@@ -12,8 +12,8 @@ import pytest
 
 from tests.brokers import BrokerProcess
 
-from .http_asking import MIB, Answer, call, exchange, form, get
 from .probe import MONITOR_SETTINGS, Probe
+from .raw_http import MIB, Answer, call, exchange, form, get
 
 QUEUE = "hostile"
 LARGE_QUEUE = "large"
@@ -353,10 +353,10 @@ def test_signatures_cost_little(guarded: BrokerProcess, guarded_probe: Probe, ca
     assert kind_of(answer) == kind, answer
 
 
-def test_a_signature_that_nobody_asks_for_costs_little(target: BrokerProcess, probe: Probe) -> None:
+def test_a_signature_that_is_not_checked_costs_little(target: BrokerProcess, probe: Probe) -> None:
     """Its region is shown in ARNs, so that it is read all the same."""
     params = {"QueueUrl": URL, "AttributeNames": ["All"]}
-    with probe.watch("an Authorization header that nobody asks for"):
+    with probe.watch("an Authorization header that is not checked"):
         (answer,) = exchange(target.http, call("GetQueueAttributes", params, AUTHORIZATION + "a" * 60_000))
     assert answer.status == 200
 
@@ -392,7 +392,7 @@ def test_heads_and_chunks_cost_little(target: BrokerProcess, probe: Probe, case:
 
 
 def test_a_trailer_is_no_header(target: BrokerProcess) -> None:
-    """It would have named an action that nobody has signed."""
+    """It would have named an action that was not signed."""
     head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n"
     (answer,) = exchange(target.http, head + b"0\r\nX-Amz-Target: AmazonSQS.ListQueues\r\n\r\n")
     assert (answer.status, answer.body) == (404, b"<UnknownOperationException/>")

@@ -9,10 +9,10 @@ from penstock.records.compression import Codec
 from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.restore_state import RestoreStateRequest, StateEntry
 from tests.brokers import BrokerProcess
-from tests.clients.asking import find_coordinator
 from tests.clients.raw import RawClient
+from tests.clients.raw_members import find_coordinator
 from tests.clients.waiting import wait_until
-from tests.internal_lab import NOW_MS, OFFSETS, append_to_logs
+from tests.damaged_internal_topics import NOW_MS, OFFSETS, append_to_logs
 
 from .probe import LOOP_CPU_MAX_S, Probe, histograms_of, worst_of
 
@@ -29,7 +29,7 @@ def test_a_decompression_bomb_is_refused_closed(target: BrokerProcess, probe: Pr
 
 
 def test_the_largest_request_to_restore_state_is_cheap(target: BrokerProcess, probe: Probe) -> None:
-    """Nobody may ask while coordinators decide; what is asked then costs next to nothing."""
+    """RestoreState is refused unless coordinators are paused; a refusal costs next to nothing."""
     entries = [StateEntry(key=b"\x00\x02" + bytes(100), value=bytes(3000))] * 500
     request = RestoreStateRequest(topic=OFFSETS, partitions=50, partition=0, entries=entries)
     with RawClient(target.address) as raw:

@@ -1,4 +1,4 @@
-"""A disk whose every fsync takes long: the event loop never waits for one, and nobody else for whoever does."""
+"""A disk whose every fsync takes long: the event loop never waits for one, nor do other clients."""
 
 import time
 from collections.abc import Callable, Iterator

@@ -72,8 +72,8 @@ def test_many_tasks_do_not_hold_the_loop(
                 return bool(answer.active_tasks)
 
             wait_until(has_all, "tasks are assigned")
-            told = found[-1].active_tasks
-            assert sum(len(entry.partitions) for entry in told) == partitions * subtopologies
+            active = found[-1].active_tasks
+            assert sum(len(entry.partitions) for entry in active) == partitions * subtopologies
             assert _join(raw, "two", _topology(subtopologies)).error_code == 0
             assert _beat(raw, "one", -1).error_code == 0
 

@@ -1,4 +1,4 @@
-"""Metrics that clients push: whatever a push holds, the loop is left to others, and memory is bounded."""
+"""Metrics that clients push: no push blocks the event loop, and memory is bounded."""
 
 import struct
 import urllib.request
@@ -55,16 +55,16 @@ EMPTY_MEMBER = deflate(b"", 9, GZIP_WBITS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_push_of_any_shape_does_not_hold_the_loop(shape: str, target: BrokerProcess, probe: Probe) -> None:
     with subscribed(target, "all", metrics="*", interval_ms="100"), RawClient(target.address) as raw:
-        told = ask(raw)
+        subscription = ask(raw)
         with probe.watch(f"push of {shape}"):
-            assert push(raw, told, SHAPES[shape]) == ErrorCode.NONE
+            assert push(raw, subscription, SHAPES[shape]) == ErrorCode.NONE
 
 
 def test_metrics_of_very_many_gzip_members_do_not_hold_the_loop(target: BrokerProcess, probe: Probe) -> None:
     with subscribed(target, "all", metrics="*", interval_ms="100"), RawClient(target.address) as raw:
-        told = ask(raw)
+        subscription = ask(raw)
         with probe.watch("push of gzip members"):
-            assert push(raw, told, filled(EMPTY_MEMBER), compression_type=1) == ErrorCode.NONE
+            assert push(raw, subscription, filled(EMPTY_MEMBER), compression_type=1) == ErrorCode.NONE
 
 
 def test_as_many_values_as_may_be_are_shown_in_time_slices(own_target: Callable[..., BrokerProcess]) -> None:

@@ -1,4 +1,4 @@
-"""A clock that only moves when it is told to."""
+"""A clock that only moves when a test moves it."""
 
 
 class FakeClock:
@@ -19,5 +19,5 @@ class FakeClock:
         self._ms += ms
 
     def set_by(self, ms: int) -> None:
-        """Somebody sets the wall clock; time itself goes on as before."""
+        """Sets the wall clock; the monotonic clock goes on as before."""
         self._set_by_ms = ms

@@ -60,7 +60,7 @@ CALL_MS: Final = 800
 REBALANCE_MS: Final = 3000
 WOKEN: Final = b"woken"
 WOKEN_PART: Final = 0.1
-"""How often somebody writes who is woken by something that is committed."""
+"""How often a client writes when it is woken by a commit."""
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "100",
     "group.min.session.timeout.ms": "1000",
@@ -82,7 +82,7 @@ class World(Protocol):
     numbers: "count[int]"
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
-        """Ask someone; the reply is an answer, or None if none came in time."""
+        """Sends a request; the reply is the response, or None if none came in time."""
 
     def later(self, node: int, ms: int, action: Callable[[], None]) -> None: ...
 
@@ -98,7 +98,7 @@ class SimBroker:
         self._world = world
         self._rng = rng
         self._configs = configs
-        self.life = 0
+        self.incarnation = 0
         self.boots = 0
         """How often its machine was without power: what a restarted log may trust depends on it."""
         self.folders = 0
@@ -108,7 +108,7 @@ class SimBroker:
         self.is_up = False
         self.paused_until_ms = 0
         self.held: list[tuple[int, Callable[[], None]]] = []
-        """What has come while it was paused, and in which of its lives."""
+        """What has arrived while it was paused, and in which of its incarnations."""
         self.image = ClusterImage()
         self.partitions: Partitions | None = None
         self._links: FetchLinks | None = None
@@ -121,7 +121,7 @@ class SimBroker:
         self._control_epoch = -1
         self.is_leaving = False
         self.has_joined = False
-        """Whether it was registered in this life: before that it answers nobody."""
+        """Whether it was registered in this incarnation: before that it answers no requests."""
         self.server: SimServer | None = None
         self.ledgers: dict[TopicIdPartition, StateRuntime] = {}
         """The test-only state machines in the companion logs of what this broker leads."""
@@ -129,12 +129,12 @@ class SimBroker:
     # -- living
 
     def start(self) -> None:
-        self.life += 1
+        self.incarnation += 1
         self.is_up = True
         self.image = ClusterImage()
         boot_id = f"boot-{self.boots}"
         self._last_run = LastRun(self.disk, boot_id)
-        self._has_told = False
+        self._has_reported_loss = False
         self.partitions = Partitions(
             node_id=self.node_id,
             disk=self.disk,
@@ -154,7 +154,7 @@ class SimBroker:
         self.partitions.on_durable = lambda partition: self._fetch()
         self.session = self._world.session_of(self.node_id)
         self.epoch = -1
-        self.partitions.broker_epoch = -2  # nobody is elected in no registration
+        self.partitions.broker_epoch = -2  # it cannot be elected without a registration
         self._is_registering = self._is_controlling = self.is_leaving = self.has_joined = False
         self._is_polling = False
         self._controller = None
@@ -206,7 +206,7 @@ class SimBroker:
             is_waiting = False
             answer(got if got is not None else ConnectionLost(f"broker {node} does not answer"))
 
-        # Before KIP-890, nobody survives a marker that arrives after it was written another way: none does here.
+        # Before KIP-890, a marker that arrives after it was written another way is fatal: none does here.
         is_old = isinstance(request, WriteTxnMarkersRequest) and request.markers[0].transaction_version < 2
         version = message_of(type(request)).versions[-1]
         body = ("ask", request, version, (lambda: is_waiting) if is_old else always)
@@ -319,7 +319,7 @@ class SimBroker:
         self._world.call(self.node_id, STORE, ("transact", ops, self.session), reply, CALL_MS)
 
     def _register_when_open(self) -> None:
-        """Whoever is registered may be elected, so the logs are opened first."""
+        """A registered broker may be elected, so the logs are opened first."""
         assert self.partitions is not None
         partitions = self.partitions
         partitions.when_settled(None, lambda: self._register() if self.partitions is partitions else None)
@@ -333,13 +333,13 @@ class SimBroker:
         identity = Identity(node_id=self.node_id, host="h", port=self.node_id, folder=folder)
         try:
             retire = plan_retire(image, identity)
-        except NodeIdTaken:  # whoever had the folder before is registered until his session is over
+        except NodeIdTaken:  # its former process is registered until its session expires
             self._is_registering = False
             return
-        if retire:  # an earlier life, whose session is not over yet
+        if retire:  # an earlier incarnation, whose session is not over yet
             self._transact(retire, self._on_retired)
             return
-        if not self._has_told and not self._tell(identity):
+        if not self._has_reported_loss and not self._report_loss(identity):
             return
         session = self.session
 
@@ -355,8 +355,8 @@ class SimBroker:
         epochs = Put(keys.BROKER_EPOCHS, keys.encode(epoch), image.version(keys.BROKER_EPOCHS))
         self._transact([epochs, *plan_register(image, identity, epoch, {})], on_registered)
 
-    def _tell(self, identity: Identity) -> bool:
-        """Nobody shall count on what may be gone with the power, or is with the disk: whether nobody does."""
+    def _report_loss(self, identity: Identity) -> bool:
+        """Leaves the ISRs if records may be lost with the power or the disk; returns whether it has left all."""
         may_lack = self._last_run.lost_power and LogSettings.of(self._configs).flush is Flush.OS
         leave = plan_leave_isrs(
             self.node_id, leave_isrs(self.image, identity, lambda topic, number: may_lack, begun=())
@@ -365,7 +365,7 @@ class SimBroker:
             self._transact(leave, self._on_retired)
             return False
         self._last_run.mark_loss_reported()
-        self._has_told = True
+        self._has_reported_loss = True
         self.is_doubtful = False
         return True
 
@@ -407,7 +407,7 @@ class SimBroker:
                 self._fetch()
 
     def on_cut(self, count: int) -> None:
-        """Replaced by whoever counts."""
+        """Replaced by the simulation, which counts the calls."""
 
     def on_count(self, place: TopicIdPartition, answer: int | PenstockError) -> None:
         """As `on_cut`: what a ledger has answered to one that was woken."""

@@ -1,14 +1,14 @@
-"""What must hold in a cluster whatever happens, looked at after every step.
+"""The invariants of a cluster, checked after every step.
 
-- CommittedNeverLost: who leads in the newest epoch has everything that anyone ever took for committed.
+- CommittedNeverLost: the leader of the newest epoch has everything that any broker has committed.
 - OneLeaderPerEpoch: in an epoch of a partition, one broker writes.
-- HighWatermarkNeverRetreatsWithinAnEpoch, as long as its leader lives.
+- HighWatermarkNeverRetreatsWithinAnEpoch, as long as its leader runs.
 - LogsMatchBelowHighWatermark: what two brokers take for committed is the same.
-- OffsetsNeverReused: what a producer was told stands where it was told, and nothing else does.
+- OffsetsNeverReused: an acknowledged record is at its offset, and no other record ever is.
 - NoAbortedRead: who reads up to the last stable offset sees a transaction in all of its partitions or in none, only
-  if its producer asked for a commit, and never once it was told of an abort.
+  if its producer asked for a commit, and never after an abort was acknowledged.
 - WrittenOnce: what an idempotent producer sends, several batches at a time and again after errors, is there once.
-- LedgerNeverForgets: no count of a test-only state machine in a companion log is told twice.
+- LedgerNeverForgets: no count of a test-only state machine in a companion log is returned twice.
 """
 
 from typing import NamedTuple
@@ -97,9 +97,9 @@ class Checks:
         self.readers: dict[Place, _Reader] = {}
         self.leaders: dict[tuple[Place, int], int] = {}
         self.newest: dict[Place, int] = {}
-        """The newest epoch that anyone has led a partition in."""
+        """The newest leader epoch of each partition."""
         self.marks: dict[tuple[int, int, Place], tuple[int, int]] = {}
-        """Leader epoch and high watermark, as last seen of a replica in one life of its broker."""
+        """Leader epoch and high watermark, as last seen of a replica in one incarnation of its broker."""
         self._looked: dict[tuple[int, int, Place], tuple[int, int, int, bool]] = {}
         """What else there is to see of it."""
         self.acked: dict[Place, dict[int, bytes]] = {}
@@ -108,9 +108,9 @@ class Checks:
         self.commits: dict[int, int] = {}
         """The newest generation of a group in which an offset of each partition was committed."""
 
-    def look(self, node: int, life: int, partition: Partition) -> None:
+    def look(self, node: int, incarnation: int, partition: Partition) -> None:
         place = partition.topic_id, partition.name.partition
-        key = node, life, place
+        key = node, incarnation, place
         epoch, mark = partition.leader_epoch, partition.high_watermark
         now = epoch, mark, partition.log.end_offset, partition.is_leader
         if self._looked.get(key) == now:
@@ -178,15 +178,15 @@ class Checks:
                 )
 
     def acknowledged(self, place: Place, offset: int, value: bytes) -> None:
-        """A producer was told that its message is safe, and where it is."""
+        """A producer got the acknowledgement of a record, with its offset."""
         known = self.committed.get(place, [])
         if offset >= len(known) or known[offset].value != value:
             raise Violation(f"OffsetsNeverReused: {value!r} was acknowledged at {offset}, where it is not committed")
         self.acked.setdefault(place, {})[offset] = value
 
     def counted_in_ledger(self, place: Place, key: bytes, count: int) -> None:
-        """Who counts was told how often it was counted."""
-        told = self.counted.setdefault((place, key), set())
-        if count in told:
+        """A client of the ledger got a count."""
+        counts = self.counted.setdefault((place, key), set())
+        if count in counts:
             raise Violation(f"LedgerNeverForgets: {key!r} was counted to {count} twice")
-        told.add(count)
+        counts.add(count)

@@ -21,9 +21,10 @@ from penstock.wire.messages.txn_offset_commit import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from tests.simulation.classic_member import ClassicMember, round_robin
 from tests.simulation.clock import FakeClock
 from tests.simulation.cluster_broker import always
-from tests.simulation.group_member import Request, SimulatedMember, share_out
+from tests.simulation.group_simulation import Request
 from tests.simulation.transaction_model import Txn
 
 TOPIC: Final = "orders"
@@ -61,33 +62,33 @@ class World(Protocol):
     numbers: "count[int]"
 
     def leader_of(self, topic: str, number: int) -> int:
-        """Who somebody takes for the leader, maybe long ago."""
+        """The leader as clients know it, which may be outdated."""
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Any, timeout_ms: int) -> None: ...
 
     def after(self, ms: int, action: Callable[[], None]) -> None: ...
 
     def committed(self, numbers: list[int], generation: int) -> None:
-        """A member was told that its offsets are committed."""
+        """A member got the acknowledgement of its commit."""
 
 
-class ClusterMember(SimulatedMember):
-    """A classic member of a group, whose coordinator is wherever it is."""
+class ClusterMember(ClassicMember):
+    """A member of a classic group; it sends to the broker that coordinates the group at the moment."""
 
     transactional = 0.0
-    eagerness = 0.4
+    commit_rate = 0.4
 
     def __init__(self, number: int, rng: Random, world: World, partitions: int) -> None:
-        super().__init__(number, rng, self._post, is_static=rng.random() < 0.4)
+        super().__init__(number, rng, self._call, is_static=rng.random() < 0.4)
         self._world = world
         self._partitions = partitions
         self.session_ms = rng.choice((2000, 3000))
         self.rebalance_ms = rng.choice((1000, 3000))
 
-    def share(self) -> dict[str, bytes]:
-        return share_out(self._leads_over, self._partitions)
+    def assign(self) -> dict[str, bytes]:
+        return round_robin(self._assignees, self._partitions)
 
-    def _post(self, request: Request) -> None:
+    def _call(self, request: Request) -> None:
         world, node = self._world, self._world.leader_of("__consumer_offsets", 0)
         if node == NO_LEADER:
             return
@@ -100,7 +101,7 @@ class ClusterMember(SimulatedMember):
                 return
             if isinstance(request.body, OffsetCommitRequest) and code_of(response) is ErrorCode.NONE:
                 world.committed([one.partition_index for one in request.body.topics[0].partitions], generation)
-            self.on_reply(request.number, response, world.clock.now_ms())
+            self.receive(request.number, response, world.clock.now_ms())
 
         world.call(f"member-{self.number}", node, ("ask", request.body, request.version, always), reply, LONG_CALL_MS)
 
@@ -157,7 +158,7 @@ class TransactionClient:
         if node == NO_LEADER:
             again()
         else:
-            # Before KIP-890 what comes late would be of the next transaction, or end it: nobody survives that.
+            # Before KIP-890 what comes late would be of the next transaction, or end it: clients do not survive that.
             is_old = (isinstance(request, EndTxnRequest) and not self._newer) or on_lost is not None
             body = ("ask", request, version, (lambda: is_waiting) if is_old else always)
             self._world.call(self._name, node, body, reply, CALL_MS)
@@ -300,7 +301,7 @@ class TransactionClient:
                 self._begin_anew()
                 return
             self._world.counts["txn_commits" if txn.wants_commit else "txn_aborts"] += 1
-            txn.told = txn.wants_commit
+            txn.outcome = txn.wants_commit
             txn.check()
             if self._newer:
                 self._key = ProducerKey(response.producer_id, response.producer_epoch)
@@ -311,7 +312,7 @@ class TransactionClient:
 
 
 def code_of(response: Any) -> ErrorCode:
-    """Of whatever response; the worst of its partitions."""
+    """The error code of any response; the worst of its partitions."""
     for topic in getattr(response, "results_by_topic_v3_and_below", ()):
         return ErrorCode(topic.results_by_partition[0].partition_error_code)
     for topic in getattr(response, "responses", ()):

@@ -1,4 +1,4 @@
-"""A state machine for tests only, the first user of companion logs: counters that are counted up and told."""
+"""A state machine for tests only, the first user of companion logs: counters that are increased and returned."""
 
 from typing import Any
 

@@ -1,7 +1,7 @@
-"""One seeded life of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network, and
+"""One seeded run of a cluster: brokers that replicate, elect and are elected, on bad disks and a bad network, and
 coordinate a group and transactions meanwhile.
 
-Brokers are killed, in the middle of a write too, lose power or their disk, are paused, stopped in good order and cut
+Brokers are killed, in the middle of a write too, lose power or their disk, are paused, stopped properly and cut
 off from each other and from the store; the store goes away; replicas are moved. The invariants of cluster_checks.py
 hold after every step, and once nothing goes wrong any more everything that was acknowledged is on every replica, all
 of them are in sync, every transaction ends and the group is of one mind.
@@ -36,14 +36,14 @@ from tests.simulation.cluster_clients import TOPIC, ClusterMember, TransactionCl
 from tests.simulation.cluster_store import SimStore
 from tests.simulation.cluster_writer import Channel, IdempotentClient
 from tests.simulation.disk import FakeDisk, Killed
-from tests.simulation.group_member import GROUP
+from tests.simulation.group_machines import GROUP
 from tests.simulation.transaction_model import Txn
 
 TOPIC_ID = b"\x07" * 16
 COMPANION_ID = b"\x70" * 16
 INTERNAL = {"__consumer_offsets": b"\x08" * 16, "__transaction_state": b"\x09" * 16}
 QUIET_MS = 60_000
-"""How long it may take, once nothing goes wrong any more, until somebody has come on."""
+"""How long it may take without new faults until a broker has made progress."""
 REST_MS = 300_000
 """And until all is at rest."""
 TICK_MS = 50
@@ -70,7 +70,7 @@ class ClusterRun:
         self.pace_ms = self.rng.choice((300, 900, 2000))
         """How often something goes wrong."""
         self._weights = self.rng.choices((1, 5), k=len(self._kinds))
-        """Each life has troubles of its own: some things go wrong together only where they often do."""
+        """Each run has troubles of its own: some things go wrong together only where they often do."""
         self.delay_ms = self.rng.choice((2, 20, 120))
         self.loss = self.rng.choice((0.0, 0.01, 0.05))
         self.repeat = self.rng.choice((0.0, 0.02))
@@ -134,17 +134,17 @@ class ClusterRun:
     def later(self, node: int, ms: int, action: Callable[[], None]) -> None:
         """Do something on a broker after a while, unless it has died by then."""
         broker = self.brokers[node]
-        life = broker.life
-        self._at(self.clock.now_ms() + ms, lambda: self._on_broker(broker, life, action))
+        incarnation = broker.incarnation
+        self._at(self.clock.now_ms() + ms, lambda: self._on_broker(broker, incarnation, action))
 
     def _at(self, at_ms: int, action: Callable[[], None]) -> None:
         heapq.heappush(self._events, (at_ms, next(self._numbers), action))
 
-    def _on_broker(self, broker: SimBroker, life: int, action: Callable[[], None]) -> None:
-        if not broker.is_up or broker.life != life:
+    def _on_broker(self, broker: SimBroker, incarnation: int, action: Callable[[], None]) -> None:
+        if not broker.is_up or broker.incarnation != incarnation:
             return
         if broker.paused_until_ms > self.clock.now_ms() or broker.held:
-            broker.held.append((life, action))
+            broker.held.append((incarnation, action))
             if len(broker.held) == 1:
                 self._at(broker.paused_until_ms, lambda: self._go_on_after_pause(broker))
             return
@@ -162,12 +162,12 @@ class ClusterRun:
             self._at(broker.paused_until_ms, lambda: self._go_on_after_pause(broker))
             return
         held, broker.held = broker.held, []
-        for life, action in held:
-            self._on_broker(broker, life, action)
+        for incarnation, action in held:
+            self._on_broker(broker, incarnation, action)
 
     def call(self, source: object, target: object, body: tuple[Any, ...], reply: Reply, timeout_ms: int) -> None:
         asker = self.brokers[source] if isinstance(source, int) else None
-        life = asker.life if asker else 0
+        incarnation = asker.incarnation if asker else 0
         is_open = True
 
         def answer(value: Any) -> None:
@@ -177,7 +177,7 @@ class ClusterRun:
                 if asker is None:
                     reply(value)
                 else:
-                    self._on_broker(asker, life, lambda: reply(value))
+                    self._on_broker(asker, incarnation, lambda: reply(value))
 
         self._send(
             source,
@@ -197,9 +197,9 @@ class ClusterRun:
                 reply(value)
 
         def deliver() -> None:
-            if channel.life is None:
-                channel.life = broker.life
-            if channel.is_broken or channel.life != broker.life or not broker.is_up:
+            if channel.incarnation is None:
+                channel.incarnation = broker.incarnation
+            if channel.is_broken or channel.incarnation != broker.incarnation or not broker.is_up:
                 channel.is_broken = True
             else:
                 self._handle(target, body, lambda value: self.after(self.rng.randint(0, 5), lambda: answer(value)))
@@ -224,16 +224,16 @@ class ClusterRun:
         broker = self.brokers[target]
         match body:
             case ("fetch", request):
-                self._on_broker(broker, broker.life, lambda: broker.serve(request, answer))
+                self._on_broker(broker, broker.incarnation, lambda: broker.serve(request, answer))
             case ("ask", request, version, is_wanted):
                 if is_wanted():
                     self._on_broker(
                         broker,
-                        broker.life,
+                        broker.incarnation,
                         lambda: self._ask_broker(broker, request, version, answer) if is_wanted() else None,
                     )
             case ("count", place, key):
-                self._on_broker(broker, broker.life, lambda: broker.count_in_ledger(place, key, answer))
+                self._on_broker(broker, broker.incarnation, lambda: broker.count_in_ledger(place, key, answer))
 
     @staticmethod
     def _ask_broker(broker: SimBroker, request: Any, version: int, answer: Reply) -> None:
@@ -304,7 +304,7 @@ class ClusterRun:
                 self.counts["shrinks"] += len(new.isr) < len(old.isr)
                 self.counts["grows"] += len(new.isr) > len(old.isr)
 
-    # -- one life
+    # -- the run
 
     @property
     def faults(self) -> int:
@@ -334,7 +334,7 @@ class ClusterRun:
                     for partition in table.values():
                         for one in partition.with_companion:
                             if one.is_online and one.leader_epoch >= 0:
-                                self.checks.look(broker.node_id, broker.life, one)
+                                self.checks.look(broker.node_id, broker.incarnation, one)
 
     def _on_cut(self, offsets: int) -> None:
         self.counts["truncations"] += offsets > 0
@@ -458,7 +458,7 @@ class ClusterRun:
                 owners[number] = member.number
 
     def committed(self, numbers: list[int], generation: int) -> None:
-        """A member was told that its offsets are committed."""
+        """A member got the acknowledgement of its commit."""
         self.counts["offsets_committed"] += 1
         for number in numbers:
             self.checks.commits[number] = max(generation, self.checks.commits.get(number, -1))
@@ -577,28 +577,28 @@ class ClusterRun:
         self.call("client", STORE, ("transact", ops, 0), lambda answer: None, CALL_MS)
 
     def _stop(self) -> None:
-        """In good order: others lead first."""
+        """A controlled shutdown: others lead first."""
         up = [broker for broker in self._up() if broker.epoch >= 0 and not broker.is_leaving]
         if up:
             broker = self.rng.choice(up)
             self.counts["stops"] += 1
             broker.leave()
-            self._at(self.clock.now_ms() + 300, lambda: self._stop_if_may(broker, broker.life, 10))
+            self._at(self.clock.now_ms() + 300, lambda: self._stop_if_may(broker, broker.incarnation, 10))
 
-    def _stop_if_may(self, broker: SimBroker, life: int, tries: int) -> None:
-        if not broker.is_up or broker.life != life:
+    def _stop_if_may(self, broker: SimBroker, incarnation: int, tries: int) -> None:
+        if not broker.is_up or broker.incarnation != incarnation:
             return
         if not broker.may_stop and tries:
-            self._at(self.clock.now_ms() + 200, lambda: self._stop_if_may(broker, life, tries - 1))
+            self._at(self.clock.now_ms() + 200, lambda: self._stop_if_may(broker, incarnation, tries - 1))
             return
         self._die(broker)
 
     def _disturb_member(self) -> None:
         member = self.rng.choice(self.members)
-        if not member.is_up:
+        if not member.is_running:
             member.start(self.clock.now_ms())
         elif self.rng.random() < 0.5:
-            member.die()
+            member.stop()
         else:
             member.leave(self.clock.now_ms())
 
@@ -625,7 +625,7 @@ class ClusterRun:
         for writer in self.writers:
             writer.is_over = True
         for member in self.members:
-            member.eagerness = 0.0
+            member.commit_rate = 0.0
         begun_ms = quiet_ms = self.clock.now_ms()
         ends = self._ends()
         while self.clock.now_ms() < min(quiet_ms + QUIET_MS, begun_ms + REST_MS) and not self._is_calm():
@@ -720,11 +720,11 @@ class ClusterRun:
                         raise Violation(f"lost: {value!r} was acknowledged at {offset}, {broker.node_id} lacks it")
 
     def _check_transactions(self) -> None:
-        """What a producer was told is committed is there, all of it, and to be seen."""
+        """Checks that all records of acknowledged commits can be read."""
         values = {entry.value for place in self.orders for entry in self.checks.committed.get(place, ())}
         for txn in self.txns.values():
             txn.check()
-            if txn.told:
+            if txn.outcome:
                 for number, _, _, sequence in txn.acked:
                     if f"{txn.name}#{number}.{sequence}".encode() not in values:
                         raise Violation(f"CommitNeverUndone: {txn.name} was committed, {number}.{sequence} is gone")

@@ -73,7 +73,7 @@ class _ProducerIds:
 
 
 class SimServer:
-    """One life of a broker."""
+    """One incarnation of a broker."""
 
     def __init__(
         self,

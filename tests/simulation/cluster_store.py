@@ -1,4 +1,4 @@
-"""A coordination service in memory: linearizable, with sessions that end when nobody hears of their holders."""
+"""A coordination service in memory: linearizable, with sessions that expire without heartbeats."""
 
 from collections.abc import Sequence
 from typing import Final

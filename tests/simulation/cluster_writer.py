@@ -1,4 +1,4 @@
-"""A simulated idempotent producer: several batches under way over one connection, all again after an error."""
+"""A simulated idempotent producer: several batches in flight over one connection, all sent again after an error."""
 
 from collections import Counter, deque
 from collections.abc import Callable
@@ -26,10 +26,10 @@ VERSION: Final = 9
 
 @dataclass(slots=True)
 class Channel:
-    """A connection to one life of a broker."""
+    """A connection to one incarnation of a broker."""
 
     last_ms: int = 0
-    life: int | None = None
+    incarnation: int | None = None
     is_broken: bool = False
 
 
@@ -41,7 +41,7 @@ class Batch:
 
 
 class World(Protocol):
-    """What it lives in."""
+    """What it needs of the simulation."""
 
     clock: FakeClock
     counts: Counter[str]
@@ -108,7 +108,7 @@ class IdempotentClient:
 
     def _connect(self) -> None:
         """Over a new connection, everything that is not acknowledged, from the oldest on."""
-        # No client goes back to a leader of an older epoch than it has seen: that one may lack what it was told of.
+        # No client goes back to a leader of an older epoch than it has seen: that one may lack acknowledged records.
         self._target, self._epoch = self._world.leader_since(TOPIC, self._place.partition, self._epoch)
         if self._target == NO_LEADER:
             self._world.after(PAUSE_MS, self._connect)

@@ -31,7 +31,7 @@ class Sent:
     is_aborted: bool = False
     is_cancelled: bool = False
     cancel_unknown: bool = False
-    """Whether somebody asked for it to be cancelled, and does not know what came of it."""
+    """Whether a client asked to cancel it, and the outcome is unknown."""
     offset: int | None = None
 
     @property
@@ -192,7 +192,7 @@ class Client:
 
 
 class Canceller:
-    """Asks for messages to be cancelled; remembers what it was told."""
+    """Cancels messages; remembers the responses."""
 
     def __init__(self, world: World, rng: Random) -> None:
         self._world = world

@@ -39,7 +39,7 @@ NAME: Final = TopicPartition("orders", 0)
 LAG_MS: Final = 700
 FOLLOW_MS: Final = 60
 SETTINGS: Final = {"delayed.messages": "true", "segment.bytes": "2048", "min.insync.replicas": "1"}
-UPKEEP_MS: Final = 120
+MAINTENANCE_MS: Final = 120
 
 
 class World(Protocol):
@@ -70,7 +70,7 @@ class DelayNode:
         self.epoch = -1
         self.is_up = False
         self.is_cut = False
-        """Whether nobody hears of it, nor it of anybody."""
+        """Whether it is cut off from all others."""
         self.hosted: DelayPartition | None = None
         self.leader = -1
         self.is_asking = False
@@ -112,7 +112,7 @@ class DelayNode:
         self.runtime = self._new_runtime()
         self.link = FetchLink(self.node_id, uses_sessions=False)
         self._world.later(self, FOLLOW_MS, self._read_along)
-        self._world.later(self, UPKEEP_MS, self._maintain)
+        self._world.later(self, MAINTENANCE_MS, self._maintain)
 
     def _open(self, folder: str, settings: LogSettings, boot_id: str) -> Log:
         log = open_log(self.disk, folder, settings, boot_id=boot_id, now_ms=self._world.clock.now_ms()).log
@@ -133,7 +133,7 @@ class DelayNode:
         """Whether what others count on may be gone: the machine lost power, and the topic is not synced in time."""
         return self._last_run.lost_power and self._settings.flush is Flush.OS
 
-    def told(self) -> None:
+    def report_loss(self) -> None:
         """It has left the ISR, or may stay in it."""
         self._last_run.mark_loss_reported()
         self.is_doubtful = False
@@ -196,7 +196,7 @@ class DelayNode:
         now_ms = self._world.clock.steady_ms()
         if state.leader == self.node_id:
             if state.leader_broker_epoch != self.epoch:
-                return  # it was elected in a life that is over
+                return  # it was elected in a incarnation that is over
             is_new = not self.partition.is_leader or self.partition.leader_epoch != state.leader_epoch
             self.leader = self.node_id
             self._follow(False)
@@ -302,11 +302,11 @@ class DelayNode:
             topics.append(FetchableTopicResponse(topic_id=topic.topic_id, partitions=answers))
         return FetchResponse(throttle_time_ms=0, responses=topics)
 
-    # -- upkeep
+    # -- maintenance
 
     def _maintain(self) -> None:
-        """Saves checkpoints and has closed segments synced, as the upkeep of a broker does."""
-        self._world.later(self, UPKEEP_MS, self._maintain)
+        """Saves checkpoints and has closed segments synced, as the maintenance of a broker does."""
+        self._world.later(self, MAINTENANCE_MS, self._maintain)
         for one in self.partition.with_companion:
             if one.is_online:
                 if one.log.checkpoint_is_stale:

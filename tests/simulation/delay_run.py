@@ -1,13 +1,13 @@
-"""One seeded life of a partition with delayed messages on three brokers that die, lose power, and change leaders.
+"""One seeded run of a partition with delayed messages on three brokers that die, lose power, and change leaders.
 
 What is real: partitions and their companions on a disk that tears writes, replication by Fetch, truncation, ISR, the
-machine and everything that runs it, admission, what consumers are shown, compaction and retention. Each life has one
+machine and everything that runs it, admission, what consumers are shown, compaction and retention. Each run has one
 way to flush. With flush=group all brokers may lose power, also at once. With flush=os a broker that has lost power
-leaves the ISR before anyone counts on it, and one whose loss would leave nobody with all that is committed keeps it.
+leaves the ISR before it counts, unless it is the last one with all committed records.
 After every step:
 - NeverEarly: nothing is in the topic, committed, before its time by the clock on the wall;
-- CancelledNeverDelivered: what somebody was told is cancelled is not delivered;
-- DeliveredOnceWhenDue: nothing is shown twice, nor what was aborted; a delayed record itself is shown to nobody;
+- CancelledNeverDelivered: a message whose cancellation was acknowledged is not delivered;
+- DeliveredOnceWhenDue: nothing is shown twice, nor what was aborted; a delayed record itself is never shown;
   deliveries are in the order of their ranks. Once nothing goes wrong any more, all that was acknowledged is shown;
 - AllInSync: and all brokers are in the ISR again.
 """
@@ -131,7 +131,7 @@ class DelayRun:
         return not self._is_calm and self.rng.random() < self.loss
 
     def leader(self) -> DelayNode | None:
-        """Mostly who leads; sometimes somebody who thinks that it does."""
+        """Mostly the leader; sometimes a broker that believes to be the leader."""
         if not self._is_calm and self.rng.random() < 0.2:
             believing = [node for node in self.nodes.values() if node.is_up and node.partition.is_leader]
             return self.rng.choice(believing) if believing else None
@@ -175,7 +175,7 @@ class DelayRun:
         return True
 
     def _keep_isr(self) -> None:
-        """As the keeper of every leader does; and elect somebody where nobody leads."""
+        """Maintains ISRs as every leader does, and elects leaders for partitions without one."""
         leader = self.nodes.get(self.state.leader)
         if leader is None or not leader.is_up or leader.is_cut or leader.epoch != self.state.leader_broker_epoch:
             self._elect(other=False)
@@ -239,7 +239,7 @@ class DelayRun:
                 if state is not self.state:
                     self.counts["isrs_left"] += 1
                     self._change(state)
-            node.told()
+            node.report_loss()
             if self.state.leader == node.node_id:
                 self._elect(other=False)
             self._tell(node, 1)
@@ -358,7 +358,7 @@ class DelayRun:
         if not node.is_online or node.partition.leader_epoch < 0 or node.is_cut:
             return
         if node.partition.is_leader and node.node_id != self.state.leader:
-            return  # clients are told by others that this is not the leader
+            return  # clients learn from others that this is not the leader
         log = node.partition.log
         self._read_to = max(self._read_to, log.start_offset if node.node_id == self.state.leader else 0)
         if not log.start_offset <= self._read_to < node.partition.high_watermark:
@@ -415,7 +415,7 @@ class DelayRun:
         else:
             assert sent.taken_in is not None
             assert sent.delay_ms is not None
-            # Somebody may have set the clock between when it was taken in and when its time was noted.
+            # The clock may have been set between when it was taken in and when its time was noted.
             taken_in_ms = sent.taken_in + min(
                 by_ms
                 for until_ms, by_ms in (*self._set_by, (INFINITY, self.clock.now_ms() - self.clock.steady_ms()))

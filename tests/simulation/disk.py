@@ -1,7 +1,7 @@
 """A disk that can lose its process in the middle of a write, its power, or its last free byte, or fail an fsync.
 
 What was written is in the cache; what was synced is durable. Killing the process loses nothing but the rest of
-the operation under way. Losing power keeps, of what was not synced, any pages at all, and of the folder's changes
+the operation in progress. Losing power keeps, of what was not synced, any pages at all, and of the folder's changes
 a prefix, as a journalling file system does. An fsync that fails drops pages that were not synced, once: as with
 Linux, the next one succeeds though they are gone.
 """
@@ -61,11 +61,11 @@ class FakeFile:
     def __init__(self, disk: "FakeDisk", inode: Inode) -> None:
         self._disk = disk
         self._inode = inode
-        self._life = disk.life
+        self._incarnation = disk.incarnation
         self.size = len(inode.cache)
 
     def _alive(self) -> None:
-        assert self._life == self._disk.life, "a file of an earlier life is used"
+        assert self._incarnation == self._disk.incarnation, "a file of an earlier incarnation is used"
 
     def append(self, data: Buffer) -> None:
         self._alive()
@@ -129,7 +129,7 @@ class FakeDisk:
     def __init__(self, rng: Random, size_bytes: int = 1 << 40) -> None:
         self.rng = rng
         self.free_bytes = size_bytes
-        self.life = 0
+        self.incarnation = 0
         self.operations = 0
         self._die_at: int | None = None
         self._fail_sync_in = 0
@@ -155,7 +155,7 @@ class FakeDisk:
         self._fail_sync_in -= self._fail_sync_in > 0
         has_failed = self._fail_sync_in == 1
         if has_failed:
-            self._die_at = None  # nobody can note it who is killed at the same moment
+            self._die_at = None  # a process that is killed at the same moment cannot note it
             self._fail_sync_in = 0
             self.failed_syncs += 1
         return has_failed
@@ -166,7 +166,7 @@ class FakeDisk:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """For whoever reads what a broker has, and is no part of it: nobody dies of that."""
+        """For checks that read a broker's files from outside: they do not trigger faults."""
         armed, before, self._die_at = self._die_at, self.operations, None
         yield
         self._die_at = armed and armed + self.operations - before
@@ -185,13 +185,13 @@ class FakeDisk:
 
     def restart(self) -> None:
         """A new process finds the cache as it was."""
-        self.life += 1
+        self.incarnation += 1
         self.has_dropped = False
         self._die_at = None
 
     def lose_power(self) -> None:
         """A new process finds what was synced, and some of what was not."""
-        self.life += 1
+        self.incarnation += 1
         self.has_dropped = False
         self._die_at = None
         kept = self.rng.randint(0, len(self._journal))

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.records.build import Marker, Record
 
-NOBODY = -1
+NO_PRODUCER = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,7 +15,7 @@ class Written:
 
     base: int = -1
     records: list[Record]
-    producer_id: int = NOBODY
+    producer_id: int = NO_PRODUCER
     epoch: int = -1
     is_transactional: bool = False
     marker: Marker | None = None

@@ -1,4 +1,4 @@
-"""One seeded life of a log: appends, transactions, syncs, trims, compactions, and every way to be interrupted.
+"""One seeded run of a log: appends, transactions, syncs, trims, compactions, and every way to be interrupted.
 
 What waits for the disk is done by threads that take their time: anything may happen before they have ended. An fsync
 may fail, after which the kernel may have dropped what was not synced: the process is restarted in the same boot.
@@ -8,9 +8,9 @@ A model remembers what was acknowledged. After each fault the log is opened agai
 - OffsetsNeverReused: an offset that was read back has the content it was given;
 - OffsetsContiguous: what is there has no holes, but for those that compaction makes;
 - EpochsRemembered: every batch lies in the range of its leader's epoch;
-- ProducersRemembered: a batch that is sent again gets its old offset, and whoever was fenced stays so;
-- NoAbortedRead: a reader of committed records, who leaves out what it is told was aborted, gets exactly the records
-  of committed transactions and of none, up to the last stable offset and not beyond it.
+- ProducersRemembered: a batch that is sent again gets its old offset, and a fenced producer stays fenced;
+- NoAbortedRead: a read_committed reader, which skips the aborted transactions of the response, gets exactly the
+  records of committed transactions and of none, up to the last stable offset and not beyond it.
 """
 
 from collections import Counter, deque
@@ -52,7 +52,7 @@ OWN = (21, 22)
 
 
 FAULTS_MIN = 10
-"""A life goes on until it has seen so many."""
+"""A run goes on until it has seen so many."""
 
 
 class LogRun:
@@ -96,7 +96,7 @@ class LogRun:
         """Whether an fsync failed, so that the log must not be used until a process opens it again."""
         self.log = self._open()
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         actions = [
@@ -288,7 +288,7 @@ class LogRun:
         known_ids = [producer_id for producer_id in (*TRANSACTIONAL, *OWN) if producer_id in self.model.producers]
         open_ids = [producer_id for producer_id in known_ids if producer_id in self.model.open]
         if self.rng.random() < 0.1:
-            open_ids = known_ids  # a marker that nobody needs, or that is written twice
+            open_ids = known_ids  # a marker without a transaction, or that is written twice
         if not open_ids:
             return
         if self.rng.random() < 0.05:
@@ -545,7 +545,7 @@ class LogRun:
         self._adopt(lost_power=True)
 
     def _adopt(self, lost_power: bool) -> None:
-        """The batch that was under way may have made it; after power loss, what was not synced may be gone."""
+        """The batch in progress may have been written; after power loss, what was not synced may be gone."""
         end = self.log.end_offset
         if self.pending is not None and end == self.model.end + len(self.pending.records):
             self._acknowledge(self.model.end)
@@ -560,7 +560,7 @@ class LogRun:
             assert end in self.model.ends, "the log ends in the middle of a batch"
             self._cut(end)
             if self.droppable and self.log.start_offset < self.model.start:
-                # A trim came undone: of what was dropped before it, nobody had to remember the producers any more.
+                # A trim came undone: producers of what was dropped before it need not be known any more.
                 self.forgotten_to = max(self.forgotten_to, max(self.droppable) + 1)
             self.model.start = min(self.model.start, self.log.start_offset)
         assert end == self.model.end, f"CommittedNeverLost: the log ends at {end}, acknowledged {self.model.end}"

@@ -20,14 +20,14 @@ class Weather:
 
 
 class FakeNetwork:
-    """Messages under way, by the time at which they arrive."""
+    """Messages in flight, by the time at which they arrive."""
 
     def __init__(self, rng: Random, clock: FakeClock, weather: Weather | None = None) -> None:
         self._rng = rng
         self._clock = clock
         self.weather = weather or Weather()
         self._numbers = count()
-        self._under_way: list[tuple[int, int, Hashable, Hashable, Any]] = []
+        self._in_flight: list[tuple[int, int, Hashable, Hashable, Any]] = []
         self._cut: set[tuple[Hashable, Hashable]] = set()
 
     def cut(self, source: Hashable, target: Hashable) -> None:
@@ -42,16 +42,16 @@ class FakeNetwork:
         for _ in range(copies):
             if self._rng.random() >= self.weather.loss:
                 at_ms = self._clock.now_ms() + self._rng.randint(0, self.weather.delay_ms_max)
-                heapq.heappush(self._under_way, (at_ms, next(self._numbers), source, target, message))
+                heapq.heappush(self._in_flight, (at_ms, next(self._numbers), source, target, message))
 
     def next_at_ms(self) -> int | None:
-        return self._under_way[0][0] if self._under_way else None
+        return self._in_flight[0][0] if self._in_flight else None
 
     def arrivals(self) -> list[tuple[Hashable, Hashable, Any]]:
         """What has arrived by now, in order. A link that is cut now loses what is on it."""
         found = []
-        while self._under_way and self._under_way[0][0] <= self._clock.now_ms():
-            _, _, source, target, message = heapq.heappop(self._under_way)
+        while self._in_flight and self._in_flight[0][0] <= self._clock.now_ms():
+            _, _, source, target, message = heapq.heappop(self._in_flight)
             if (source, target) not in self._cut:
                 found.append((source, target, message))
         return found

@@ -40,7 +40,7 @@ class _NeverBusy(IoQueue):
 def plant_bug(bug: str, node: QueueDiskNode, threads: FakeThreads) -> None:
     log = node.partition.log
     if bug == "drops segments during a sync":
-        # As before commit 648bc73: dropped on the event loop, whatever a thread was doing. A sync that began earlier
+        # As before commit 648bc73: dropped on the event loop, regardless of threads. A sync that began earlier
         # then overwrites the mark that says that offsets are missing.
         log.io = _NeverBusy(threads.run)
         log.drop_segments = lambda *args: _drop_at_once(log, *args)  # type: ignore[method-assign]

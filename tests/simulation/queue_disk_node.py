@@ -165,7 +165,7 @@ class QueueDiskNode:
         )
 
     def maintain(self) -> None:
-        """Saves checkpoints and syncs closed segments, as the upkeep of a broker does every second."""
+        """Saves checkpoints and syncs closed segments, as the maintenance of a broker does every second."""
         for one in self.partition.with_companion:
             if one.is_online:
                 if one.log.checkpoint_is_stale:

@@ -1,12 +1,12 @@
-"""One seeded life of a queue partition on a disk that tears writes and loses power.
+"""One seeded run of a queue partition on a disk that tears writes and loses power.
 
 Messages and delivery state are on real logs with small segments, which roll, are trimmed, reclaimed and compacted
-while syncs run on threads. Each life has flush=group or flush=os. The invariants:
+while syncs run on threads. Each run has flush=group or flush=os. The invariants:
 - PartitionOnline: after every kill and every power loss the logs can be opened, and no flush fails;
-- NoMessageLost: a message whose producer was told that it is committed, and that no worker asked to delete, is in the
+- NoMessageLost: a message whose send was acknowledged, and that no worker asked to delete, is in the
   log as it was sent, and the delivery state does not take it for finished. With flush=os a power loss ends that
   promise for what was sent before;
-- AckedMessageNeverRedelivered: what a worker was told is deleted is not delivered again, with the same exception;
+- AckedMessageNeverRedelivered: after an acknowledged deletion a message is not delivered again, with that exception;
 - OffsetsNeverReused: what is read at an offset is what was appended there;
 - PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
 - TakenOnce: a message with the id of another one that was sent of late is not taken, unless that was purged, and is
@@ -47,14 +47,14 @@ class Sent:
     offset: int = -1
     """-1: not known; it may be in the log or not."""
     is_acked: bool = False
-    """The producer was told that it is committed, and no power loss has ended that promise."""
+    """Its send was acknowledged, and no power loss since may have lost it."""
     is_deletion_asked: bool = False
     is_deleted: bool = False
-    """A worker was told that it is deleted."""
+    """Its deletion was acknowledged."""
     deduplication_id: str = ""
     sent_ms: int = 0
     is_purged: bool = False
-    """Somebody asked for that; it may be or not."""
+    """Its deletion was requested, with unknown outcome."""
     is_replaced: bool = False
     """Another message was taken under its id, though it was sent of late."""
     is_void: bool = False
@@ -83,7 +83,7 @@ class QueueDiskRun:
             }
         )
         self._is_calm = False
-        self._life = 0
+        self._incarnation = 0
         self._boot = 0
         self._numbers = count()
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -94,7 +94,7 @@ class QueueDiskRun:
         self._visibility_ms = self.rng.choice((50, 500, 2000))
         self._deletes_part = self.rng.choice((0.3, 0.7, 0.95))
         self._purged_to = 0
-        """Up to where the queue was purged, as who asked for it was told."""
+        """Up to where the queue was purged, by acknowledged purges."""
         self.is_fifo = self.rng.random() < 0.5
         self.window_ms = self.rng.choice((2000, 10_000))
         self._purge_weight = self.rng.choice((0.0, 0.3, 1.0))
@@ -114,7 +114,7 @@ class QueueDiskRun:
         assert self._node is not None
         return self._node
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         actions = [
@@ -154,10 +154,10 @@ class QueueDiskRun:
             assert one.is_online, f"PartitionOnline: {one.offline_reason}"
 
     def later(self, ms: float, action: Callable[[], None]) -> Callable[[], None]:
-        life, is_set = self._life, True
+        incarnation, is_set = self._incarnation, True
 
         def run() -> None:
-            if is_set and self._life == life:
+            if is_set and self._incarnation == incarnation:
                 action()
 
         def cancel() -> None:
@@ -172,7 +172,7 @@ class QueueDiskRun:
         plant_bug(self._bug, node, self.threads)
 
     def _calm_down(self) -> None:
-        """The faults stop; workers delete whatever they get."""
+        """The faults stop; workers delete all that they receive."""
         self._is_calm = True
         self.disk.disarm()
         self._deletes_part = 1.0
@@ -338,7 +338,7 @@ class QueueDiskRun:
         has_holes = log.checkpoint.has_holes
         self.counts["first_drops"] += has_holes and not self._has_holes
         if has_holes and not self._has_holes and not self._is_calm and self.rng.random() < 0.8:
-            # The first time that offsets go missing is the risky one: marks that say so may not be durable yet.
+            # The first time that offsets go missing is the risky one: the marks of the gap may not be durable yet.
             self._power_in = self.rng.randint(2, 10)
         self._has_holes = has_holes
         self.counts["drops"] += len(log.segments) < before
@@ -375,12 +375,12 @@ class QueueDiskRun:
     def _start(self) -> None:
         """Starts processes until one has opened its logs without being killed."""
         while True:
-            self._life += 1
+            self._incarnation += 1
             self._timers.clear()
             self.threads.clear()
             self._node = None
             try:
-                self._node = QueueDiskNode(self, f"boot-{self._boot}", self._life)
+                self._node = QueueDiskNode(self, f"boot-{self._boot}", self._incarnation)
             except Killed:
                 self.disk.restart()
                 continue
@@ -394,7 +394,7 @@ class QueueDiskRun:
         self.counts["recreations"] += 1
         with self.disk.looked_at():  # how a removal is finished after a kill is the cluster simulation's concern
             self.disk.remove(self.folder)
-        self.folder = f"queue-{self._life}"
+        self.folder = f"queue-{self._incarnation}"
         self._has_holes = False
         self._power_in = 0
         self._sent.clear()
@@ -407,7 +407,7 @@ class QueueDiskRun:
     # -- what must hold
 
     def _check_log(self) -> None:
-        """Compares the log with what was sent, after the loss of a tail that nobody was promised."""
+        """Compares the log with what was sent, after the loss of a tail that was not acknowledged."""
         log = self.node.partition.log
         for offset in [known for known in self._by_offset if known >= log.end_offset]:
             sent = self._sent[self._by_offset.pop(offset)]

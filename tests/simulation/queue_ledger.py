@@ -18,7 +18,7 @@ class Meaning(NamedTuple):
     """What a decision says, once it is committed."""
 
     at_ms: int
-    handed: tuple[Acquired, ...] = ()
+    delivered: tuple[Acquired, ...] = ()
     settled: tuple[Acknowledgement, ...] = ()
     """The items that were accepted; what is deleted is done, and so is what is rejected without dead letters."""
     leaving: tuple[int, ...] = ()
@@ -51,13 +51,13 @@ class Ledger:
     def __init__(self, log: Log, *, is_fifo: bool) -> None:
         self._log = log
         self._is_fifo = is_fifo
-        self.told_done: set[int] = set()
-        """What a worker was told is deleted."""
+        self.acked_done: set[int] = set()
+        """Offsets whose deletion was acknowledged."""
         self.done: set[int] = set()
         self.away: set[int] = set()
         self.trimmed = 0
         self.purge_asked_to = 0
-        """What is below may be done, though nobody was told so: a part of a purge may have been persisted."""
+        """Offsets below may be deleted without an acknowledgement: a part of a purge may have been persisted."""
         self._held: dict[int, int] = {}
         """Until when each is in flight."""
         self.deliveries = 0
@@ -70,7 +70,7 @@ class Ledger:
         for offset in meaning.leaving:
             self._held.pop(offset, None)
         self.done.update(offset for offset in range(meaning.purged_to) if offset not in self.away)
-        if meaning.handed:
+        if meaning.delivered:
             self._hand_out(meaning)
 
     def _settle(self, offset: int, item: Acknowledgement) -> None:
@@ -81,10 +81,10 @@ class Ledger:
             self._held[offset] = item.due_ms
 
     def _hand_out(self, meaning: Meaning) -> None:
-        given = [offset for one in meaning.handed for offset in range(one.first, one.last + 1)]
+        given = [offset for one in meaning.delivered for offset in range(one.first, one.last + 1)]
         self.deliveries += len(given)
         for offset in given:
-            is_acked = offset in self.done or offset in self.told_done
+            is_acked = offset in self.done or offset in self.acked_done
             assert not is_acked, f"AckedMessageNeverRedelivered: {offset} was deleted, and is given out again"
             assert offset not in self.away, f"DeadLetteredOnce: {offset} is on its way elsewhere, and is given out"
             name = self._log.entries[offset].message.deduplication_id
@@ -99,7 +99,7 @@ class Ledger:
                 assert self._held.get(offset, 0) <= meaning.at_ms, (
                     f"OneHandPerMessage: {offset} is in flight, and is given out"
                 )
-        for one in meaning.handed:
+        for one in meaning.delivered:
             for offset in range(one.first, one.last + 1):
                 self._held[offset] = one.due_ms
 

@@ -7,7 +7,7 @@ from penstock.foundation.decision import ProducerKey
 from penstock.log.producers import Producers
 from penstock.records.batch import BatchHeader
 
-NOBODY = ProducerKey(-1, -1)
+NO_PRODUCER = ProducerKey(-1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Message:
 
 class Entry(NamedTuple):
     message: Message
-    producer: ProducerKey = NOBODY
+    producer: ProducerKey = NO_PRODUCER
     sequence: int = -1
 
 
@@ -37,7 +37,7 @@ def _header(producer: ProducerKey, sequence: int) -> BatchHeader:
 
 @dataclass(eq=False, slots=True)
 class Log:
-    """Messages in order. What is below the high watermark stays, whoever leads."""
+    """Messages in order. What is below the high watermark survives a change of leaders."""
 
     entries: list[Entry] = field(default_factory=list)
     high_watermark: int = 0
@@ -70,6 +70,6 @@ class Log:
         del self.entries[end:]
         self.producers = Producers()
         for offset, (_, producer, sequence) in enumerate(self.entries):
-            if producer is not NOBODY:
+            if producer is not NO_PRODUCER:
                 self.producers.apply(_header(producer, sequence), offset, now_ms, now_ms)
         return lost

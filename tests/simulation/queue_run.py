@@ -1,13 +1,13 @@
-"""One seeded life of a queue and its dead letters: partitions that change leaders, workers that die, a bad network.
+"""One seeded run of a queue and its dead letters: partitions that change leaders, workers that die, a bad network.
 
 What is real: the machines, their records read back byte by byte, and the idempotence of the log that copies are
 appended to. After every step:
-- AckedMessageNeverRedelivered: what a worker was told is deleted is given to nobody again, whoever leads;
+- AckedMessageNeverRedelivered: a message whose deletion was acknowledged is never delivered again, by any leader;
 - NoMessageLost: what is not finished by a worker is waiting, in a delivery range, or has a copy where it was moved
   to;
 - GroupInOrder: of a FIFO queue's message group nothing is given out before all that came earlier is finished, or in
-  the same hands before it;
-- NothingBehindInFlight: while a message of a group is in flight, nobody is given it, nor one behind it;
+  flight at the same worker before it;
+- NothingBehindInFlight: while a message of a group is in flight, neither it nor one behind it is delivered;
 - DeadLetteredOnce: a message that is moved has one copy, and is given out no more where it was;
 - PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
 - TakenOnce: of two messages with one id, the second is taken only if the first is never given out again;
@@ -29,7 +29,7 @@ from penstock.queues.settings import DeadLetter, DeliverySettings
 from tests.simulation.clock import FakeClock
 from tests.simulation.network import FakeNetwork, Weather
 from tests.simulation.queue_log import Message
-from tests.simulation.queue_place import GROUP, Place
+from tests.simulation.queue_partition import GROUP, Place
 from tests.simulation.queue_worker import Worker
 
 SOURCE = b"source-topic-id!"
@@ -39,11 +39,11 @@ FAULTS = {"restart": 2, "failover": 4, "death": 4, "disk": 2, "mended": 5, "jump
 CALM_MS = 120_000
 
 Copy = tuple[int, int, CopyMessage, Message]
-"""Where a copy comes from, in which life of that place, and what it is."""
+"""Where a copy comes from, in which incarnation of that place, and what it is."""
 
 
 class OpenChains(dict[str, Chain]):
-    """A bug: a message group that waits, and is in nobody's hands, is taken for one that nothing is known of."""
+    """A bug: a message group that waits with no message in flight is treated as an unknown one."""
 
     def __contains__(self, group: object) -> bool:
         return super().__contains__(group) and self[str(group)].held > 0
@@ -146,7 +146,7 @@ class QueueRun:
         return places
 
     def move_to(self, place: int, offset: int) -> Destination:
-        """Where a move task takes a message: back to where its group lives."""
+        """Where a move task takes a message: back to the partition of its group."""
         group = self.places[place].log.entries[offset].message.group
         return self.places[self.sources[self._home(group)]].destination
 
@@ -159,7 +159,7 @@ class QueueRun:
             self.counts[kind] for kind in ("restarts", "failovers", "deaths", "jumps", "records_not_persisted")
         )
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         for _ in range(self.steps):
@@ -218,7 +218,7 @@ class QueueRun:
             self._step(20)
         for number, place in enumerate(self.places):
             left = self._unfinished(place)
-            assert not left, f"EverythingEnds: {left[:5]} of place {number} are left, {place.carrying} under way"
+            assert not left, f"EverythingEnds: {left[:5]} of place {number} are left, {place.carrying} in flight"
         self.counts["deliveries"] += sum(place.ledger.deliveries for place in self.places)
         self.counts["moved"] += len(self.copies)
 
@@ -293,14 +293,14 @@ class QueueRun:
     def _carry(self, number: int, place: Place) -> None:
         """Send the copies that are to be made, and say which of those that were made here are committed."""
         for copy_effect, message in place.to_carry():
-            if self.bug == "new numbers" and place.life % 2:
+            if self.bug == "new numbers" and place.incarnation % 2:
                 producer = copy_effect.producer._replace(producer_id=copy_effect.producer.producer_id + 1_000_000)
                 self.network.send(
-                    ("place", number), ("copies", 0), (number, place.life, copy_effect, (producer, message))
+                    ("place", number), ("copies", 0), (number, place.incarnation, copy_effect, (producer, message))
                 )
                 continue
             place.sent = [*place.sent[-20:], (copy_effect, message)]
-            self.network.send(("place", number), ("copies", 0), (number, place.life, copy_effect, message))
+            self.network.send(("place", number), ("copies", 0), (number, place.incarnation, copy_effect, message))
         for offset, copy in list(place.waiting):
             if offset < place.log.high_watermark:
                 place.waiting.remove((offset, copy))

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.foundation.errors import PenstockError
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Acquire, Acquired
-from tests.simulation.queue_place import GROUP, Place
+from tests.simulation.queue_partition import GROUP, Place
 
 if TYPE_CHECKING:
     from tests.simulation.queue_run import QueueRun
@@ -30,7 +30,7 @@ PATIENCE_MS = 120
 
 @dataclass(eq=False, slots=True)
 class Job:
-    """A message in hand, and when something is said of it."""
+    """A message in flight, and when it is acknowledged."""
 
     place: int
     holder: str
@@ -67,7 +67,7 @@ class Worker:
             self._ask()
 
     def _ask(self) -> None:
-        """For messages; or once more for those of a request that nobody has answered."""
+        """Requests messages, or repeats a request that was not answered."""
         rng = self.run.rng
         number = next(self.run.numbers)
         repeat = self._again is not None and rng.random() < 0.5

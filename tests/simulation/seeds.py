@@ -1,4 +1,4 @@
-"""Running simulated lives by their seeds: one, many, or until a planted bug is found. A failure names its seed."""
+"""Runs simulators by their seeds: one, many, or until a planted bug is found. A failure names its seed."""
 
 import os
 from collections import Counter
@@ -10,7 +10,7 @@ from penstock.foundation.errors import PenstockError
 PROGRESS = 100
 
 
-class Life(Protocol):
+class SeededRun(Protocol):
     """One seeded run of a simulator."""
 
     counts: Counter[str]
@@ -21,19 +21,22 @@ class Life(Protocol):
     def run(self) -> None: ...
 
 
-def run_life(life: Life, seed: int, faults_min: int = 0) -> Counter[str]:
-    """Returns what a life has seen. Raises AssertionError, with the seed, if an invariant is violated, the code under
-    test fails, or there were too few faults."""
+def run_seed(run: SeededRun, seed: int, faults_min: int = 0) -> Counter[str]:
+    """Returns the counts of one run.
+
+    Raises AssertionError, with the seed, if an invariant is violated, the code under test fails, or there were too
+    few faults.
+    """
     try:
-        life.run()
+        run.run()
     except (AssertionError, PenstockError) as error:
-        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
-    assert life.faults >= faults_min, f"seed {seed} is tame: {life.counts}"
-    return life.counts
+        raise AssertionError(f"seed {seed}, step {run.counts['steps']}: {error}") from error
+    assert run.faults >= faults_min, f"seed {seed} has too few faults: {run.counts}"
+    return run.counts
 
 
 def run_many(run: Callable[[int], Counter[str]], count: int) -> tuple[Counter[str], int]:
-    """Runs SEEDS lives from SEED on (environment variables); returns what they have seen, and their number."""
+    """Runs SEEDS seeds from SEED on (environment variables); returns the sum of their counts, and their number."""
     first = int(os.environ.get("SEED", "1000"))
     count = int(os.environ.get("SEEDS", str(count)))
     total: Counter[str] = Counter()
@@ -46,13 +49,13 @@ def run_many(run: Callable[[int], Counter[str]], count: int) -> tuple[Counter[st
 
 
 def check_seen(total: Counter[str], seen: Iterable[str], at_least: int) -> None:
-    """Raises AssertionError if something that a simulator is there for has hardly happened."""
+    """Raises AssertionError if one of the events that a simulator should produce is too rare."""
     for name in seen:
-        assert total[name] > at_least, f"a tame simulator: {name} happened {total[name]} times"
+        assert total[name] > at_least, f"{name} happened only {total[name]} times"
 
 
 def find_planted(run: Callable[[int], object], invariant: str, seeds: Iterable[int]) -> None:
-    """Raises AssertionError if no life with a planted bug violates the invariant that it should."""
+    """Raises AssertionError if no run with a planted bug violates the invariant that it should."""
     found = Counter[str]()
     for seed in seeds:
         try:

@@ -1,4 +1,4 @@
-"""Seeded lives of a cluster. A failing seed is in the test's name and in the message."""
+"""Seeded runs of a cluster. A failing seed is in the test's name and in the message."""
 
 import logging
 import os
@@ -52,18 +52,18 @@ def quiet() -> Iterator[None]:
 
 
 def _run(seed: int) -> Counter[str]:
-    life = ClusterRun(seed, STEPS, FAULTS_MIN)
+    run = ClusterRun(seed, STEPS, FAULTS_MIN)
     try:
-        life.run()
+        run.run()
     except AssertionError as error:
-        raise AssertionError(f"seed {seed}, step {life.counts['steps']}: {error}") from error
-    assert life.counts["steps"] >= STEPS
-    assert life.faults >= FAULTS_MIN
-    return life.counts
+        raise AssertionError(f"seed {seed}, step {run.counts['steps']}: {error}") from error
+    assert run.counts["steps"] >= STEPS
+    assert run.faults >= FAULTS_MIN
+    return run.counts
 
 
 LONG = (5, 7)
-"""Lives that take ten times as long as others."""
+"""Runs that take ten times as long as others."""
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def _ignore_epochs(patch: pytest.MonkeyPatch) -> None:
 
 
 def _write_once_deposed(patch: pytest.MonkeyPatch) -> None:
-    """In the epoch of whoever leads now."""
+    """In the epoch of the current leader."""
     patch.setattr(Partition, "_refuse_append", lambda self: None)
 
 
@@ -133,7 +133,7 @@ def _take_back(patch: pytest.MonkeyPatch) -> None:
 
 
 def _forget_power_loss(patch: pytest.MonkeyPatch) -> None:
-    """A start that fails before the cluster was told is the only one that knows."""
+    """If a start fails before the loss was reported to the cluster, the next start does not know it."""
     init = LastRun.__init__
 
     def forget(self: LastRun, disk: Disk, boot_id: str) -> None:

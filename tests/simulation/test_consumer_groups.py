@@ -1,27 +1,27 @@
-"""Seeded lives of consumer groups. A failing seed is in the test's name and in the message."""
+"""Seeded runs of consumer groups. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 
 import pytest
 
 from tests.simulation.consumer_group_run import ConsumerGroupRun
-from tests.simulation.consumer_machine import targets_in_pieces
-from tests.simulation.seeds import check_seen, run_life, run_many
+from tests.simulation.group_machines import targets_in_pieces
+from tests.simulation.seeds import check_seen, run_many, run_seed
 
 STEPS = 1000
 FAULTS_MIN = 10
 
 
 def _run(seed: int) -> Counter[str]:
-    life = ConsumerGroupRun(seed, STEPS)
+    run = ConsumerGroupRun(seed, STEPS)
     with targets_in_pieces(seed % 2 == 1):
-        run_life(life, seed, FAULTS_MIN)
-    assert life.counts["steps"] >= STEPS
-    return life.counts + life.machine.removed
+        run_seed(run, seed, FAULTS_MIN)
+    assert run.counts["steps"] >= STEPS
+    return run.counts
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_partition_has_one_owner_whatever_happens(seed: int) -> None:
+def test_a_partition_has_one_owner_despite_faults(seed: int) -> None:
     counts = _run(seed)
     assert counts["restarts"] >= 3
     assert counts["kills"] >= 3

@@ -1,4 +1,4 @@
-"""Seeded lives of delayed messages. A failing seed is in the test's name and in the message."""
+"""Seeded runs of delayed messages. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 from functools import partial
@@ -7,7 +7,7 @@ import pytest
 
 from tests.simulation.delay_bugs import BUGS
 from tests.simulation.delay_run import DelayRun
-from tests.simulation.seeds import check_seen, find_planted, run_life, run_many
+from tests.simulation.seeds import check_seen, find_planted, run_many, run_seed
 
 STEPS = 5000
 FAULTS_MIN = 10
@@ -20,8 +20,8 @@ FIRST_SEEDS = {
 
 
 def _run(seed: int, *, bug: str = "") -> Counter[str]:
-    life = DelayRun(seed, STEPS, bug=bug)
-    return run_life(life, seed, FAULTS_MIN)
+    run = DelayRun(seed, STEPS, bug=bug)
+    return run_seed(run, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(8))

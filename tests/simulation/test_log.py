@@ -1,18 +1,18 @@
-"""Seeded lives of a log. A failing seed is in the test's name and in the message."""
+"""Seeded runs of a log. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 
 import pytest
 
 from tests.simulation.log_run import LogRun
-from tests.simulation.seeds import check_seen, run_life, run_many
+from tests.simulation.seeds import check_seen, run_many, run_seed
 
 STEPS = 1200
 
 
 def _run(seed: int) -> Counter[str]:
-    life = LogRun(seed, STEPS)
-    return run_life(life, seed)
+    run = LogRun(seed, STEPS)
+    return run_seed(run, seed)
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -1,4 +1,4 @@
-"""Seeded lives of a queue partition on a failing disk. A failing seed is in the test's name and in the message."""
+"""Seeded runs of a queue partition on a failing disk. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 from functools import partial
@@ -7,15 +7,15 @@ import pytest
 
 from tests.simulation.queue_disk_bugs import BUGS
 from tests.simulation.queue_disk_run import QueueDiskRun
-from tests.simulation.seeds import check_seen, find_planted, run_life, run_many
+from tests.simulation.seeds import check_seen, find_planted, run_many, run_seed
 
 STEPS = 1500
 FAULTS_MIN = 5
 
 
 def _run(seed: int, *, bug: str = "") -> Counter[str]:
-    life = QueueDiskRun(seed, STEPS, bug=bug)
-    return run_life(life, seed, FAULTS_MIN)
+    run = QueueDiskRun(seed, STEPS, bug=bug)
+    return run_seed(run, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(8))

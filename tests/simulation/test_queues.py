@@ -1,4 +1,4 @@
-"""Seeded lives of queues with dead letters. A failing seed is in the test's name and in the message."""
+"""Seeded runs of queues with dead letters. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 from functools import partial
@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from tests.simulation.queue_run import BUGS, QueueRun
-from tests.simulation.seeds import check_seen, find_planted, run_life, run_many
+from tests.simulation.seeds import check_seen, find_planted, run_many, run_seed
 
 STEPS = 1200
 FAULTS_MIN = 10
@@ -15,8 +15,8 @@ FIRST_SEEDS = {"new numbers": 6}
 
 
 def _run(seed: int, *, bug: str = "") -> Counter[str]:
-    life = QueueRun(seed, STEPS, bug=bug)
-    return run_life(life, seed, FAULTS_MIN)
+    run = QueueRun(seed, STEPS, bug=bug)
+    return run_seed(run, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(8))

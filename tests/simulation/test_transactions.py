@@ -1,10 +1,10 @@
-"""Seeded lives of a transaction coordinator. A failing seed is in the test's name and in the message."""
+"""Seeded runs of a transaction coordinator. A failing seed is in the test's name and in the message."""
 
 from collections import Counter
 
 import pytest
 
-from tests.simulation.seeds import check_seen, find_planted, run_life, run_many
+from tests.simulation.seeds import check_seen, find_planted, run_many, run_seed
 from tests.simulation.transaction_run import TransactionRun
 
 STEPS = 1500
@@ -12,8 +12,8 @@ FAULTS_MIN = 10
 
 
 def _run(seed: int, **options: bool) -> Counter[str]:
-    life = TransactionRun(seed, STEPS, **options)
-    return run_life(life, seed, FAULTS_MIN)
+    run = TransactionRun(seed, STEPS, **options)
+    return run_seed(run, seed, FAULTS_MIN)
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -23,7 +23,7 @@ def test_transactions_are_all_or_nothing_through_deaths_lost_messages_and_failov
 
 
 def test_the_simulator_finds_out_when_a_set_of_transactions_can_be_torn() -> None:
-    """Where the records of one decision may be persisted in part, some life shows it."""
+    """Where the records of one decision may be persisted in part, some run shows it."""
     find_planted(lambda seed: _run(seed, tears_batches=True), "SetCommittedWhole", range(10))
 
 

@@ -1,4 +1,4 @@
-"""Threads that take their time: work is done, and its outcome told, when a simulation says so."""
+"""Simulated threads: work is done, and its outcome reported, when a simulation decides."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,4 +1,4 @@
-"""What the simulation of transactions knows of them: a tiny log with markers, and what producers were told."""
+"""What the simulation of transactions knows of them: a tiny log with markers, and acknowledged outcomes."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ class Txn:
 
     name: str
     wants_commit: bool = False
-    told: bool | None = None
+    outcome: bool | None = None
     acked: list[tuple[int, int, int, int]] = field(default_factory=list)
     """Partition, producer id, epoch and sequence of each record that was acknowledged."""
     share: tuple[str, int, int] | None = None
@@ -33,9 +33,9 @@ class Txn:
 
     def check(self) -> None:
         assert not (self.seen_in and self.hidden_in), f"NoAbortedRead: {self} is in a part of its partitions"
-        assert self.wants_commit or not self.seen_in, f"NoAbortedRead: nobody has committed {self}"
-        assert self.told is not False or not self.seen_in, f"NoAbortedRead: {self} was said to be aborted"
-        assert self.told is not True or not self.hidden_in, f"CommitNeverUndone: {self} was said to be committed"
+        assert self.wants_commit or not self.seen_in, f"NoAbortedRead: {self} was not committed"
+        assert self.outcome is not False or not self.seen_in, f"NoAbortedRead: {self} was said to be aborted"
+        assert self.outcome is not True or not self.hidden_in, f"CommitNeverUndone: {self} was said to be committed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +124,7 @@ class Log:
         self.is_changed = True
 
     def read_committed(self) -> tuple[set[Txn], set[Txn]]:
-        """As a consumer reads: the transactions that it sees, and those that it is told to leave out."""
+        """As a consumer reads: the transactions that it sees, and the aborted ones of the response."""
         seen: set[Txn] = set()
         hidden: set[Txn] = set()
         pending: dict[int, Txn] = {}

@@ -1,4 +1,4 @@
-"""A simulated transactional producer: it does what a client has to do, with one request under way at a time."""
+"""A simulated transactional producer: as a client library behaves, with one request in flight at a time."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -57,7 +57,7 @@ def asked(body: Any, version: int) -> ClientRequest:
 
 
 class Client:
-    """Whoever asks: again and again, until there is an answer."""
+    """A client that repeats its request until it is answered."""
 
     def __init__(self, world: World, place: int, from_ms: int) -> None:
         self.world = world
@@ -106,11 +106,11 @@ class Client:
 
 
 class Producer(Client):
-    """One life of a client."""
+    """One incarnation of a client."""
 
     def __init__(self, world: World, place: int, *, name: str, newer: bool, timeout_ms: int, from_ms: int) -> None:
         super().__init__(world, place, from_ms)
-        self.life = next(world.numbers)
+        self.incarnation = next(world.numbers)
         self.name = name
         self.newer = newer
         """Whether each of its transactions has an epoch of its own."""
@@ -145,8 +145,8 @@ class Producer(Client):
 
     def _is(self, key: ProducerKey) -> None:
         """It goes on as this one."""
-        owner = self.world.owners.setdefault(key, self.life)
-        assert owner == self.life, f"OneProducerPerEpoch: {key} is given to two producers"
+        owner = self.world.owners.setdefault(key, self.incarnation)
+        assert owner == self.incarnation, f"OneProducerPerEpoch: {key} is given to two producers"
         if self.key != key:
             self.sequences.clear()
         self.key, self.has_lost_batch = key, False
@@ -265,7 +265,7 @@ class Producer(Client):
                 self._give_up(value.error_code)
                 return
             self.world.counts["commits" if txn.wants_commit else "aborts"] += 1
-            txn.told, self.txn = txn.wants_commit, None
+            txn.outcome, self.txn = txn.wants_commit, None
             txn.check()
             if self.newer:
                 self._is(ProducerKey(value.producer_id, value.producer_epoch))
@@ -280,7 +280,7 @@ class Producer(Client):
 
 
 def code_of(value: Any) -> int:
-    """Of whatever response; the worst of its partitions."""
+    """The error code of any response; the worst of its partitions."""
     if isinstance(value, AddPartitionsToTxnResponse):
         (topic,) = value.results_by_topic_v3_and_below
         code: int = topic.results_by_partition[0].partition_error_code

@@ -1,10 +1,10 @@
-"""One seeded life of a transaction coordinator: producers that share ids, partitions, markers, and faults.
+"""One seeded run of a transaction coordinator: producers that share ids, partitions, markers, and faults.
 
 What is simulated around the coordinator is the least that shows its mistakes: logs that know open transactions,
 producers that do what a client has to do, and a network that delays, loses, repeats and reorders. After every step:
 - NoAbortedRead: who reads committed records sees a transaction in all of its partitions or in none, only if its
-  producer asked for a commit, and never once its producer was told that it was aborted;
-- CommitNeverUndone: what a producer was told is committed is never aborted, and is there;
+  producer asked for a commit, and never after its abort was acknowledged;
+- CommitNeverUndone: a transaction whose commit was acknowledged is never aborted, and can be read;
 - OneProducerPerEpoch: no two producers are given the same epoch of a producer id;
 - FencedNeverJoins: between two markers of a producer id there are records of one transaction only;
 - CompleteIsMarked: when a transaction is complete, all of its partitions have its marker;
@@ -14,7 +14,7 @@ Once the faults stop, every transaction ends within its timeout and one check (E
 
 Two things are left out that no coordinator can survive, which is why KIP-890 gives each transaction an epoch: from a
 client that keeps its epoch, an EndTxn that arrives after the client has gone on; and markers of such a client that
-arrive after their coordinator was told that they are written.
+arrive after their coordinator got the acknowledgement.
 """
 
 from collections import Counter
@@ -128,7 +128,7 @@ class TransactionRun:
                 self.records.append(known.to_record())
         self.safe = len(self.records)
 
-    # -- one life
+    # -- the run
 
     def run(self) -> None:
         for _ in range(self.steps):
@@ -217,7 +217,7 @@ class TransactionRun:
             self._drive(driver.query)
         elif kind == "stale set" and requests:
             self.counts["sets_stale"] += 1
-            self.network.send("nobody", "coordinator", (0, asked(self.rng.choice(requests), 0)))
+            self.network.send("unknown", "coordinator", (0, asked(self.rng.choice(requests), 0)))
         elif kind == "close" and self.drivers:
             place, driver = self.rng.choice(list(self.drivers.items()))
             del self.drivers[place]
@@ -238,7 +238,7 @@ class TransactionRun:
         self.producers.pop(client.place, None)
 
     def die(self, producer: Producer) -> None:
-        """Another life begins, mostly with the same id, soon or long after."""
+        """Starts another producer, mostly with the same id, soon or long after."""
         producer.is_dead = True
         self.producers[producer.place] = self._born(producer.place)
 
@@ -321,7 +321,7 @@ class TransactionRun:
 
     def _reply(self, ticket: int, value: Any) -> None:
         source, number = self.tickets.pop(ticket, (None, 0))
-        if source is not None and source != "nobody":
+        if source is not None and source != "unknown":
             self.network.send("coordinator", source, (number, value))
 
     def _wake(self) -> None:
@@ -349,7 +349,7 @@ class TransactionRun:
                 if self.rng.random() < 0.7:
                     self.orders.remove(order)
                 else:
-                    order.news_ms += self.rng.choice((10, 100, 400, 1000))  # when it says so again
+                    order.news_ms += self.rng.choice((10, 100, 400, 1000))  # when it is repeated
                 if order.order.transaction_version >= 2 and self.rng.random() < 0.2:
                     self.network.send("shell", "late", order.order)
 
@@ -440,7 +440,7 @@ class TransactionRun:
             if entry.txn is not None
         }
         for txn in self.txns:
-            if txn.told:
+            if txn.outcome:
                 for place in txn.acked:
                     assert there.get(place) is txn, f"CommitNeverUndone: {txn} has lost {place}"
                     assert place[0] in txn.seen_in, f"CommitNeverUndone: {txn} is not read in partition {place[0]}"

@@ -48,8 +48,8 @@ class Query:
         self.sets: defaultdict[int, set[frozenset[Txn]]] = defaultdict(set)
         """By batch, the sets of transactions that a driver has asked for."""
         self.requests: list[CommitSetRequest] = []
-        self.told = -1
-        """The last batch that some driver was told to be decided."""
+        self.acked = -1
+        """The last batch whose decision was acknowledged to a driver."""
         self.closer: Closer | None = None
 
     def check(self, last_batch_id: int, txns: Iterable[Txn], *, is_over: bool) -> None:
@@ -67,7 +67,7 @@ class Query:
             assert fitting, f"SetCommittedWhole: batch {batch_id} of {self.name} is read from several sets: {found}"
         if not is_over:
             return
-        assert self.told <= last_batch_id, f"SetCommittedWhole: batch {self.told} was decided, and is forgotten"
+        assert self.acked <= last_batch_id, f"SetCommittedWhole: batch {self.acked} was decided, and is forgotten"
         for batch_id in range(last_batch_id + 1):
             assert frozenset(seen[batch_id]) in self.sets[batch_id], (
                 f"SetCommittedWhole: of batch {batch_id} of {self.name} there is {seen[batch_id]}, asked for was"
@@ -138,7 +138,7 @@ class Task(Producer):
 
 
 class Driver(Client):
-    """One life of a query's driver."""
+    """One incarnation of a query's driver."""
 
     def __init__(self, world: SparkWorld, place: int, query: Query, from_ms: int) -> None:
         super().__init__(world, place, from_ms)
@@ -213,10 +213,10 @@ class Driver(Client):
                 self.is_dead = True
                 return
             self.world.counts["sets_repeated" if answer.outcome else "sets_committed"] += 1
-            self.query.told = max(self.query.told, self.batch_id)
+            self.query.acked = max(self.query.acked, self.batch_id)
             if not answer.outcome:
                 for txn in txns:
-                    txn.told = True
+                    txn.outcome = True
                     txn.check()
             if self.world.rng.random() < 0.1:
                 self.world.counts["drivers_between"] += 1
@@ -248,7 +248,7 @@ class Closer(Client):
         self.since_ms = world.clock.now_ms()
         self.last_batch_id: int | None = None
         """The last committed batch; None until CLOSE is answered."""
-        self._told_in_time = False
+        self._answered_in_time = False
         """Whether CLOSE was answered before the closed query could expire."""
         self._close()
 
@@ -266,12 +266,12 @@ class Closer(Client):
             return
         self.world.counts["queries_closed"] += 1
         self.last_batch_id = answer.last_batch_id
-        self._told_in_time = not self._may_be_forgotten
+        self._answered_in_time = not self._may_be_forgotten
 
     @property
     def knows_nothing(self) -> bool:
         """Whether the closed query may have expired before CLOSE was answered."""
-        return self._may_be_forgotten and not self._told_in_time
+        return self._may_be_forgotten and not self._answered_in_time
 
     @property
     def _may_be_forgotten(self) -> bool:

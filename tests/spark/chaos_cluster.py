@@ -246,7 +246,7 @@ class Source:
 
 
 class Faults:
-    """One thing that goes wrong, by the dice."""
+    """One random fault."""
 
     def __init__(self, rng: Random, cluster: Cluster, query: Query, broker: BrokerProcess) -> None:
         self._rng = rng

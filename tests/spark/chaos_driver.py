@@ -22,7 +22,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "3",
     "spark.log.level": "ERROR",
     "spark.pyspark.python": sys.executable,
-    # Tasks are short here: whatever is a little slower than the others is done a second time.
+    # Tasks are short here: one that is a little slower than the others is run a second time.
     "spark.speculation": "true",
     "spark.speculation.interval": "20ms",
     "spark.speculation.multiplier": "1.01",

@@ -21,7 +21,7 @@ QUICK: Mapping[str, object] = {
     "group.initial.rebalance.delay.ms": 100,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
 }
-"""Maintenance looks at every tick, so that nobody has to wait minutes for it."""
+"""Maintenance runs at every tick, so that tests need not wait minutes for it."""
 
 SESSION: Mapping[str, str] = {
     "spark.ui.enabled": "false",
@@ -36,7 +36,7 @@ SESSION: Mapping[str, str] = {
     "spark.log.level": "ERROR",
 }
 ENVIRONMENT: Mapping[str, str] = {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable}
-"""What Spark is told before it starts. It looks for data sources with that Python."""
+"""The environment of Spark's JVM. It looks for data sources with that Python."""
 
 
 @pytest.fixture(scope="session")

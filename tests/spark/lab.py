@@ -14,7 +14,7 @@ from penstock.spark import PenstockDataSource
 from penstock.spark.reader import BatchReader
 from penstock.spark.stream_reader import StreamReader
 from tests.clients.driver_confluent import ConfluentDriver
-from tests.clients.driving import NOW_MS, Outgoing
+from tests.clients.drivers import NOW_MS, Outgoing
 from tests.clients.waiting import PATIENCE_S
 
 HEADERS = ArrayType(StructType().add("key", StringType()).add("value", BinaryType()))

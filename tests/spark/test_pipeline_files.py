@@ -143,7 +143,7 @@ def test_columns_of_the_sink_are_checked_where_they_are_known(file: Path) -> Non
     ]
 
 
-def test_a_mistake_in_an_option_is_told_by_its_name(file: Path) -> None:
+def test_a_wrong_option_is_reported_by_its_name(file: Path) -> None:
     assert problems_of(file, GOOD, ("sink.mode", "sometimes"))[0].startswith("-o sink.mode: sink.mode: 'sometimes'")
 
 
@@ -152,7 +152,7 @@ def test_a_file_that_is_not_there_is_no_traceback(tmp_path: Path) -> None:
         load(str(tmp_path / "none.yaml"))
 
 
-def test_an_unknown_pipeline_is_told_with_what_there_is(file: Path) -> None:
+def test_an_unknown_pipeline_is_reported_with_the_known_ones(file: Path) -> None:
     with pytest.raises(NoSuchPipeline, match="did you mean 'archive'"):
         load("archiv")
     assert "pipeline: 'archiv' is not known" in problems_of(file, "pipeline: archiv")[0]
@@ -192,6 +192,6 @@ def test_an_option_is_found_where_it_was_set(path: list[str], text: str) -> None
         st.sampled_from(["INT", "ARRAY<INT>", "STRUCT<a: INT, b: MAP<STRING, INT>>", "DECIMAL(10, 2)"]), min_size=1
     )
 )
-def test_columns_are_found_whatever_is_nested_in_their_types(kinds: list[str]) -> None:
+def test_columns_are_found_behind_nested_types(kinds: list[str]) -> None:
     ddl = ", ".join(f"c{number} {kind}" for number, kind in enumerate(kinds))
     assert columns_of(ddl) == [f"c{number}" for number in range(len(kinds))]

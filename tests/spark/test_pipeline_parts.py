@@ -132,7 +132,7 @@ def test_totals_count_only_batches_with_rows() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "told"),
+    ("said", "expected"),
     [
         ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory; give it more with"),
         (
@@ -158,9 +158,9 @@ def test_totals_count_only_batches_with_rows() -> None:
         ("", "Spark failed without a message"),
     ],
 )
-def test_what_spark_says_becomes_one_sentence(said: str, told: str) -> None:
+def test_an_error_of_spark_becomes_one_sentence(said: str, expected: str) -> None:
     found = summarize_failure(said)
-    assert found.startswith(told)
+    assert found.startswith(expected)
     assert "\n" not in found
 
 
@@ -201,7 +201,7 @@ def install_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_cache_hostile", [False, True])
-def test_a_shim_that_somebody_else_has_planted_is_not_executed(
+def test_a_planted_shim_is_not_executed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, is_cache_hostile: bool
 ) -> None:
     """In the folder that all users share, under the name that was used once; or in a cache that is not ours alone."""
@@ -330,7 +330,7 @@ def test_a_commit_brings_files_and_marks_in_together(lake: ParquetLake) -> None:
 
 
 @pytest.mark.parametrize("moved", [0, 1, 2], ids=["nothing moved yet", "one file moved", "only the state is missing"])
-def test_a_commit_that_was_interrupted_is_carried_out_by_whoever_comes_next(lake: ParquetLake, moved: int) -> None:
+def test_an_interrupted_commit_is_finished_by_the_next_writer(lake: ParquetLake, moved: int) -> None:
     staged = Staged(lake)
     files = [staged.file(0), staged.file(1)]
     lake.commit([], {"before": 1}, {})

@@ -21,7 +21,7 @@ from penstock.spark.pipelines.query_progress import Batch
 from penstock.spark.pipelines.runner import run_in
 from penstock.spark.session import QUERY_LOGGERS, redirect_query_errors
 from tests.brokers import BrokerProcess
-from tests.clients.driving import NOW_MS, Outgoing
+from tests.clients.drivers import NOW_MS, Outgoing
 
 from .lab import Lab
 
@@ -343,7 +343,7 @@ def test_a_replay_at_a_rate_takes_its_time_in_slices(pipelines: Pipelines, lab: 
 
 
 @pytest.mark.slow
-def test_a_replay_of_nothing_or_into_too_few_partitions_is_told(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+def test_a_replay_of_nothing_or_into_too_few_partitions_fails(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.create(f"{topic}-again")
     lab.fill(topic, orders(10))
@@ -353,7 +353,7 @@ def test_a_replay_of_nothing_or_into_too_few_partitions_is_told(pipelines: Pipel
     ):
         pipelines("replay", path="lake", to=f"{topic}-again")
     with pytest.raises(PenstockError, match="has no matching messages"):
-        pipelines("replay", path="lake", to=f"{topic}-again", keys="nobody")
+        pipelines("replay", path="lake", to=f"{topic}-again", keys="missing")
     with pytest.raises(PenstockError, match="there is no table in"):
         pipelines("replay", path="elsewhere", to=f"{topic}-again")
 
@@ -512,12 +512,12 @@ def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: s
     lab.fill(topic, [*orders(100), *(Outgoing(key=b"hot", value=b'{"at": 1}') for _ in range(50))])
     lab.client.admin.list_topics(timeout=10)
     sent = "timestamp - INTERVAL 20 MILLISECONDS"
-    report = pipelines("insights", topics=topic, page="page.html", sent=sent, groups="nobody")
+    report = pipelines("insights", topics=topic, page="page.html", sent=sent, groups="missing")
     tables = {report_table.title: report_table for report_table in report.tables}
     assert sum(int(str(row[2])) for row in tables["partitions"].rows) == 150
     assert tuple(tables["hot keys"].rows[0]) == (topic, "hot", 50, "33.3%")
     assert tuple(tables["latency ms"].rows[0]) == (topic, 20.0, 20.0, 20.0, 20.0)
-    assert tables["groups"].rows == [("nobody", 150, 150)]
+    assert tables["groups"].rows == [("missing", 150, 150)]
     text = (pipelines.folder / "page.html").read_text()
     assert text.count("<svg") >= 3
     assert "hot" in text
@@ -525,7 +525,7 @@ def test_insights_are_tables_and_a_page(pipelines: Pipelines, lab: Lab, topic: s
 
 
 @pytest.mark.slow
-def test_insights_of_an_empty_topic_say_so(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+def test_insights_report_an_empty_topic(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     with pytest.raises(PenstockError, match="there are no matching messages"):
         pipelines("insights", topics=topic)

@@ -57,7 +57,7 @@ def test_a_time_goes_before_times_and_times_before_offsets() -> None:
 
 
 @pytest.mark.parametrize("name", ["isolation", "kafka__isolation__level"])
-def test_uncommitted_records_are_there_for_who_asks(name: str) -> None:
+def test_read_uncommitted_returns_uncommitted_records(name: str) -> None:
     assert not parse(**{name: "read_uncommitted"}).committed
 
 

@@ -20,7 +20,7 @@ def ranges() -> st.SearchStrategy[list[OffsetRange]]:
 A, B, C = (TopicPartition("t", n) for n in range(3))
 
 
-def test_without_a_wish_every_partition_is_one_task_and_empty_ones_are_none() -> None:
+def test_by_default_every_partition_is_one_task_and_empty_ones_are_none() -> None:
     wanted = [OffsetRange(A, 0, 10), OffsetRange(B, 5, 5), OffsetRange(C, 7, 3)]
     assert split(wanted, tasks_min=None, records_max=None) == [OffsetRange(A, 0, 10)]
 
@@ -61,7 +61,7 @@ def test_tasks_cover_every_offset_just_once(
 
 
 @given(st.integers(1, 10**7), st.dictionaries(NAMES, st.tuples(st.integers(0, 10**12), st.integers(0, 10**6))))
-def test_nobody_gets_past_the_end_and_nobody_is_starved(
+def test_no_partition_is_read_past_its_end_or_starved(
     limit: int, sizes: dict[TopicPartition, tuple[int, int]]
 ) -> None:
     start = {name: first for name, (first, _) in sizes.items()}

@@ -14,7 +14,7 @@ from penstock.client.groups import Groups
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.errors import BadCheckpoint, DataLost
 from tests.brokers import BrokerProcess
-from tests.clients.driving import NOW_MS
+from tests.clients.drivers import NOW_MS
 from tests.clients.waiting import wait_until
 
 from .lab import Lab, numbered, rows_of
@@ -39,7 +39,7 @@ def committed(bootstrap: str, group: str) -> dict[TopicPartition, int]:
 # -- how far
 
 
-def test_a_new_query_starts_at_the_end_or_where_it_is_told(lab: Lab, topic: str) -> None:
+def test_a_new_query_starts_at_the_end_or_at_the_given_offsets(lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, numbered(5))
     assert lab.stream(topic).initialOffset() == {topic: {"0": 5, "1": 0}}
@@ -118,7 +118,7 @@ def test_a_query_that_takes_what_is_there_stops_at_what_was_there(lab: Lab, topi
 
 
 def test_only_what_is_committed_is_the_end(lab: Lab, topic: str) -> None:
-    from tests.clients.transacting import ConfluentTransactor
+    from tests.clients.transactional_producers import ConfluentTransactor
 
     lab.create(topic)
     producer = ConfluentTransactor(lab.bootstrap, f"tx-{topic}")
@@ -238,7 +238,7 @@ def test_a_checkpoint_of_another_topic_is_refused(lab: Lab, topic: str, lenient:
 # -- the consumer group
 
 
-def test_the_group_is_told_how_far_the_query_is_done(lab: Lab, topic: str) -> None:
+def test_the_group_gets_the_offsets_of_finished_batches(lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.fill(topic, numbered(5))
     group = f"group-{topic}"

@@ -23,8 +23,8 @@ from penstock.spark.errors import BadOption, BadSchema, DataLost
 from penstock.spark.reader import OffsetRangePartition
 from penstock.spark.rows import BATCH_ROWS
 from tests.brokers import BrokerProcess
-from tests.clients.driving import COMPRESSIONS, NOW_MS, Outgoing
-from tests.clients.transacting import ConfluentTransactor
+from tests.clients.drivers import COMPRESSIONS, NOW_MS, Outgoing
+from tests.clients.transactional_producers import ConfluentTransactor
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 from .lab import SCHEMA, WITH_HEADERS, Lab, numbered, rows_of
@@ -68,7 +68,7 @@ def test_nulls_and_empty_bytes_are_not_the_same(lab: Lab, topic: str) -> None:
     assert [(row["key"], row["value"]) for row in lab.rows(topic)] == [(None, b""), (b"", None)]
 
 
-def test_headers_are_there_for_who_asks_and_null_where_there_are_none(lab: Lab, topic: str) -> None:
+def test_headers_are_returned_on_request_and_null_where_there_are_none(lab: Lab, topic: str) -> None:
     lab.create(topic)
     headers = (("a", b"1"), ("a", b""), ("ü", b"\xff"))
     lab.fill(topic, [Outgoing(value=b"with", headers=headers), Outgoing(value=b"without")])
@@ -78,7 +78,7 @@ def test_headers_are_there_for_who_asks_and_null_where_there_are_none(lab: Lab, 
     assert without["headers"] is None
 
 
-def test_the_brokers_time_is_told_from_the_producers(lab: Lab, topic: str) -> None:
+def test_the_timestamp_type_says_whether_it_is_the_brokers(lab: Lab, topic: str) -> None:
     lab.create(topic, message_timestamp_type="LogAppendTime")
     lab.fill(topic, [Outgoing(value=b"x", timestamp_ms=1)])
     (row,) = lab.rows(topic)
@@ -452,7 +452,7 @@ def test_a_broker_that_is_killed_and_comes_back_costs_no_row(
     assert offsets == list(range(20_000))
 
 
-def test_who_stops_reading_early_leaves_no_thread_behind(lab: Lab, topic: str) -> None:
+def test_a_reader_that_stops_early_leaves_no_thread_behind(lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.fill(topic, numbered(50_000))
     reader = lab.reader(topic, kafka__max__partition__fetch__bytes=20_000)

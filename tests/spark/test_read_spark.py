@@ -18,7 +18,7 @@ from penstock.foundation.ids import TopicPartition
 from penstock.spark.positions import read_positions
 from penstock.spark.query_start import start_query
 from tests.brokers import BrokerProcess
-from tests.clients.driving import NOW_MS, Outgoing
+from tests.clients.drivers import NOW_MS, Outgoing
 from tests.clients.waiting import wait_until
 
 from .lab import SCHEMA, WITH_HEADERS, Lab, numbered
@@ -243,26 +243,26 @@ def failed(error: PySparkException) -> str:
     return text
 
 
-def test_a_wrong_option_is_told_when_the_frame_is_made(spark: SparkSession, lab: Lab, topic: str) -> None:
+def test_a_wrong_option_is_reported_when_the_frame_is_created(spark: SparkSession, lab: Lab, topic: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         lab.load(spark, topic, startingOfsets="earliest")
     assert "there is no option 'startingofsets' for reading; did you mean 'startingOffsets'" in failed(caught.value)
 
 
-def test_a_missing_topic_is_told_when_the_query_is_planned(spark: SparkSession, lab: Lab, topic: str) -> None:
+def test_a_missing_topic_is_reported_when_the_query_is_planned(spark: SparkSession, lab: Lab, topic: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         lab.load(spark, topic).collect()
     assert f"there is no topic '{topic}'; create it with `penstock topic create {topic}`" in failed(caught.value)
 
 
-def test_a_broker_that_is_not_there_is_told_with_its_option(spark: SparkSession) -> None:
+def test_an_unreachable_broker_is_reported_with_its_option(spark: SparkSession) -> None:
     options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "x", "fetchOffset.retryIntervalMs": "10"}
     with pytest.raises(AnalysisException) as caught:
         spark.read.format("penstock").options(**options).load().collect()
     assert "cannot reach 127.0.0.1:1: connection refused; is a broker running there?" in failed(caught.value)
 
 
-def test_a_damaged_batch_is_told_by_its_task(
+def test_a_damaged_batch_is_reported_by_its_task(
     spark: SparkSession, own_broker: Callable[..., BrokerProcess], topic: str
 ) -> None:
     broker = own_broker()

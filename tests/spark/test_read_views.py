@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from tests.clients.driving import Outgoing
+from tests.clients.drivers import Outgoing
 
 from .lab import Lab
 from .test_read_spark import available

@@ -16,10 +16,10 @@ from penstock.spark.pipelines.claims import Round, recover
 from penstock.spark.pipelines.pipeline import Report
 from penstock.spark.pipelines.runner import run_in
 from tests.brokers import BrokerProcess
-from tests.clients.driving import Outgoing
+from tests.clients.drivers import Outgoing
 
+from .dead_letter_lab import Letters, orders
 from .lab import Lab
-from .letters_lab import Letters, orders
 
 FIX = """regexp_replace(value, '"amont"', '"amount"')"""
 MISSPELT = "get_json_object(value, '$.amont') IS NOT NULL"
@@ -132,7 +132,7 @@ def test_a_fifo_queue_gets_its_messages_back_in_the_order_of_their_groups(
     dead.close()
 
 
-def test_what_somebody_has_in_hand_or_came_from_nowhere_stays(redrive: Callable[..., Report], dead: Letters) -> None:
+def test_messages_in_flight_or_without_a_source_stay(redrive: Callable[..., Report], dead: Letters) -> None:
     jobs, gone = dead.source(), dead.source("gone")
     dead.kill(jobs, ["1", "2", "3"])
     dead.kill(gone, ["4"])
@@ -196,7 +196,7 @@ def test_letters_of_share_groups_are_sent_back_once_though_their_topic_keeps_the
     assert len(lab.rows(letters)) == 6
 
 
-def test_what_a_driver_left_behind_is_given_back_or_deleted_by_the_next(
+def test_the_next_driver_releases_or_deletes_the_letters_of_a_dead_one(
     redrive: Callable[..., Report], spark: SparkSession, dead: Letters
 ) -> None:
     jobs = dead.source()

@@ -18,7 +18,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 
-from .letters_lab import Letters
+from .dead_letter_lab import Letters
 
 pytestmark = pytest.mark.slow
 
@@ -62,7 +62,7 @@ def test_a_driver_that_dies_around_the_decision_leaves_nothing_lost_and_nothing_
     killed = start(dead.kafka, tmp_path, dies_at, **options)
     killed.communicate(timeout=PATIENCE_S)
     assert killed.returncode == -signal.SIGKILL
-    assert dead.counts(dead.name) == (2, 6), "what it had claimed is with nobody else"
+    assert dead.counts(dead.name) == (2, 6), "its claims are not delivered to others"
     wait_until(lambda: dead.counts(jobs) == (recovered, 0), "it was sent, or was not")
     report = report_of(start(dead.kafka, tmp_path, "", **options))
     assert (report["recovered"], report["given_back"], report["sent_back"]) == (recovered, given_back, given_back)

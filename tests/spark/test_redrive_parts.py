@@ -44,7 +44,7 @@ def test_ranges_side_by_side_are_joined(offsets: list[int]) -> None:
     assert all(before[1] + 1 < after[0] for before, after in pairwise(found))
 
 
-def test_tasks_know_what_is_finished_waits_or_is_in_hand() -> None:
+def test_tasks_know_which_messages_are_finished_available_or_in_flight() -> None:
     survey = Survey(
         (
             DeliveryRange(2, 3, State.AVAILABLE, 1, ""),
@@ -117,7 +117,7 @@ def test_the_report_adds_up() -> None:
     assert [row[2] for row in report.tables[0].rows] == ["jobs", "nowhere"]
 
 
-def test_letters_that_somebody_else_has_too_make_the_report_a_bad_one() -> None:
+def test_letters_that_were_delivered_elsewhere_too_make_the_report_a_failure() -> None:
     found = outcome()
     found.add(3, Deleted(2, 1))
     report = found.report(1.0)

@@ -13,11 +13,11 @@ from penstock.client.partitioner import partition_of_key
 from penstock.records.compression import Codec
 from tests.brokers import BrokerProcess
 from tests.clients.driver_confluent import ConfluentDriver
-from tests.clients.driving import COMPRESSIONS, NOW_MS
+from tests.clients.drivers import COMPRESSIONS, NOW_MS
 from tests.clients.waiting import PATIENCE_S, wait_until
 
 from .lab import Lab
-from .writing_lab import committed, open_transactions
+from .write_lab import committed, open_transactions
 
 
 def save(rows: DataFrame, lab: Lab, topic: str | None = None, **options: str) -> None:
@@ -165,7 +165,7 @@ def test_at_least_once_is_written_without_transactions(spark: SparkSession, lab:
         ("id", {}, "the required column 'value' is missing"),
     ],
 )
-def test_what_cannot_be_is_told_without_a_traceback(
+def test_an_invalid_write_is_reported_without_a_traceback(
     spark: SparkSession, lab: Lab, topic: str, columns: str, options: dict[str, str], said: str
 ) -> None:
     with pytest.raises(PySparkException) as caught:

@@ -21,7 +21,7 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.brokers import BrokerProcess
-from tests.clients.transacting import READ_COMMITTED, read_to_end
+from tests.clients.transactional_producers import READ_COMMITTED, read_to_end
 from tests.clients.waiting import wait_until
 
 from .chaos_cluster import AFTER_THE_DECISION, CHECKPOINT, Cluster, Faults, Query, Source, tail
@@ -159,7 +159,7 @@ def rng() -> random.Random:
     return random.Random(seed)
 
 
-def test_every_row_is_there_once_whoever_is_killed(
+def test_every_row_is_written_once_though_processes_are_killed(
     cluster: Cluster, own_broker: Callable[..., BrokerProcess], tmp_path: Path, rng: random.Random
 ) -> None:
     broker = own_broker()
@@ -169,10 +169,10 @@ def test_every_row_is_there_once_whoever_is_killed(
     assert (report["ok"], report["actual"]) == (True, count), report
 
 
-def test_every_row_is_in_a_delta_table_once_whoever_is_killed(
+def test_every_row_is_in_a_delta_table_once_though_processes_are_killed(
     cluster: Cluster, own_broker: Callable[..., BrokerProcess], tmp_path: Path, rng: random.Random
 ) -> None:
-    """The archive on the same cluster. It knows by itself where it was, whatever becomes of its checkpoint."""
+    """The archive on the same cluster. It finds its position without its checkpoint."""
     broker = own_broker()
     source = Lab(broker.kafka).create("source", PARTITIONS)
     lake = tmp_path / "lake"

@@ -19,11 +19,11 @@ from penstock.foundation.errors import InvalidRecord, PenstockError
 from penstock.spark.errors import BadOption
 from penstock.spark.writer import batch_writer
 from tests.brokers import BrokerProcess
-from tests.clients.transacting import READ_UNCOMMITTED, read_to_end
+from tests.clients.transactional_producers import READ_UNCOMMITTED, read_to_end
 from tests.clients.waiting import wait_until
 
 from .lab import Lab
-from .writing_lab import SCHEMA, Query, committed, in_task, numbers, open_transactions, rows
+from .write_lab import SCHEMA, Query, committed, in_task, numbers, open_transactions, rows
 
 
 class Boom(Exception):
@@ -130,7 +130,7 @@ def test_two_queries_into_one_topic_do_not_end_each_others_transactions(query: Q
     other = Query(lab.bootstrap, topic, str(uuid.uuid4()))
     ours, theirs = query.task(numbers(0, 10)), other.task(numbers(10, 20))
     query.commit(0, ours)
-    other.abort(0)  # knows nobody, and ends nothing
+    other.abort(0)  # knows no transaction, and ends none
     other.commit(0, theirs)
     assert sorted(committed(lab.bootstrap, topic)) == sorted(numbers(0, 20))
 
@@ -306,7 +306,7 @@ def test_a_partition_that_is_not_there_is_refused_until_the_topic_has_it(query: 
     assert [committed(lab.bootstrap, topic, 2)] == [[b"a", b"b"]]
 
 
-def test_a_record_that_is_too_large_is_told_by_who_refuses_it(lab: Lab, topic: str) -> None:
+def test_a_record_that_is_too_large_is_reported_with_its_limit(lab: Lab, topic: str) -> None:
     lab.create(topic, max_message_bytes="2000")
     query = Query(lab.bootstrap, topic, str(uuid.uuid4()))
     with pytest.raises(PenstockError, match=r"max\.message\.bytes is 2000"):

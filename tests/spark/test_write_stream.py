@@ -15,7 +15,7 @@ from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 
 from .lab import Lab
-from .writing_lab import committed, open_transactions
+from .write_lab import committed, open_transactions
 
 ROUND_S = 60
 """What a query may take for what is there."""

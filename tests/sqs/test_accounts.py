@@ -1,4 +1,4 @@
-"""Accounts: what keys of one owner do is not seen by those of another, unless a policy of the queue says so."""
+"""Accounts: what keys of one owner do is not seen by those of another, unless a policy of the queue allows it."""
 
 import base64
 import json
@@ -16,7 +16,7 @@ from penstock.sqs.registry import ACTIONS, load_actions
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
-from .asking import attributes_of, bodies, code_of, counts, message_of, receive, refused
+from .queue_calls import attributes_of, bodies, code_of, counts, message_of, receive, refused
 from .test_credentials import with_credentials
 
 A, B, DEFAULT = "111122223333", "444455556666", "000000000000"
@@ -106,7 +106,7 @@ def test_a_fifo_queue_is_of_its_account_as_well(a: Any, b: Any, name: str) -> No
     assert [path_of(url) for url in urls] == [f"{A}/{name}.fifo", f"{B}/{name}.fifo"]
     for sqs, url in zip((a, b), urls, strict=True):
         sqs.send_message(QueueUrl=url, MessageBody="the same", MessageGroupId="g")
-        assert bodies(receive(sqs, url, 10, 20)) == ["the same"], "duplicates are told within a queue"
+        assert bodies(receive(sqs, url, 10, 20)) == ["the same"], "duplicates are detected within a queue"
 
 
 def test_a_queue_whose_name_is_an_account_is_not_taken_for_anothers(a: Any, default: Any) -> None:
@@ -174,7 +174,7 @@ def test_nothing_can_be_done_with_a_queue_of_another_account(a: Any, b: Any, nam
         for action in PARAMS:
             with refused() as raised:
                 call(b, action, where, held["ReceiptHandle"])
-            assert code_of(raised) == "AccessDenied", "whether it is there is not told"
+            assert code_of(raised) == "AccessDenied", "whether it exists is not revealed"
             assert "because no resource-based policy allows the sqs:" in message_of(raised)
             assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 403
     for full in (f"{A}.{name}", f"{DEFAULT}/{A}.{name}"):
@@ -284,9 +284,9 @@ def test_dead_letters_stay_in_their_account(a: Any, b: Any, name: str) -> None:
     handle = a.start_message_move_task(SourceArn=dead_arn, MaxNumberOfMessagesPerSecond=1)["TaskHandle"]
     task = json.loads(base64.urlsafe_b64decode(handle))
     forged = {**task, "sourceArn": f"arn:aws:sqs:eu-west-1:{B}:{name}-dead"}
-    for told in (handle, base64.urlsafe_b64encode(json.dumps(forged).encode()).decode()):
+    for each in (handle, base64.urlsafe_b64encode(json.dumps(forged).encode()).decode()):
         with refused() as raised:
-            b.cancel_message_move_task(TaskHandle=told)
+            b.cancel_message_move_task(TaskHandle=each)
         assert code_of(raised) == "ResourceNotFoundException"
     assert bodies(receive(a, url, 1, 20)) == ["poison"], "it came back to where it was"
     (task,) = a.list_message_move_tasks(SourceArn=dead_arn)["Results"]
@@ -326,10 +326,10 @@ def test_queues_of_before_are_where_they_were(tmp_path: Path, models: Path) -> N
     folder = tmp_path / "broker"
     folder.mkdir()
     broker = BrokerProcess(folder).start()
-    anyone: Any = sqs_client(broker.http, "json", models)
-    urls = {each: anyone.create_queue(QueueName=each)["QueueUrl"] for each in ("of-a", "of-default", "dead")}
+    unsigned: Any = sqs_client(broker.http, "json", models)
+    urls = {each: unsigned.create_queue(QueueName=each)["QueueUrl"] for each in ("of-a", "of-default", "dead")}
     for each, url in urls.items():
-        anyone.send_message(QueueUrl=url, MessageBody=each)
+        unsigned.send_message(QueueUrl=url, MessageBody=each)
     broker.stop()
     give_away(folder, {"of-a": A, "dead": A})
     broker = with_credentials(folder, KEYS).start()

@@ -12,7 +12,7 @@ from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 from tests.sqs_clients import JSON, sqs_client
 
-from .asking import attributes_of, receive
+from .queue_calls import attributes_of, receive
 
 SET_CLOCK = Path(__file__).parent.parent / "set_clock"
 HOUR_S = 3600

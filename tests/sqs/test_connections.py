@@ -1,4 +1,4 @@
-"""More connections than a broker serves: whoever comes beyond is told so, and watchers are answered even then."""
+"""More connections than a broker serves: further ones get an error, and metrics are served even then."""
 
 import socket
 from collections.abc import Callable
@@ -10,13 +10,13 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
-from .asking import refused
+from .queue_calls import refused
 
 BOUND = 3
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_client_beyond_the_bound_is_told_so_and_served_when_there_is_room(
+def test_a_client_beyond_the_limit_is_refused_and_served_when_a_connection_is_free(
     own_broker: Callable[..., BrokerProcess], models: Path, protocol: str
 ) -> None:
     broker = own_broker(settings={"http.max.connections": BOUND})
@@ -29,6 +29,6 @@ def test_a_client_beyond_the_bound_is_told_so_and_served_when_there_is_room(
         with refused() as raised:
             sqs_client(broker.http, protocol, models).list_queues()
         assert raised.value.response["ResponseMetadata"]["HTTPStatusCode"] == 503
-        assert broker.metric("penstock_refused_total") == 2, "the client, and whoever asks for the metrics"
+        assert broker.metric("penstock_refused_total") == 2, "the client, and the request for the metrics"
     patient = sqs_client(broker.http, protocol, models, retries={"total_max_attempts": 9, "mode": "standard"})
     assert patient.create_queue(QueueName="jobs")["QueueUrl"].endswith("/jobs")

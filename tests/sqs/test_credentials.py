@@ -18,7 +18,7 @@ from tests.brokers import BrokerProcess
 from tests.clients.waiting import wait_until
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
-from .asking import attributes_of, bodies, code_of, message_of, receive, refused
+from .queue_calls import attributes_of, bodies, code_of, message_of, receive, refused
 
 KEYS = """
 keys:
@@ -65,7 +65,7 @@ def sender(guarded: BrokerProcess, protocol: str, models: Path) -> Any:
     return sqs_client(guarded.http, protocol, models, key="AKSENDER", secret="sender-secret")
 
 
-def test_whoever_signs_rightly_is_served_and_owns_what_it_creates(admin: Any, name: str) -> None:
+def test_a_valid_signature_is_accepted_and_its_account_owns_new_queues(admin: Any, name: str) -> None:
     url = admin.create_queue(QueueName=name)["QueueUrl"]
     assert url.endswith(f"/111122223333/{name}")
     assert attributes_of(admin, url, "QueueArn") == {"QueueArn": f"arn:aws:sqs:eu-west-1:111122223333:{name}"}
@@ -79,7 +79,7 @@ def test_a_wrong_secret_an_unknown_key_and_no_signature_are_three_errors(
 ) -> None:
     for options, code, status in (
         ({"key": "AKADMIN", "secret": "wrong-secret"}, "SignatureDoesNotMatch", 403),
-        ({"key": "AKNOBODY", "secret": "admin-secret"}, "InvalidClientTokenId", 403),
+        ({"key": "AKMISSING", "secret": "admin-secret"}, "InvalidClientTokenId", 403),
         ({"signature_version": UNSIGNED}, "MissingAuthenticationToken", 403),
     ):
         client = sqs_client(guarded.http, protocol, models, **options)
@@ -134,7 +134,7 @@ def test_health_needs_no_signature(guarded: BrokerProcess) -> None:
         assert answer.read() == b"ready\n"
 
 
-def test_keys_are_read_again_when_the_broker_is_told_to(tmp_path: Path, models: Path) -> None:
+def test_keys_are_read_again_on_sighup(tmp_path: Path, models: Path) -> None:
     broker = with_credentials(tmp_path / "broker").start()
     new = {"key": "AKNEW", "secret": "new-secret"}
     client = sqs_client(broker.http, "json", models, **new)

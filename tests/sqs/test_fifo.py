@@ -1,11 +1,11 @@
-"""FIFO queues, with boto3 in both protocols: in order, one pair of hands a group, nothing twice."""
+"""FIFO queues, with boto3 in both protocols: in order, one worker at a time for each group, no duplicates."""
 
 import threading
 from typing import Any
 
 import pytest
 
-from .asking import bodies, code_of, counts, message_of, receive, refused
+from .queue_calls import bodies, code_of, counts, message_of, receive, refused
 
 
 def send(sqs: Any, url: str, body: str, group: str = "g", **more: Any) -> Any:
@@ -51,7 +51,7 @@ def test_a_message_that_is_visible_again_comes_at_once_and_those_behind_one_in_f
     assert bodies(receive(sqs, fifo, 10, 20)) == ["a1", "a2"]
 
 
-def test_who_waits_gets_a_message_that_becomes_visible_though_one_behind_it_is_in_flight(sqs: Any, fifo: str) -> None:
+def test_a_long_poll_gets_a_visible_message_though_one_behind_it_is_in_flight(sqs: Any, fifo: str) -> None:
     for number in range(2):
         send(sqs, fifo, f"a{number}", "a")
     held = receive(sqs, fifo, 2, 20)

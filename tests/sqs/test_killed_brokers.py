@@ -19,8 +19,8 @@ from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 from tests.sqs_clients import JSON, sqs_client
 
-from .asking import attributes_of, counts, receive
-from .test_across_brokers import PATIENCE_S, SETTINGS, retried
+from .queue_calls import attributes_of, counts, receive
+from .test_cluster import PATIENCE_S, SETTINGS, retried
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -39,7 +39,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster
     made.kill()
 
 
-class Crowd:
+class WorkerPool:
     """Clients in threads, each of whichever broker answers."""
 
     def __init__(self, cluster: ClusterProcesses, folder: Path) -> None:
@@ -59,7 +59,7 @@ class Crowd:
     def work_off(
         self, queue: str, count: int, handle: Callable[[Any, str, dict[str, Any]], None], **asked: Any
     ) -> None:
-        """Until nothing has come for longer than what somebody could not delete stays out of sight."""
+        """Receives until nothing has come for longer than the visibility timeout."""
         sqs, http = self.client()
         last_s = time.monotonic()
         while not self.is_over.is_set() or time.monotonic() - last_s < VISIBILITY_S + 3:
@@ -81,7 +81,7 @@ class Crowd:
         self._threads.append(threading.Thread(target=run))
         self._threads[-1].start()
 
-    def __enter__(self) -> "Crowd":
+    def __enter__(self) -> "WorkerPool":
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -100,12 +100,12 @@ def url_at(http: str, name: str) -> str:
 
 def kill_now_and_then(cluster: ClusterProcesses, seconds: float) -> int:
     """One broker after another, each back before the next one goes; how many."""
-    dice, until_s, kills = Random(SEED), time.monotonic() + seconds, 0
+    rng, until_s, kills = Random(SEED), time.monotonic() + seconds, 0
     while time.monotonic() < until_s:
-        victim = cluster.brokers[dice.randint(1, 3)]
+        victim = cluster.brokers[rng.randint(1, 3)]
         victim.kill()
         kills += 1
-        time.sleep(dice.uniform(0.5, 4.0))
+        time.sleep(rng.uniform(0.5, 4.0))
         victim.start()
         wait_until(
             lambda: all(
@@ -120,21 +120,21 @@ def kill_now_and_then(cluster: ClusterProcesses, seconds: float) -> int:
 class Work:
     """What was sent, delivered and deleted, as the clients know it."""
 
-    def __init__(self, crowd: Crowd, queue: str) -> None:
-        self._crowd = crowd
+    def __init__(self, workers: WorkerPool, queue: str) -> None:
+        self._workers = workers
         self._queue = queue
         self._lock = threading.Lock()
         self.sent: set[str] = set()
         self.maybe: set[str] = set()
         self.begun: set[str] = set()
-        """What somebody has begun to delete: nobody may have heard that it was done."""
+        """Messages whose deletion has begun: its response may have been lost."""
         self.deleted: Counter[str] = Counter()
         self.after_delete: list[str] = []
 
     def send(self, name: str) -> None:
-        sqs, http = self._crowd.client()
+        sqs, http = self._workers.client()
         for number in itertools.count():
-            if self._crowd.is_over.is_set():
+            if self._workers.is_over.is_set():
                 return
             body = f"{name}-{number}"
             try:
@@ -142,14 +142,14 @@ class Work:
             except QUIET:
                 with self._lock:
                     self.maybe.add(body)
-                sqs, http = self._crowd.client()
+                sqs, http = self._workers.client()
             else:
                 with self._lock:
                     self.sent.add(body)
             time.sleep(0.03)
 
     def receive(self) -> None:
-        self._crowd.work_off(self._queue, 10, self._delete)
+        self._workers.work_off(self._queue, 10, self._delete)
 
     def _delete(self, sqs: Any, http: str, message: dict[str, Any]) -> None:
         body = message["Body"]
@@ -166,34 +166,34 @@ def test_no_message_is_lost_and_none_comes_back_after_it_was_deleted(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
     print(f"SEED={SEED}")  # noqa: T201
-    with Crowd(cluster, tmp_path) as crowd:
-        sqs, _ = crowd.client()
+    with WorkerPool(cluster, tmp_path) as workers:
+        sqs, _ = workers.client()
         sqs.create_queue(QueueName="jobs", Attributes={"VisibilityTimeout": str(VISIBILITY_S)})
-        work = Work(crowd, "jobs")
+        work = Work(workers, "jobs")
         for number in range(3):
-            crowd.join_in(work.send, f"s{number}")
-            crowd.join_in(work.receive)
+            workers.join_in(work.send, f"s{number}")
+            workers.join_in(work.receive)
         kills = kill_now_and_then(cluster, RUN_S)
-        crowd.end()
+        workers.end()
     print(f"kills={kills} sent={len(work.sent)} maybe={len(work.maybe)} deleted={len(work.deleted)}")  # noqa: T201
     assert kills > 0
-    assert len(work.begun - set(work.deleted)) <= 3 * kills, "only those that were under way"
+    assert len(work.begun - set(work.deleted)) <= 3 * kills, "only those in flight"
     assert not work.sent - work.begun
     assert work.begun <= work.sent | work.maybe
-    # A message that was sent twice because nobody knew whether it was may be delivered twice, and no other.
+    # A message that was sent twice because its response was lost may be delivered twice, and no other.
     assert set(work.after_delete) <= work.maybe
-    assert retried(lambda: counts(*crowd_url(crowd, "jobs"))) == (0, 0, 0)
+    assert retried(lambda: counts(*queue_url(workers, "jobs"))) == (0, 0, 0)
 
 
-def crowd_url(crowd: Crowd, name: str) -> tuple[Any, str]:
-    sqs, http = crowd.client()
+def queue_url(workers: WorkerPool, name: str) -> tuple[Any, str]:
+    sqs, http = workers.client()
     return sqs, url_at(http, name)
 
 
 def test_every_poison_message_is_a_dead_letter_once(cluster: ClusterProcesses, tmp_path: Path) -> None:
     print(f"SEED={SEED}")  # noqa: T201
-    with Crowd(cluster, tmp_path) as crowd:
-        sqs, http = crowd.client()
+    with WorkerPool(cluster, tmp_path) as workers:
+        sqs, http = workers.client()
         sqs.create_queue(QueueName="dead")
         arn = attributes_of(sqs, url_at(http, "dead"), "QueueArn")["QueueArn"]
         policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
@@ -202,21 +202,21 @@ def test_every_poison_message_is_a_dead_letter_once(cluster: ClusterProcesses, t
             sqs.send_message(QueueUrl=url_at(http, "poison"), MessageBody=str(number))
 
         def taste() -> None:
-            client, where = crowd.client()
-            while not crowd.is_over.is_set():
+            client, where = workers.client()
+            while not workers.is_over.is_set():
                 try:
                     receive(client, url_at(where, "poison"), 10, 0)
                 except QUIET:
-                    client, where = crowd.client()
+                    client, where = workers.client()
                 time.sleep(0.1)
 
-        crowd.join_in(taste)
+        workers.join_in(taste)
         kills = kill_now_and_then(cluster, RUN_S / 2)
-        wait_until(lambda: retried(lambda: counts(*crowd_url(crowd, "poison"))) == (0, 0, 0), "all are dead", 120.0)
-        crowd.end()
+        wait_until(lambda: retried(lambda: counts(*queue_url(workers, "poison"))) == (0, 0, 0), "all are dead", 120.0)
+        workers.end()
     assert kills > 0
-    assert retried(lambda: counts(*crowd_url(crowd, "dead"))) == (POISON, 0, 0)
-    sqs, http = crowd.client()
+    assert retried(lambda: counts(*queue_url(workers, "dead"))) == (POISON, 0, 0)
+    sqs, http = workers.client()
     seen: Counter[str] = Counter()
     while sum(seen.values()) < POISON:
         seen.update(message["Body"] for message in receive(sqs, url_at(http, "dead"), 10, 5))
@@ -227,8 +227,8 @@ def test_a_move_task_outlives_the_leaders_and_moves_each_message_once(
     cluster: ClusterProcesses, tmp_path: Path
 ) -> None:
     print(f"SEED={SEED}")  # noqa: T201
-    crowd = Crowd(cluster, tmp_path)
-    sqs, http = crowd.client()
+    workers = WorkerPool(cluster, tmp_path)
+    sqs, http = workers.client()
     sqs.create_queue(QueueName="dead")
     arn = attributes_of(sqs, url_at(http, "dead"), "QueueArn")["QueueArn"]
     policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 100})
@@ -239,14 +239,14 @@ def test_a_move_task_outlives_the_leaders_and_moves_each_message_once(
     assert kill_now_and_then(cluster, RUN_S / 2) > 0
 
     def is_over() -> bool:
-        client, _ = crowd.client()
+        client, _ = workers.client()
         (task,) = retried(lambda: client.list_message_move_tasks(SourceArn=arn)["Results"])
         return bool(task["Status"] == "COMPLETED")
 
     wait_until(is_over, "all are moved", 300.0, 0.5)
-    assert retried(lambda: counts(*crowd_url(crowd, "dead"))) == (0, 0, 0)
-    assert retried(lambda: counts(*crowd_url(crowd, "source"))) == (POISON, 0, 0)
-    sqs, http = crowd.client()
+    assert retried(lambda: counts(*queue_url(workers, "dead"))) == (0, 0, 0)
+    assert retried(lambda: counts(*queue_url(workers, "source"))) == (POISON, 0, 0)
+    sqs, http = workers.client()
     seen: Counter[str] = Counter()
     while sum(seen.values()) < POISON:
         seen.update(message["Body"] for message in receive(sqs, url_at(http, "source"), 10, 5))
@@ -256,17 +256,17 @@ def test_a_move_task_outlives_the_leaders_and_moves_each_message_once(
 class Line:
     """Message groups that are sent in order and must be worked off in order, each message once."""
 
-    def __init__(self, crowd: Crowd, queue: str) -> None:
-        self._crowd = crowd
+    def __init__(self, workers: WorkerPool, queue: str) -> None:
+        self._workers = workers
         self._queue = queue
         self._lock = threading.Lock()
         self.sent: dict[str, int] = {}
         self.done: dict[str, list[int]] = {}
 
     def send(self, group: str) -> None:
-        sqs, http = self._crowd.client()
+        sqs, http = self._workers.client()
         number = 0
-        while not self._crowd.is_over.is_set():
+        while not self._workers.is_over.is_set():
             try:
                 sqs.send_message(
                     QueueUrl=url_at(http, self._queue),
@@ -275,20 +275,20 @@ class Line:
                     MessageDeduplicationId=f"{group}-{number}",
                 )
             except QUIET:
-                sqs, http = self._crowd.client()  # and the same one again, as an SDK does
+                sqs, http = self._workers.client()  # and the same one again, as an SDK does
                 continue
             number += 1
             self.sent[group] = number
             time.sleep(0.05)
 
     def receive(self) -> None:
-        self._crowd.work_off(self._queue, 3, self._finish, AttributeNames=["MessageGroupId"])
+        self._workers.work_off(self._queue, 3, self._finish, AttributeNames=["MessageGroupId"])
 
     def _finish(self, sqs: Any, http: str, message: dict[str, Any]) -> None:
         group, number = message["Attributes"]["MessageGroupId"], int(message["Body"])
         with self._lock:
             seen = self.done.setdefault(group, [])
-            # It may come again, if nobody heard that it was deleted, but only before the next one.
+            # It may come again, if the response to its deletion was lost, but only before the next one.
             assert not seen or number in (seen[-1], seen[-1] + 1), f"{number} of {group} after {seen[-3:]}"
             if not seen or number > seen[-1]:
                 seen.append(number)
@@ -297,29 +297,29 @@ class Line:
 
 def test_message_groups_stay_in_order_and_are_sent_once(cluster: ClusterProcesses, tmp_path: Path) -> None:
     print(f"SEED={SEED}")  # noqa: T201
-    with Crowd(cluster, tmp_path) as crowd:
-        sqs, _ = crowd.client()
+    with WorkerPool(cluster, tmp_path) as workers:
+        sqs, _ = workers.client()
         scope = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
         sqs.create_queue(
             QueueName="line.fifo", Attributes={"FifoQueue": "true", "VisibilityTimeout": str(VISIBILITY_S), **scope}
         )
-        line = Line(crowd, "line.fifo")
+        line = Line(workers, "line.fifo")
         for number in range(4):
-            crowd.join_in(line.send, f"g{number}")
+            workers.join_in(line.send, f"g{number}")
         for _ in range(2):
-            crowd.join_in(line.receive)
+            workers.join_in(line.receive)
         kills = kill_now_and_then(cluster, RUN_S)
-        crowd.end()
+        workers.end()
     print(f"kills={kills} sent={line.sent}")  # noqa: T201
     for group, count in line.sent.items():
-        # The last one may have been sent though nobody heard of it.
+        # The last one may have been sent though its response was lost.
         assert line.done[group][:count] == list(range(count))
         assert len(line.done[group]) <= count + 1
-    assert retried(lambda: counts(*crowd_url(crowd, "line.fifo"))) == (0, 0, 0)
+    assert retried(lambda: counts(*queue_url(workers, "line.fifo"))) == (0, 0, 0)
 
 
 def test_every_replica_gives_up_what_is_finished(cluster: ClusterProcesses, tmp_path: Path) -> None:
-    sqs, http = Crowd(cluster, tmp_path).client()
+    sqs, http = WorkerPool(cluster, tmp_path).client()
     url = url_at(http, "jobs")
     sqs.create_queue(QueueName="jobs", Attributes={"VisibilityTimeout": "600"})
     small = ConfigEntry("segment.bytes", str(1 << 20), incremental_operation=AlterConfigOpType.SET)
@@ -327,7 +327,7 @@ def test_every_replica_gives_up_what_is_finished(cluster: ClusterProcesses, tmp_
     resource = ConfigResource(ResourceType.TOPIC, "jobs", incremental_configs=[small])
     for done in admin.incremental_alter_configs([resource]).values():
         done.result(PATIENCE_S)
-    for _ in range(9):  # in each partition one that nobody finishes
+    for _ in range(9):  # in each partition one that is never deleted
         sqs.send_message(QueueUrl=url, MessageBody="stuck")
     for _ in range(9):
         receive(sqs, url, 1, 20)

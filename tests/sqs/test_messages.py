@@ -1,4 +1,4 @@
-"""Messages, with boto3 in both protocols: sent, received, deleted, delayed, given back."""
+"""Messages, with boto3 in both protocols: sent, received, deleted, delayed, released."""
 
 import threading
 from typing import Any
@@ -7,7 +7,7 @@ import pytest
 
 from penstock.queues.messages import Receipt
 
-from .asking import bodies, code_of, counts, message_of, receive, receive_all, refused
+from .queue_calls import bodies, code_of, counts, message_of, receive, receive_all, refused
 
 ATTRIBUTES = {
     "text": {"DataType": "String", "StringValue": "é & <ü> 'x' \"y\""},
@@ -105,7 +105,7 @@ def test_a_delete_is_refused_once_another_consumer_has_the_message(sqs: Any, que
     assert counts(sqs, queue) == (0, 0, 0)
 
 
-def test_a_late_receipt_is_good_if_nobody_else_has_the_message(sqs: Any, queue: str) -> None:
+def test_a_late_receipt_is_valid_unless_the_message_was_received_again(sqs: Any, queue: str) -> None:
     sqs.send_message(QueueUrl=queue, MessageBody="x")
     (held,) = receive(sqs, queue, 1, 20, VisibilityTimeout=0)
     handle = {"QueueUrl": queue, "ReceiptHandle": held["ReceiptHandle"]}
@@ -134,7 +134,7 @@ def test_an_older_receipt_changes_the_visibility_of_the_message(sqs: Any, queue:
     assert counts(sqs, queue) == (0, 0, 0)
 
 
-def test_the_visibility_of_a_message_that_nobody_has_received_is_not_changed(sqs: Any, queue: str) -> None:
+def test_the_visibility_of_a_message_that_is_not_in_flight_cannot_be_changed(sqs: Any, queue: str) -> None:
     for body, delay_s in (("later", 900), ("now", 0)):
         sqs.send_message(QueueUrl=queue, MessageBody=body, DelaySeconds=delay_s)
     (held,) = receive(sqs, queue, 1, 20)
@@ -353,12 +353,12 @@ def test_characters_that_xml_cannot_carry_are_refused(sqs: Any, queue: str) -> N
         sqs.send_message(QueueUrl=queue, MessageBody="a\x00b")
     assert code_of(raised) == "InvalidMessageContents"
     entries = [{"Id": str(number), "MessageBody": body} for number, body in enumerate(("\x01", "fine", "\uffff"))]
-    told = sqs.send_message_batch(QueueUrl=queue, Entries=entries)
-    assert [each["Id"] for each in told["Successful"]] == ["1"]
-    assert {each["Id"]: each["Code"] for each in told["Failed"]} == dict.fromkeys("02", "InvalidMessageContents")
+    result = sqs.send_message_batch(QueueUrl=queue, Entries=entries)
+    assert [each["Id"] for each in result["Successful"]] == ["1"]
+    assert {each["Id"]: each["Code"] for each in result["Failed"]} == dict.fromkeys("02", "InvalidMessageContents")
 
 
-# Botocore takes the URL of a queue for where to send a request, unless it is told otherwise.
+# Botocore takes the URL of a queue for where to send a request, unless it is configured otherwise.
 def test_the_host_in_a_url_does_not_count(sqs: Any, queue: str) -> None:
     path = queue.partition("://")[2].partition("/")[2]
     for url in (f"https://sqs.eu-west-1.amazonaws.com/{path}", f"http://balancer.example:81/{path}/", path):

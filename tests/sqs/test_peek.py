@@ -14,7 +14,7 @@ import pytest
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import sqs_client
 
-from .asking import code_of, counts, message_of, receive, refused
+from .queue_calls import code_of, counts, message_of, receive, refused
 from .test_credentials import with_credentials
 from .test_raw import ask
 
@@ -41,7 +41,7 @@ def attributes(message: dict[str, Any]) -> dict[str, str]:
     return {each["Name"]: each["Value"] for each in message["Attribute"]}
 
 
-def test_health_is_told_as_localstack_tells_it(web: http.client.HTTPConnection) -> None:
+def test_health_has_the_format_of_localstack(web: http.client.HTTPConnection) -> None:
     status, headers, data = ask(web, "GET", "/_localstack/health")
     assert (status, headers["content-type"]) == (200, "application/json")
     assert b'"sqs": "running"' in data, "scripts search for it, with the space"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .asking import attributes_of, bodies, code_of, counts, message_of, receive, refused
+from .queue_calls import attributes_of, bodies, code_of, counts, message_of, receive, refused
 
 
 def test_a_queue_is_created_found_and_deleted(sqs: Any, name: str) -> None:

@@ -166,7 +166,7 @@ def test_a_request_without_an_action_gets_what_sqs_answers(
     assert ask(web, "HEAD", path)[0] == 404
 
 
-def test_a_browser_is_told_what_there_is(web: http.client.HTTPConnection) -> None:
+def test_a_browser_gets_a_list_of_endpoints(web: http.client.HTTPConnection) -> None:
     accept = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
     status, headers, data = ask(web, "GET", "/", Accept=accept)
     assert (status, headers["content-type"].partition(";")[0]) == (404, "text/plain")
@@ -270,7 +270,7 @@ def read_answer(stream: Any) -> dict[str, Any]:
     return found
 
 
-def test_whoever_hangs_up_in_a_long_poll_takes_no_message_with_it(
+def test_a_client_that_disconnects_in_a_long_poll_takes_no_message(
     broker: BrokerProcess, web: http.client.HTTPConnection, url: str
 ) -> None:
     host, _, port = broker.http.rpartition(":")

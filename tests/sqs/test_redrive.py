@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from .asking import bodies, code_of, counts, message_of, receive, receive_all, refused
+from .queue_calls import bodies, code_of, counts, message_of, receive, receive_all, refused
 
 PATIENCE_S = 60
 
@@ -40,7 +40,7 @@ def until(is_so: Any) -> None:
         time.sleep(0.05)
 
 
-def test_a_message_that_nobody_can_handle_is_a_dead_letter_with_its_history(sqs: Any, name: str) -> None:
+def test_a_message_that_is_received_too_often_becomes_a_dead_letter_with_its_history(sqs: Any, name: str) -> None:
     url, dead = made_pair(sqs, name, count=2)
     sent = sqs.send_message(
         QueueUrl=url, MessageBody="poison", MessageAttributes={"a": {"DataType": "Number", "StringValue": "5"}}
@@ -123,7 +123,7 @@ def test_tasks_that_make_no_sense_are_refused(sqs: Any, name: str, queue: str) -
     for params, code in (
         ({"SourceArn": arn(f"{name}-none")}, "ResourceNotFoundException"),
         ({"SourceArn": "nonsense"}, "InvalidParameterValue"),
-        ({"SourceArn": arn(name)}, "InvalidParameterValue"),  # nobody's dead letters are there
+        ({"SourceArn": arn(name)}, "InvalidParameterValue"),  # it is no dead-letter queue
         ({"SourceArn": arn(f"{name}-x-dead"), "DestinationArn": arn(f"{name}-none")}, "ResourceNotFoundException"),
         ({"SourceArn": arn(f"{name}-x-dead"), "DestinationArn": arn(f"{name}-x-dead")}, "InvalidParameterValue"),
         ({"SourceArn": arn(f"{name}-x-dead"), "MaxNumberOfMessagesPerSecond": 501}, "InvalidParameterValue"),

@@ -10,7 +10,7 @@ from botocore import UNSIGNED
 from tests.brokers import BrokerProcess
 from tests.sqs_clients import PROTOCOLS, sqs_client
 
-from .asking import attributes_of, bodies, code_of, message_of, receive, refused
+from .queue_calls import attributes_of, bodies, code_of, message_of, receive, refused
 from .test_clock_set import ClockFile
 
 

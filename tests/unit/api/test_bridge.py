@@ -1,4 +1,4 @@
-"""Threads that work for tasks: one thing after the other, whoever is cancelled."""
+"""Threads that work for tasks: one call after the other, even if tasks are cancelled."""
 
 import asyncio
 import threading
@@ -46,7 +46,7 @@ def test_what_a_cancelled_task_has_asked_for_is_done_before_anything_else() -> N
     run(use)
 
 
-def test_how_it_went_for_a_cancelled_task_is_heard_by_the_next_and_by_nobody_after() -> None:
+def test_the_error_of_a_cancelled_call_is_raised_by_the_next_call_only() -> None:
     go_on = threading.Event()
 
     def fail() -> None:

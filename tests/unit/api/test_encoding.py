@@ -52,7 +52,7 @@ def test_anything_else_is_json_that_reads_back_the_same(value: Any) -> None:
     assert json.loads(data or b"") == value
 
 
-def test_dataclasses_are_json_objects_wherever_they_are() -> None:
+def test_nested_dataclasses_are_json_objects() -> None:
     data, kind = encode_value({"order": Order(1, [Line("a", 2)])})
     assert kind == JSON
     assert json.loads(data or b"") == {"order": {"id": 1, "lines": [{"sku": "a", "count": 2}]}}

@@ -70,14 +70,14 @@ def test_a_code_that_is_newer_than_we_are_is_an_unknown_error_of_what_was_tried(
     assert "9999" in str(error)
 
 
-def test_every_code_of_librdkafka_s_own_is_told_in_its_words() -> None:
+def test_errors_of_librdkafka_keep_their_text() -> None:
     error = explain(KafkaError(KafkaError._UNSUPPORTED_FEATURE), "reading 'orders'", SubscribeFailed)
     assert error.code is ErrorCode.UNSUPPORTED_VERSION
     assert str(error).startswith("reading 'orders': ")
     assert code_of(KafkaError(KafkaError._FS)) is ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-def test_a_timeout_is_told_from_nobody_being_there() -> None:
+def test_a_timeout_differs_from_a_refused_connection() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         here = f"127.0.0.1:{server.getsockname()[1]}"
         assert why_unreachable(here) is None
@@ -101,7 +101,7 @@ def test_errors_in_what_was_asked_for_are_value_errors_too() -> None:
     assert InvalidArgument("no").message == "no"
 
 
-def test_what_goes_wrong_on_the_way_out_is_told_with_what_went_wrong_before() -> None:
+def test_an_error_during_cleanup_is_noted_at_the_first_error() -> None:
     cause = KeyboardInterrupt()
     with add_note_to(cause):
         raise Fenced("too late")

@@ -26,7 +26,7 @@ def test_what_is_no_json_says_where_it_is_and_what_it_is() -> None:
         message(b"[" * 100_000).json()
 
 
-def test_what_is_no_text_says_so() -> None:
+def test_a_value_that_is_not_utf8_raises() -> None:
     with pytest.raises(InvalidValue, match="is not UTF-8"):
         message(b"\xff").text()
 
@@ -49,7 +49,7 @@ def test_messages_are_equal_by_what_they_say_and_can_be_kept_in_sets() -> None:
     assert len({message(b"a"), message(b"a"), message(b"b")}) == 2
 
 
-def test_a_message_that_nobody_handed_over_can_be_finished() -> None:
-    """Made by hand, in a test of whoever handles it."""
+def test_a_message_without_a_loop_can_be_finished() -> None:
+    """Such as one that a user's own test creates."""
     message().done()
     message().retry()

@@ -47,17 +47,17 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
 
 def test_the_stub_has_the_names_of_the_package_and_their_homes() -> None:
     stub = ast.parse((SOURCE / "__init__.pyi").read_text())
-    told = {
+    documented = {
         alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
     }
-    assert told == penstock._HOMES
+    assert documented == penstock._HOMES
 
 
 @pytest.mark.parametrize("name", penstock.__all__)
 def test_every_public_name_is_documented_with_an_example(name: str) -> None:
     value = getattr(penstock, name)
     doc = inspect.getdoc(value) or ""
-    if name != "PenstockError":  # which nobody raises
+    if name != "PenstockError":  # which is never raised itself
         assert EXAMPLE.search(doc), doc
     if inspect.isclass(value) and not issubclass(value, BaseException) and not hasattr(value, "__members__"):
         for method in public_methods(value):

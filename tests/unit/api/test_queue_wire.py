@@ -70,8 +70,8 @@ def test_messages_go_in_order_in_requests_that_are_small_enough(sizes: list[int]
         assert sum(entry.size for entry in portion) <= BATCH_BYTES_MAX
 
 
-def test_a_message_is_read_with_all_that_is_told_of_it() -> None:
-    told = {
+def test_a_message_is_read_with_all_its_attributes() -> None:
+    response = {
         "MessageId": "id",
         "ReceiptHandle": "receipt",
         "Body": b64encode(b"\xff\x00").decode(),
@@ -84,7 +84,7 @@ def test_a_message_is_read_with_all_that_is_told_of_it() -> None:
             "DeadLetterQueueSourceArn": "arn:aws:sqs:us-east-1:000000000000:jobs",
         },
     }
-    found = read_message("dead", told)
+    found = read_message("dead", response)
     assert found["value"] == b"\xff\x00"
     assert (found["receive_count"], found["sent_ms"], found["first_received_ms"]) == (3, 17, 18)
     assert (found["group"], found["source"], found["queue"]) == ("g", "jobs", "dead")
@@ -100,7 +100,7 @@ def test_a_message_is_read_with_all_that_is_told_of_it() -> None:
         (SqsError("InvalidParameterValue", "Value 11 for parameter Max is invalid."), InvalidArgument),
         (SqsError("SignatureDoesNotMatch", "no", 403), NotAllowed),
         (SqsError("OverLimit", "no", 403), QueueFailed),
-        (ConnectionFailed("nobody"), NotConnected),
+        (ConnectionFailed("refused"), NotConnected),
     ],
 )
 def test_a_refusal_becomes_an_error_of_the_apis_own(error: PenstockError, kind: type[ApiError]) -> None:

@@ -15,7 +15,7 @@ from penstock.api.errors import InvalidArgument
 SETTINGS = Settings(servers="a:1,b:2", timeout_s=7)
 
 
-def test_at_most_once_asks_nobody_and_sends_nothing_twice() -> None:
+def test_at_most_once_has_no_acks_and_no_retries() -> None:
     config = producer_config(SETTINGS, Delivery.AT_MOST_ONCE, linger_ms=0)
     assert (config["acks"], config["retries"], config["enable.idempotence"]) == (0, 0, False)
 
@@ -50,7 +50,7 @@ def test_a_transaction_s_messages_are_given_up_before_the_transaction_is() -> No
     assert transactional_config(SETTINGS, "billing-1", 60)["message.timeout.ms"] == 7000
 
 
-def test_a_consumer_commits_only_what_it_is_told_to_and_sees_nothing_aborted() -> None:
+def test_a_consumer_commits_explicitly_and_reads_committed() -> None:
     config = consumer_config(SETTINGS, "billing", 300)
     assert config["enable.auto.commit"] is False
     assert config["enable.auto.offset.store"] is False
@@ -117,9 +117,9 @@ def test_times_must_be_above_zero_and_have_an_end(name: str, value: float) -> No
 
 
 def test_a_call_s_delivery_wins_over_the_connection_s_which_wins_over_the_usual() -> None:
-    plain, told = Settings(servers="a:1"), Settings(servers="a:1", delivery=Delivery.AT_MOST_ONCE)
+    plain, at_most_once = Settings(servers="a:1"), Settings(servers="a:1", delivery=Delivery.AT_MOST_ONCE)
     assert delivery_of(None, plain, Delivery.EXACTLY_ONCE) is Delivery.EXACTLY_ONCE
-    assert delivery_of(None, told, Delivery.EXACTLY_ONCE) is Delivery.AT_MOST_ONCE
-    assert delivery_of("at-least-once", told, Delivery.EXACTLY_ONCE) is Delivery.AT_LEAST_ONCE
+    assert delivery_of(None, at_most_once, Delivery.EXACTLY_ONCE) is Delivery.AT_MOST_ONCE
+    assert delivery_of("at-least-once", at_most_once, Delivery.EXACTLY_ONCE) is Delivery.AT_LEAST_ONCE
     with pytest.raises(InvalidArgument, match="'at-most-once', 'at-least-once', 'exactly-once'"):
-        delivery_of("twice", told, Delivery.EXACTLY_ONCE)
+        delivery_of("twice", at_most_once, Delivery.EXACTLY_ONCE)

@@ -9,7 +9,7 @@ from penstock.broker.fetch.sessions import FetchSessions
 from penstock.broker.peers import Peers
 from penstock.broker.transactions.producer_ids import ProducerIds
 
-from ..replication.worlds import NODE, World
+from ..replication.broker_state import NODE, World
 
 
 class Timers:

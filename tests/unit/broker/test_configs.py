@@ -51,7 +51,7 @@ def test_a_brokers_value_is_the_most_particular_one() -> None:
     assert world.configs["num.partitions"] == 2
 
 
-def test_every_value_is_told_with_its_source_the_effective_one_first() -> None:
+def test_every_value_is_listed_with_its_source_the_effective_one_first() -> None:
     world = World(num_partitions="2")
     world.set(cluster={"num.partitions": "3"}, node_1={"num.partitions": "4"})
     found = world.configs.broker_values(BROKER_SETTINGS.get("num.partitions"))
@@ -85,7 +85,7 @@ def test_a_topics_value_is_its_own_then_the_brokers() -> None:
     assert world.configs.log_settings(world.topic()).retention_ms == 40
 
 
-def test_a_topics_values_are_told_with_the_names_they_come_from() -> None:
+def test_values_of_a_topic_are_listed_with_the_names_of_their_sources() -> None:
     world = World(log_retention_ms="20")
     world.set(cluster={"log.retention.ms": "30"})
     found = world.configs.topic_values(LOG_SETTINGS.get("retention.ms"), {"retention.ms": "10"})
@@ -176,7 +176,7 @@ def test_settings_that_would_not_go_together_are_refused() -> None:
     assert world.configs.log_settings_of({}).compacted
 
 
-def test_a_topic_that_is_there_goes_on_whatever_the_brokers_defaults_become() -> None:
+def test_an_existing_topic_stays_valid_when_broker_defaults_change() -> None:
     world = World()
     memory, disk = world.topic(1, storage="memory"), world.topic(2, max_compaction_lag_ms="10")
     world.set(cluster={"log.cleanup.policy": "compact", "log.cleaner.min.compaction.lag.ms": "1000"})
@@ -198,13 +198,13 @@ def test_without_any_setting_a_topic_has_the_defaults() -> None:
     assert world.configs.log_settings(world.topic()) == LogSettings.of({})
 
 
-def test_what_a_process_finds_out_about_itself_is_told_unless_it_was_set() -> None:
+def test_values_that_a_process_determines_are_listed_unless_they_were_set() -> None:
     world = World(broker_rack="r1")
     assert world.configs["advertised.http"] == ""
     world.configs.set_if_unset("advertised.http", "127.0.0.1:9324")
     assert world.configs["advertised.http"] == "127.0.0.1:9324"
-    (told, _) = world.configs.broker_values(BROKER_SETTINGS.get("advertised.http"))
-    assert (told.text, told.source) == ("127.0.0.1:9324", Source.STATIC_BROKER)
+    (value, _) = world.configs.broker_values(BROKER_SETTINGS.get("advertised.http"))
+    assert (value.text, value.source) == ("127.0.0.1:9324", Source.STATIC_BROKER)
     assert "advertised.http" in READ_ONLY
     elsewhere = World(advertised_http="https://queues.example.org")
     elsewhere.configs.set_if_unset("advertised.http", "127.0.0.1:9324")

@@ -10,7 +10,7 @@ from penstock.log.disk import ColdRead
 from penstock.records.batch import read_header
 from penstock.records.compression import Codec
 
-from ..log.making import batch
+from ..log.builders import batch
 
 LOG: Any = SimpleNamespace(settings=SimpleNamespace(decompressed_bytes_max=64 << 20))
 BODY_BYTES = 1 << 20

@@ -66,15 +66,15 @@ def wanted(plan: FetchPlan) -> list[int]:
     return [partition for (_, _, partition), _ in plan.wanted]
 
 
-def told(plan: FetchPlan, *answers: PartitionData) -> list[int]:
+def returned(plan: FetchPlan, *answers: PartitionData) -> list[int]:
     """The partitions that the answer names."""
     return [answer.partition_index for answer in answers if plan.must_include(key(answer.partition_index), answer)]
 
 
 def opened(sessions: FetchSessions, *numbers: int, now_ms: int = 0) -> int:
-    """A session whose partitions have been told of once."""
+    """A session whose partitions were returned once."""
     plan = sessions.plan(request(0, 0, *numbers), now_ms)
-    told(plan, *(data(number) for number in numbers))
+    returned(plan, *(data(number) for number in numbers))
     return plan.session_id
 
 
@@ -86,7 +86,7 @@ def test_a_full_request_opens_a_session_and_is_answered_in_full() -> None:
     plan = sessions.plan(request(0, 0, 1, 2), 0)
     assert plan.session_id > 0
     assert wanted(plan) == [1, 2]
-    assert told(plan, data(1), data(2)) == [1, 2]
+    assert returned(plan, data(1), data(2)) == [1, 2]
     assert len(sessions) == 1
 
 
@@ -95,7 +95,7 @@ def test_a_client_that_wants_no_session_gets_none() -> None:
     plan = sessions.plan(request(0, -1, 1, 2), 0)
     assert plan.session_id == 0
     assert wanted(plan) == [1, 2]
-    assert told(plan, data(1), data(2)) == [1, 2]
+    assert returned(plan, data(1), data(2)) == [1, 2]
     assert len(sessions) == 0
 
 
@@ -214,15 +214,15 @@ def test_an_incremental_answer_names_only_what_is_news(values: dict[str, Any], i
     sessions = FetchSessions(10)
     session_id = opened(sessions, 1, 2)
     plan = sessions.plan(request(session_id, 1), 0)
-    assert told(plan, data(1, **values), data(2)) == ([1] if is_news else [])
+    assert returned(plan, data(1, **values), data(2)) == ([1] if is_news else [])
 
 
-def test_news_is_told_once() -> None:
+def test_a_change_is_returned_once() -> None:
     sessions = FetchSessions(10)
     session_id = opened(sessions, 1)
     for epoch, high_watermark, names in ((1, 11, [1]), (2, 11, []), (3, 12, [1]), (4, 12, [])):
         plan = sessions.plan(request(session_id, epoch), 0)
-        assert told(plan, data(1, high_watermark=high_watermark)) == names
+        assert returned(plan, data(1, high_watermark=high_watermark)) == names
 
 
 def test_a_partition_that_failed_is_named_until_it_is_well_again() -> None:
@@ -230,21 +230,21 @@ def test_a_partition_that_failed_is_named_until_it_is_well_again() -> None:
     session_id = opened(sessions, 1)
     for epoch, error_code, names in ((1, 6, [1]), (2, 6, [1]), (3, 0, [1]), (4, 0, [])):
         plan = sessions.plan(request(session_id, epoch), 0)
-        assert told(plan, data(1, error_code=error_code)) == names
+        assert returned(plan, data(1, error_code=error_code)) == names
 
 
 def test_a_partition_that_is_new_to_the_session_is_named() -> None:
     sessions = FetchSessions(10)
     session_id = opened(sessions, 1)
     plan = sessions.plan(request(session_id, 1, 2), 0)
-    assert told(plan, data(1), data(2)) == [2]
+    assert returned(plan, data(1), data(2)) == [2]
 
 
 def test_a_partition_that_had_records_goes_to_the_end_of_the_line() -> None:
     sessions = FetchSessions(10)
     session_id = opened(sessions, 1, 2, 3)
     plan = sessions.plan(request(session_id, 1), 0)
-    told(plan, data(1, records=b"batch"), data(2), data(3))
+    returned(plan, data(1, records=b"batch"), data(2), data(3))
     assert wanted(sessions.plan(request(session_id, 2), 0)) == [2, 3, 1]
 
 
@@ -281,7 +281,7 @@ def test_a_session_has_only_so_many_partitions(monkeypatch: pytest.MonkeyPatch) 
     session_id = opened(sessions, 1, 2, 3)
     with pytest.raises(SessionNotFound, match="at most 3 partitions"):
         sessions.plan(request(session_id, 1, 4), 0)
-    assert len(sessions) == 0, "the client is told to ask for everything, and then gets everything"
+    assert len(sessions) == 0, "the client has to send a full request, and then gets everything"
     assert wanted(sessions.plan(request(session_id, 0, 1, 2, 3, 4), 0)) == [1, 2, 3, 4]
 
 
@@ -292,7 +292,7 @@ def test_partitions_may_take_the_place_of_others_in_a_full_session(monkeypatch: 
     assert wanted(sessions.plan(request(session_id, 1, 3, forget=(1,)), 0)) == [2, 3]
 
 
-def test_ids_begin_where_they_are_told_to_and_begin_again_after_the_largest() -> None:
+def test_session_ids_start_at_the_given_one_and_wrap_after_the_largest() -> None:
     sessions = FetchSessions(10, first_id=2**31 - 2)
     assert [opened(sessions, 1) for _ in range(3)] == [2**31 - 2, 2**31 - 1, 1]
 

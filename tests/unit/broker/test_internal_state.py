@@ -64,7 +64,7 @@ def test_transactions_of_a_spark_query_belong_with_its_decisions() -> None:
 
 def test_a_kind_of_record_that_is_not_known_has_no_home_and_one_that_cannot_be_read_is_refused() -> None:
     for topic in (GROUPS_TOPIC, TRANSACTIONS_TOPIC):
-        assert home_of(topic, b"\x00\x63whatever", COUNT) is None
+        assert home_of(topic, b"\x00\x63anything", COUNT) is None
         with pytest.raises(MalformedRequest):
             home_of(topic, b"x", COUNT)
     with pytest.raises(MalformedRequest):
@@ -107,7 +107,7 @@ def test_only_what_is_in_the_wrong_place_moves() -> None:
     assert not any(move.is_copied for move in moves)
 
 
-def test_what_has_come_home_is_not_copied_again_whatever_it_is_now() -> None:
+def test_a_key_that_is_in_its_partition_is_not_copied_again() -> None:
     a = offset_key("a")
     home = java_hash("a") % 2
     for now in (b"same", b"newer", None):

@@ -23,8 +23,8 @@ from penstock.wire.messages.write_txn_markers import (
     WriteTxnMarkersResponse,
 )
 
-from ..log.making import NOW_MS, batch
-from ..replication.worlds import World, world_at
+from ..log.builders import NOW_MS, batch
+from ..replication.broker_state import World, world_at
 
 PRODUCER = ProducerKey(7, 0)
 
@@ -47,7 +47,7 @@ class Coordinators:
     """Takes what the markers' writer reports."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.reported: list[Any] = []
 
         self.is_gone = False
 
@@ -55,10 +55,10 @@ class Coordinators:
         return not self.is_gone
 
     def submit(self, key: str, command: Any, answer: Callable[[Any], None]) -> None:
-        self.told.append(command)
+        self.reported.append(command)
 
 
-class Desk:
+class Harness:
     def __init__(self, world: World) -> None:
         self.timers = Timers()
         self.coordinators: Any = Coordinators()
@@ -75,9 +75,9 @@ class Desk:
         self.markers.transactions = self.coordinators
 
     @property
-    def told(self) -> list[Any]:
-        told: list[Any] = self.coordinators.told
-        return told
+    def reported(self) -> list[Any]:
+        reported: list[Any] = self.coordinators.reported
+        return reported
 
 
 def effect_for(*places: TopicPartition, committed: bool = True) -> WriteMarkers:
@@ -114,15 +114,15 @@ def test_every_partition_gets_its_marker_and_the_coordinator_hears_of_it_once(tm
         async with world_at(tmp_path) as world:
             await world.create("orders", partitions=2)
             await world.create("bills")
-            desk = Desk(world)
+            harness = Harness(world)
             effect = effect_for(
                 TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0), committed=False
             )
-            desk.markers.write(effect)
-            assert desk.told == [effect.written()]
+            harness.markers.write(effect)
+            assert harness.reported == [effect.written()]
             assert markers_in(world, "orders", 0) == markers_in(world, "orders", 1) == [False]
             assert markers_in(world, "bills") == [False]
-            assert desk.timers.set == []
+            assert harness.timers.set == []
 
     run(main())
 
@@ -131,10 +131,10 @@ def test_a_topic_that_was_deleted_needs_no_marker(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             await world.create("orders")
-            desk = Desk(world)
+            harness = Harness(world)
             effect = effect_for(TopicPartition("orders", 0), TopicPartition("gone", 0))
-            desk.markers.write(effect)
-            assert desk.told == [effect.written()]
+            harness.markers.write(effect)
+            assert harness.reported == [effect.written()]
 
     run(main())
 
@@ -143,20 +143,20 @@ def test_a_partition_that_cannot_be_written_is_tried_until_it_can(tmp_path: Path
     async def main() -> None:
         async with world_at(tmp_path) as world:
             await world.create("orders", partitions=2)
-            desk = Desk(world)
+            harness = Harness(world)
             partition = world.partition("orders", 1)
             log = partition.log
             partition.go_offline("no disk")
             effect = effect_for(TopicPartition("orders", 0), TopicPartition("orders", 1))
-            desk.markers.write(effect)
-            assert desk.told == []
-            assert [seconds for seconds, _ in desk.timers.set] == [RETRY_S]
-            desk.timers.fire()
-            assert desk.told == []
+            harness.markers.write(effect)
+            assert harness.reported == []
+            assert [seconds for seconds, _ in harness.timers.set] == [RETRY_S]
+            harness.timers.fire()
+            assert harness.reported == []
             partition._log = log  # the disk is back
-            desk.timers.fire()
-            assert desk.told == [effect.written()]
-            assert markers_in(world, "orders", 0) == [True], "whoever has its marker gets no second one"
+            harness.timers.fire()
+            assert harness.reported == [effect.written()]
+            assert markers_in(world, "orders", 0) == [True], "a partition that has its marker gets no second one"
 
     run(main())
 
@@ -167,12 +167,12 @@ def test_a_marker_counts_when_it_is_committed(tmp_path: Path) -> None:
             await world.create("orders", flush="group")
             partition = world.partition("orders")
             partition.on_append = lambda appended: None  # the disk takes its time
-            desk = Desk(world)
+            harness = Harness(world)
             effect = effect_for(TopicPartition("orders", 0))
-            desk.markers.write(effect)
-            assert desk.told == []
+            harness.markers.write(effect)
+            assert harness.reported == []
             partition.advance(partition.log.end_offset)
-            assert desk.told == [effect.written()]
+            assert harness.reported == [effect.written()]
 
     run(main())
 
@@ -183,10 +183,10 @@ def test_a_marker_of_an_older_life_of_the_producer_is_not_needed(tmp_path: Path)
             await world.create("orders")
             newer = batch(b"a", producer_id=PRODUCER.producer_id, producer_epoch=PRODUCER.epoch + 1, base_sequence=0)
             world.partition("orders").append(newer, NOW_MS)
-            desk = Desk(world)
+            harness = Harness(world)
             effect = effect_for(TopicPartition("orders", 0))
-            desk.markers.write(effect)
-            assert desk.told == [effect.written()]
+            harness.markers.write(effect)
+            assert harness.reported == [effect.written()]
             assert markers_in(world, "orders") == []
 
     run(main())
@@ -206,8 +206,8 @@ def image_with(world: World, leader: int) -> ClusterImage:
     return replace(image, brokers=brokers, by_name={**image.by_name, "far": far})
 
 
-def answer_with(desk: Desk, code: int) -> None:
-    _, request, answer = desk.asked.pop()
+def answer_with(harness: Harness, code: int) -> None:
+    _, request, answer = harness.asked.pop()
     (marker,) = request.markers
     answer(
         WriteTxnMarkersResponse(
@@ -234,17 +234,17 @@ def test_a_partition_that_another_broker_leads_gets_its_marker_from_there(tmp_pa
     async def main() -> None:
         async with world_at(tmp_path) as world:
             await world.create("orders")
-            desk = Desk(world)
-            desk.image = image_with(world, leader=2)
+            harness = Harness(world)
+            harness.image = image_with(world, leader=2)
             effect = effect_for(TopicPartition("orders", 0), FAR)
-            desk.markers.write(effect)
-            (node, request, _) = desk.asked[0]
+            harness.markers.write(effect)
+            (node, request, _) = harness.asked[0]
             (marker,) = request.markers
             assert (node, marker.producer_id, marker.transaction_result) == (2, PRODUCER.producer_id, True)
             assert [(topic.name, list(topic.partition_indexes)) for topic in marker.topics] == [("far", [0])]
-            assert desk.told == [], "not before the other broker has it"
-            answer_with(desk, ErrorCode.NONE)
-            assert desk.told == [effect.written()]
+            assert harness.reported == [], "not before the other broker has it"
+            answer_with(harness, ErrorCode.NONE)
+            assert harness.reported == [effect.written()]
             assert markers_in(world, "orders") == [True]
 
     run(main())
@@ -253,24 +253,24 @@ def test_a_partition_that_another_broker_leads_gets_its_marker_from_there(tmp_pa
 def test_a_leader_that_has_changed_or_is_not_reached_is_looked_for_again(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
-            desk = Desk(world)
-            desk.image = image_with(world, leader=2)
+            harness = Harness(world)
+            harness.image = image_with(world, leader=2)
             effect = effect_for(FAR)
-            desk.markers.write(effect)
-            answer_with(desk, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-            assert desk.told == []
-            desk.image = image_with(world, leader=-1)
-            desk.timers.fire()
-            assert desk.asked == [], "nobody leads it now"
-            desk.image = image_with(world, leader=3)
-            desk.timers.fire()
-            node, _, answer = desk.asked.pop()
+            harness.markers.write(effect)
+            answer_with(harness, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            assert harness.reported == []
+            harness.image = image_with(world, leader=-1)
+            harness.timers.fire()
+            assert harness.asked == [], "it has no leader now"
+            harness.image = image_with(world, leader=3)
+            harness.timers.fire()
+            node, _, answer = harness.asked.pop()
             assert node == 3
             answer(CoordinatorNotAvailable("no route"))
-            desk.timers.fire()
-            answer_with(desk, ErrorCode.NONE)
-            assert desk.told == [effect.written()]
-            assert desk.timers.set == []
+            harness.timers.fire()
+            answer_with(harness, ErrorCode.NONE)
+            assert harness.reported == [effect.written()]
+            assert harness.timers.set == []
 
     run(main())
 
@@ -278,11 +278,11 @@ def test_a_leader_that_has_changed_or_is_not_reached_is_looked_for_again(tmp_pat
 def test_what_a_newer_coordinator_has_ended_elsewhere_is_ended(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
-            desk = Desk(world)
-            desk.image = image_with(world, leader=2)
-            desk.markers.write(effect_for(FAR))
-            answer_with(desk, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
-            assert len(desk.told) == 1
+            harness = Harness(world)
+            harness.image = image_with(world, leader=2)
+            harness.markers.write(effect_for(FAR))
+            answer_with(harness, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+            assert len(harness.reported) == 1
 
     run(main())
 
@@ -290,12 +290,12 @@ def test_what_a_newer_coordinator_has_ended_elsewhere_is_ended(tmp_path: Path) -
 def test_a_coordinator_that_has_gone_elsewhere_writes_no_more(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
-            desk = Desk(world)
-            desk.image = image_with(world, leader=-1)
-            desk.markers.write(effect_for(FAR))
-            desk.coordinators.is_gone = True
-            desk.image = image_with(world, leader=2)
-            desk.timers.fire()
-            assert (desk.asked, desk.timers.set, desk.told) == ([], [], [])
+            harness = Harness(world)
+            harness.image = image_with(world, leader=-1)
+            harness.markers.write(effect_for(FAR))
+            harness.coordinators.is_gone = True
+            harness.image = image_with(world, leader=2)
+            harness.timers.fire()
+            assert (harness.asked, harness.timers.set, harness.reported) == ([], [], [])
 
     run(main())

@@ -25,8 +25,8 @@ from penstock.wire.messages.produce import (
     TopicProduceData,
 )
 
-from ..log.making import batch, records_in
-from ..replication.worlds import NODE, World, world_at
+from ..log.builders import batch, records_in
+from ..replication.broker_state import NODE, World, world_at
 from .brokers import Timers, broker_of
 
 VERSION = 12

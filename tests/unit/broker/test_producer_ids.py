@@ -12,7 +12,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 
-from ..replication.worlds import world_at
+from ..replication.broker_state import world_at
 from .brokers import Timers, broker_of
 
 
@@ -30,7 +30,7 @@ async def test_no_two_producers_ever_get_the_same_id(tmp_path: Path) -> None:
     assert min(given) == 0
 
 
-async def test_while_the_store_is_away_a_producer_is_told_to_ask_again(tmp_path: Path) -> None:
+async def test_while_the_store_is_unavailable_producers_get_a_retriable_error(tmp_path: Path) -> None:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=0)
     call = Call(ApiKey.INIT_PRODUCER_ID, 5, 0, "", 0.0, 0, "", lambda answered: None)
     async with world_at(tmp_path) as world:

@@ -1,4 +1,4 @@
-"""What members of share groups say of messages, and are told of them."""
+"""Acknowledgements of share group members, and the acquired ranges in their responses."""
 
 import itertools
 
@@ -16,7 +16,7 @@ def _said(first: int, last: int, *kinds: int) -> AcknowledgementBatch:
     return AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=kinds)
 
 
-def _told(ranges: list[tuple[int, int, int]], sizes: list[int], batch_size: int) -> list[tuple[int, int, int]]:
+def _ranges(ranges: list[tuple[int, int, int]], sizes: list[int], batch_size: int) -> list[tuple[int, int, int]]:
     """With batches of these sizes from offset 0 on."""
     ends = [sum(sizes[: index + 1]) - 1 for index in range(len(sizes))]
     acquired = tuple(Acquired(first, last, count, 0, 0) for first, last, count in ranges)
@@ -63,15 +63,15 @@ def test_what_makes_none_is_refused(said: list[AcknowledgementBatch], version: i
 
 
 def test_ranges_are_cut_where_batches_end_once_they_are_large_enough() -> None:
-    assert _told([(0, 11, 1)], [3, 3, 3, 3], 4) == [(0, 5, 1), (6, 11, 1)]
-    assert _told([(0, 11, 1)], [3, 3, 3, 3], 100) == [(0, 11, 1)]
-    assert _told([(0, 11, 1)], [12], 4) == [(0, 11, 1)], "a batch is not cut"
-    assert _told([(1, 1, 2), (4, 11, 1)], [6, 6], 1) == [(1, 1, 2), (4, 5, 1), (6, 11, 1)]
-    assert _told([(0, 11, 1)], [6, 6], 0) == [(0, 11, 1)], "whoever does not care is told as it is"
+    assert _ranges([(0, 11, 1)], [3, 3, 3, 3], 4) == [(0, 5, 1), (6, 11, 1)]
+    assert _ranges([(0, 11, 1)], [3, 3, 3, 3], 100) == [(0, 11, 1)]
+    assert _ranges([(0, 11, 1)], [12], 4) == [(0, 11, 1)], "a batch is not cut"
+    assert _ranges([(1, 1, 2), (4, 11, 1)], [6, 6], 1) == [(1, 1, 2), (4, 5, 1), (6, 11, 1)]
+    assert _ranges([(0, 11, 1)], [6, 6], 0) == [(0, 11, 1)], "without a batch size ranges are not split"
 
 
 def test_more_deliveries_than_can_be_said_are_as_many_as_can() -> None:
-    assert _told([(0, 0, 100_000)], [1], 10) == [(0, 0, 2**15 - 1)]
+    assert _ranges([(0, 0, 100_000)], [1], 10) == [(0, 0, 2**15 - 1)]
 
 
 @given(
@@ -79,8 +79,8 @@ def test_more_deliveries_than_can_be_said_are_as_many_as_can() -> None:
     batch_size=st.integers(0, 10),
     cuts=st.lists(st.booleans(), min_size=48, max_size=48),
 )
-def test_exactly_what_was_acquired_is_told(sizes: list[int], batch_size: int, cuts: list[bool]) -> None:
+def test_responses_have_exactly_the_acquired_offsets(sizes: list[int], batch_size: int, cuts: list[bool]) -> None:
     offsets = [offset for offset in range(sum(sizes)) if cuts[offset]]
     ranges = [(offset, offset, 1 + offset % 2) for offset in offsets]
-    told = _told(ranges, sizes, batch_size)
-    assert [offset for first, last, _ in told for offset in range(first, last + 1)] == offsets
+    found = _ranges(ranges, sizes, batch_size)
+    assert [offset for first, last, _ in found for offset in range(first, last + 1)] == offsets

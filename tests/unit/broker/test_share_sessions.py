@@ -20,7 +20,7 @@ M1, M2 = SessionKey("g", "m1"), SessionKey("g", "m2")
 
 
 def _ignore(session: ShareSession) -> None:
-    """Nobody misses it."""
+    """Does nothing when a session ends."""
 
 
 def _place(number: int) -> tuple[bytes, int]:
@@ -45,7 +45,7 @@ def test_epochs_begin_again_at_one() -> None:
     assert opened.epoch == 1
 
 
-def test_who_opens_another_has_that_one() -> None:
+def test_a_new_session_replaces_the_one_before() -> None:
     sessions = ShareSessions()
     sessions.open(M1, "peer", [_place(0)], _ignore)
     sessions.resume(M1, 1)
@@ -56,7 +56,7 @@ def test_who_opens_another_has_that_one() -> None:
     assert len(sessions) == 1, "it is no longer of that connection"
 
 
-def test_who_has_none_is_told_so() -> None:
+def test_a_missing_session_raises() -> None:
     sessions = ShareSessions()
     with pytest.raises(ShareSessionNotFound):
         sessions.resume(M1, 1)
@@ -65,7 +65,7 @@ def test_who_has_none_is_told_so() -> None:
     assert sessions.close(M1) is None
 
 
-def test_there_is_a_limit_and_who_is_there_already_has_room() -> None:
+def test_there_is_a_limit_of_sessions_and_members_keep_theirs() -> None:
     sessions = ShareSessions()
     sessions.limit = 1
     sessions.open(M1, "peer", [], _ignore)
@@ -94,12 +94,12 @@ def test_the_sessions_of_a_connection_go_with_it_and_their_members_are_missed() 
     sessions.hang_up("a")
     assert gone == [M1, SessionKey("h", "m1")]
     sessions.hang_up("a")
-    sessions.hang_up("nobody")
+    sessions.hang_up("missing")
     assert len(gone) == 2
     assert sessions.find(M2)
 
 
-def test_a_broker_that_goes_misses_nobody() -> None:
+def test_a_broker_that_stops_releases_nothing() -> None:
     sessions = ShareSessions()
     gone: list[SessionKey] = []
     sessions.open(M1, "a", [], lambda session: gone.append(session.key))
@@ -108,7 +108,7 @@ def test_a_broker_that_goes_misses_nobody() -> None:
     assert (gone, len(sessions)) == ([], 0)
 
 
-def test_who_closes_its_session_is_not_missed() -> None:
+def test_closing_a_session_does_not_report_a_disconnect() -> None:
     sessions = ShareSessions()
     gone: list[SessionKey] = []
     sessions.open(M1, "a", [], lambda session: gone.append(session.key))
@@ -117,7 +117,7 @@ def test_who_closes_its_session_is_not_missed() -> None:
     assert gone == []
 
 
-def test_who_ends_a_session_ends_no_other_that_was_begun_since() -> None:
+def test_ending_a_session_does_not_end_a_newer_one() -> None:
     sessions = ShareSessions()
     first = sessions.open(M1, "a", [], _ignore)
     sessions.hang_up("a")

@@ -1,4 +1,4 @@
-"""Compressed batches opened side by side: every one, in order, in bounded memory that nobody else writes to."""
+"""Compressed batches decompressed in parallel: all, in order, in bounded memory that no other reader overwrites."""
 
 import asyncio
 import threading
@@ -87,7 +87,7 @@ def test_a_body_larger_than_an_arena_gets_memory_of_its_own(
 
 
 @pytest.mark.parametrize("damaged", [0, 3, 6])
-def test_a_damaged_body_is_told_in_its_place_and_holds_up_no_other(threads: Executor, damaged: int) -> None:
+def test_a_damaged_body_is_reported_in_its_place_and_delays_no_other(threads: Executor, damaged: int) -> None:
     data = log_of(7)
     whole = expected(data)
     broken = bytearray(data)
@@ -99,7 +99,7 @@ def test_a_damaged_body_is_told_in_its_place_and_holds_up_no_other(threads: Exec
     assert bodies[damaged + 1 :] == whole[damaged + 1 :]
 
 
-def test_a_body_that_was_handed_out_is_not_written_over_by_the_next_reader(threads: Executor) -> None:
+def test_a_returned_body_is_not_overwritten_by_the_next_reader(threads: Executor) -> None:
     """Two readers at a time have an arena each; a third one waits until one of them is done."""
 
     async def work() -> None:

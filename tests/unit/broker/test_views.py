@@ -1,4 +1,4 @@
-"""Views read at a broker: in turns, within bounds, nothing twice; and those that nobody reads."""
+"""Views read at a broker: in slices, within limits, without duplicates; and views that are not read."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -24,8 +24,8 @@ from penstock.wire.frames import read_response
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 
-from ..log.making import NOW_MS
-from ..replication.worlds import World, deletion_of, world_at
+from ..log.builders import NOW_MS
+from ..replication.broker_state import World, deletion_of, world_at
 from .brokers import Timers, broker_of
 
 TOPIC, VIEW = "orders", "orders-eu"
@@ -33,7 +33,7 @@ VERSION = 12
 LONG_MS = 20_000
 
 
-class Desk:
+class Harness:
     """A broker with a topic and a view of it."""
 
     def __init__(self, world: World, broker: Broker) -> None:
@@ -89,16 +89,16 @@ def offsets_in(data: PartitionData) -> list[int]:
 
 
 @asynccontextmanager
-async def desk_at(
+async def harness_at(
     folder: Path, where: str = "tag = 'eu'", idle_ms: int = 0, clock: Any = None
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[Harness]:
     async with world_at(folder) as world:
         await world.create(TOPIC)
         world.clock = clock or SystemClock()
         broker = broker_of(world, Timers())
         view = View(view_id=b"\7" * 16, name=VIEW, topic_id=b"", of=TOPIC, where=where, idle_ms=idle_ms)
         await create_view(world.metadata, view)
-        yield Desk(world, broker)
+        yield Harness(world, broker)
 
 
 async def until(condition: Any) -> None:
@@ -108,52 +108,52 @@ async def until(condition: Any) -> None:
 
 
 async def test_a_fetch_that_waits_looks_at_nothing_twice(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        desk.write(*[b"us"] * 100)
-        asked = desk.begin(max_wait_ms=LONG_MS)
-        await until(lambda: desk.counts.scanned == 100)
-        desk.write(b"us", b"us")
-        await until(lambda: desk.counts.scanned == 102)
+    async with harness_at(tmp_path) as harness:
+        harness.write(*[b"us"] * 100)
+        asked = harness.begin(max_wait_ms=LONG_MS)
+        await until(lambda: harness.counts.scanned == 100)
+        harness.write(b"us", b"us")
+        await until(lambda: harness.counts.scanned == 102)
         assert not asked.is_answered
-        desk.write(b"us", b"eu", b"us")
+        harness.write(b"us", b"eu", b"us")
         assert offsets_in(await asked.answer()) == [103, -105]
-        assert (desk.counts.scanned, desk.counts.matched) == (105, 1)
+        assert (harness.counts.scanned, harness.counts.matched) == (105, 1)
 
 
 async def test_a_reader_that_waits_in_vain_is_moved_on_when_its_time_is_up(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        desk.write(b"us", b"us")
-        assert offsets_in(await desk.fetch(max_wait_ms=50)) == [-2]
-        found = await desk.fetch(2, max_wait_ms=50)
+    async with harness_at(tmp_path) as harness:
+        harness.write(b"us", b"us")
+        assert offsets_in(await harness.fetch(max_wait_ms=50)) == [-2]
+        found = await harness.fetch(2, max_wait_ms=50)
         assert (offsets_in(found), found.high_watermark) == ([], 2)  # and not again
 
 
 async def test_one_fetch_looks_at_so_much_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "CHUNK_BYTES", 2000)
     monkeypatch.setattr(view_fetch, "SCAN_BYTES_MAX", 5000)
-    async with desk_at(tmp_path) as desk:
+    async with harness_at(tmp_path) as harness:
         for _ in range(100):
-            desk.write(*[b"us"] * 10)
-        found = offsets_in(await desk.fetch(max_wait_ms=LONG_MS))
+            harness.write(*[b"us"] * 10)
+        found = offsets_in(await harness.fetch(max_wait_ms=LONG_MS))
         assert len(found) == 1
         assert 0 < -found[0] < 500
         offset = fetches = 0
         while offset < 1000:
             # The last of them finds less than it may look at, and waits for more.
-            (marker,) = offsets_in(await desk.fetch(offset, max_wait_ms=300))
+            (marker,) = offsets_in(await harness.fetch(offset, max_wait_ms=300))
             offset, fetches = -marker, fetches + 1
         assert fetches >= 4
-        desk.write(b"eu")
-        assert offsets_in(await desk.fetch(offset)) == [1000]
+        harness.write(b"eu")
+        assert offsets_in(await harness.fetch(offset)) == [1000]
 
 
 async def test_an_answer_has_no_more_than_the_reader_wants(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
+    async with harness_at(tmp_path) as harness:
         for _ in range(20):
-            desk.write(b"us", b"eu", value=b"x" * 1000)
-        assert offsets_in(await desk.fetch(room=3000)) == [1, 3, 5]
-        assert offsets_in(await desk.fetch(room=1)) == [1]  # the first comes whole
-        assert offsets_in(await desk.fetch(3, max_bytes=1)) == [3]
+            harness.write(b"us", b"eu", value=b"x" * 1000)
+        assert offsets_in(await harness.fetch(room=3000)) == [1, 3, 5]
+        assert offsets_in(await harness.fetch(room=1)) == [1]  # the first comes whole
+        assert offsets_in(await harness.fetch(3, max_bytes=1)) == [3]
 
 
 @pytest.mark.parametrize("where", ["tag = 'eu'", "$.n = 1 AND $.m IS NULL"])
@@ -162,9 +162,9 @@ async def test_others_have_their_turn_while_a_view_is_read(
 ) -> None:
     """Each turn is over at once here: the loop must go round after every batch, or portion of one."""
     monkeypatch.setattr(time_slices, "SLICE_S", 0.0)
-    async with desk_at(tmp_path, where) as desk:
+    async with harness_at(tmp_path, where) as harness:
         for _ in range(10):
-            desk.write(*[b"us"] * 1024, codec=Codec.ZSTD, value=b'{"n": 2}')
+            harness.write(*[b"us"] * 1024, codec=Codec.ZSTD, value=b'{"n": 2}')
         rounds = 0
 
         async def others() -> None:
@@ -174,73 +174,73 @@ async def test_others_have_their_turn_while_a_view_is_read(
                 await asyncio.sleep(0)
 
         busy = asyncio.create_task(others())
-        asked = [desk.begin(max_wait_ms=100) for _ in range(3)]
+        asked = [harness.begin(max_wait_ms=100) for _ in range(3)]
         for each in asked:
             assert offsets_in(await each.answer()) == [-10_240]
         busy.cancel()
         portions = 10 if "tag" in where else 40
         assert rounds >= 3 * portions
-        assert desk.broker.views.slices.taken >= 3 * portions
+        assert harness.broker.views.slices.taken >= 3 * portions
 
 
 async def test_a_reader_that_hangs_up_is_forgotten(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        desk.write(b"us")
-        asked = desk.begin(max_wait_ms=LONG_MS)
-        await until(lambda: desk.counts.scanned == 1)
+    async with harness_at(tmp_path) as harness:
+        harness.write(b"us")
+        asked = harness.begin(max_wait_ms=LONG_MS)
+        await until(lambda: harness.counts.scanned == 1)
         assert asked.call.on_disconnect is not None
         asked.call.on_disconnect()
-        await until(lambda: not desk.broker.views.tasks)
+        await until(lambda: not harness.broker.views.tasks)
         assert not asked.is_answered
-        desk.write(b"eu")  # nobody is woken
-        assert offsets_in(await desk.fetch()) == [1]
+        harness.write(b"eu")  # no fetch is woken
+        assert offsets_in(await harness.fetch()) == [1]
 
 
 async def test_nonsense_in_a_batch_is_passed_over_and_counted(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        desk.write(b"eu")
+    async with harness_at(tmp_path) as harness:
+        harness.write(b"eu")
         good = build_batch([Record(key=None, value=b"", timestamp_ms=NOW_MS)] * 3, codec=Codec.ZSTD)
         header = read_header(good)
         fields = {name: getattr(header, name) for name in header._fields if name not in ("length", "magic", "crc")}
-        desk.partition.append(assemble(b"this is no frame of zstd", **fields), NOW_MS)
-        desk.write(b"eu")
-        assert offsets_in(await desk.fetch()) == [0, 4]
-        assert desk.counts.unknown == 3
+        harness.partition.append(assemble(b"this is no frame of zstd", **fields), NOW_MS)
+        harness.write(b"eu")
+        assert offsets_in(await harness.fetch()) == [0, 4]
+        assert harness.counts.unknown == 3
 
 
-async def test_damage_is_told_and_not_sealed_anew(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        desk.write(b"eu", b"us")
-        desk.write(b"eu", b"us")
-        file = desk.partition.log.segments[-1].file
+async def test_a_damaged_batch_is_reported_and_gets_no_new_checksum(tmp_path: Path) -> None:
+    async with harness_at(tmp_path) as harness:
+        harness.write(b"eu", b"us")
+        harness.write(b"eu", b"us")
+        file = harness.partition.log.segments[-1].file
         file.write_at(file.size - 20, b"\xff")
-        assert offsets_in(await desk.fetch()) == [0, -2]  # up to there
-        assert (await desk.fetch(2)).error_code == ErrorCode.CORRUPT_MESSAGE
+        assert offsets_in(await harness.fetch()) == [0, -2]  # up to there
+        assert (await harness.fetch(2)).error_code == ErrorCode.CORRUPT_MESSAGE
 
 
-async def test_errors_are_told_at_once(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        desk.write(b"eu")
-        assert (await desk.fetch(7, max_wait_ms=LONG_MS)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+async def test_errors_are_returned_at_once(tmp_path: Path) -> None:
+    async with harness_at(tmp_path) as harness:
+        harness.write(b"eu")
+        assert (await harness.fetch(7, max_wait_ms=LONG_MS)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 async def test_batches_that_cannot_match_stay_closed(tmp_path: Path) -> None:
-    async with desk_at(tmp_path, f"timestamp > {NOW_MS} AND tag = 'eu'") as desk:
+    async with harness_at(tmp_path, f"timestamp > {NOW_MS} AND tag = 'eu'") as harness:
         good = build_batch([Record(key=None, value=b"", timestamp_ms=NOW_MS)] * 3, codec=Codec.ZSTD)
         header = read_header(good)
         fields = {name: getattr(header, name) for name in header._fields if name not in ("length", "magic", "crc")}
-        desk.partition.append(assemble(b"nobody looks at this", **fields), NOW_MS)
+        harness.partition.append(assemble(b"not decompressed", **fields), NOW_MS)
         assert len(good) > HEADER_BYTES
-        assert offsets_in(await desk.fetch()) == [-3]
-        assert (desk.counts.scanned, desk.counts.unknown) == (3, 0)
+        assert offsets_in(await harness.fetch()) == [-3]
+        assert (harness.counts.scanned, harness.counts.unknown) == (3, 0)
 
 
-async def test_a_leader_that_is_replaced_meanwhile_says_so(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        desk.write(b"us")
-        asked = desk.begin(max_wait_ms=LONG_MS)
-        await until(lambda: desk.counts.scanned == 1)
-        await desk.world.metadata.change(lambda image: deletion_of(image, TOPIC))
+async def test_a_leader_that_is_replaced_meanwhile_returns_an_error(tmp_path: Path) -> None:
+    async with harness_at(tmp_path) as harness:
+        harness.write(b"us")
+        asked = harness.begin(max_wait_ms=LONG_MS)
+        await until(lambda: harness.counts.scanned == 1)
+        await harness.world.metadata.change(lambda image: deletion_of(image, TOPIC))
         found = await asked.answer()
         assert found.error_code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
@@ -248,18 +248,18 @@ async def test_a_leader_that_is_replaced_meanwhile_says_so(tmp_path: Path) -> No
 # -- views that go
 
 
-async def test_a_view_whose_topic_was_deleted_by_somebody_who_died_is_removed(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        await desk.world.metadata.change(lambda image: deletion_of(image, TOPIC))
-        assert desk.broker.image.views
-        await desk.broker.views.check_all()
-        assert not desk.broker.image.views
+async def test_a_view_is_removed_after_an_interrupted_deletion_of_its_topic(tmp_path: Path) -> None:
+    async with harness_at(tmp_path) as harness:
+        await harness.world.metadata.change(lambda image: deletion_of(image, TOPIC))
+        assert harness.broker.image.views
+        await harness.broker.views.check_all()
+        assert not harness.broker.image.views
 
 
 async def test_views_are_deleted_with_their_topic(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        await delete_topic(desk.world.metadata, desk.broker.image.by_name[TOPIC].topic_id)
-        assert not desk.broker.image.views
+    async with harness_at(tmp_path) as harness:
+        await delete_topic(harness.world.metadata, harness.broker.image.by_name[TOPIC].topic_id)
+        assert not harness.broker.image.views
 
 
 class Hand:
@@ -277,43 +277,43 @@ class Hand:
         return self.ms / 1000
 
 
-async def test_a_view_is_dropped_when_nobody_has_read_it_for_long_enough(tmp_path: Path) -> None:
+async def test_a_view_is_dropped_when_it_was_not_read_for_long_enough(tmp_path: Path) -> None:
     clock = Hand()
-    async with desk_at(tmp_path, idle_ms=60_000, clock=clock) as desk:
-        views, view = desk.broker.views, next(iter(desk.broker.image.views.values()))
+    async with harness_at(tmp_path, idle_ms=60_000, clock=clock) as harness:
+        views, view = harness.broker.views, next(iter(harness.broker.image.views.values()))
         await views.check_all()
         clock.ms += 50_000
         views.note_read(view)
-        await views.check_all()  # others are told
+        await views.check_all()  # the read is published to other brokers
         await views.check_all()
-        assert desk.broker.image.views[view.view_id].touched == 1
+        assert harness.broker.image.views[view.view_id].touched == 1
         clock.ms += 59_000
         await views.check_all()
-        assert desk.broker.image.views
+        assert harness.broker.image.views
         clock.ms += 1000
         await views.check_all()
-        assert not desk.broker.image.views
+        assert not harness.broker.image.views
 
 
-async def test_who_reads_it_elsewhere_keeps_a_view(tmp_path: Path) -> None:
+async def test_a_view_that_is_read_at_another_broker_is_kept(tmp_path: Path) -> None:
     """Two brokers: one serves it, the other only sees that it is marked."""
     clock = Hand()
-    async with desk_at(tmp_path, idle_ms=60_000, clock=clock) as desk:
-        serving, watching = desk.broker.views, broker_of(desk.world, Timers()).views
+    async with harness_at(tmp_path, idle_ms=60_000, clock=clock) as harness:
+        serving, watching = harness.broker.views, broker_of(harness.world, Timers()).views
         for _ in range(20):
-            serving.note_read(next(iter(desk.broker.image.views.values())))
+            serving.note_read(next(iter(harness.broker.image.views.values())))
             await serving.check_all()
             await watching.check_all()
             clock.ms += 20_000
-        assert desk.broker.image.views
+        assert harness.broker.image.views
         clock.ms += 60_000
         await watching.check_all()
-        assert not desk.broker.image.views
+        assert not harness.broker.image.views
 
 
 async def test_a_broker_that_was_just_started_drops_nothing_yet(tmp_path: Path) -> None:
     clock = Hand()
-    async with desk_at(tmp_path, idle_ms=60_000, clock=clock) as desk:
+    async with harness_at(tmp_path, idle_ms=60_000, clock=clock) as harness:
         clock.ms += 10 * 60_000
-        await broker_of(desk.world, Timers()).views.check_all()
-        assert desk.broker.image.views
+        await broker_of(harness.world, Timers()).views.check_all()
+        assert harness.broker.image.views

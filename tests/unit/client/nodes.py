@@ -64,7 +64,7 @@ class ForgetfulProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         to_broker_reader, to_broker = await asyncio.open_connection(LOCAL, self.target)
         try:
-            # One request at a time: enough for a producer, which has one batch under way a partition.
+            # One request at a time: enough for a producer, which has one batch in flight for each partition.
             while True:
                 request = await _frame(reader)
                 to_broker.write(request)

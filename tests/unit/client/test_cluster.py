@@ -176,12 +176,12 @@ async def test_what_must_not_be_done_twice_is_not_sent_again_after_its_answer_wa
                 assert [known.name for known in await Admin(client).topics()] == ["orders"]
 
 
-# -- several brokers: two real nodes that are told of each other
+# -- several brokers: two real nodes that know each other
 
 
 @asynccontextmanager
 async def two_brokers(folder: Path) -> AsyncIterator[tuple[Node, Node]]:
-    """Partition 0 of `shared` is led by broker 1, partition 1 by broker 2, and both say so."""
+    """Partition 0 of `shared` is led by broker 1, partition 1 by broker 2, and both know that."""
     async with running_node(folder / "1", node_id=1) as one, running_node(folder / "2", node_id=2) as two:
         for node, other_id, other in ((one, 2, two), (two, 1, one)):
             await node._metadata.change(lambda image, i=other_id, n=other: _registration(image, i, n))

@@ -20,7 +20,7 @@ async def test_a_cluster_is_described(bootstrap: str) -> None:
         assert [(node, f"{each.host}:{each.port}") for node, each in found.brokers.items()] == [(1, bootstrap)]
 
 
-async def test_each_partition_that_cannot_be_moved_is_told_with_its_name(bootstrap: str, topic: str) -> None:
+async def test_each_partition_that_cannot_be_reassigned_is_reported_by_its_name(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic, partitions=3)
         names = [TopicPartition(topic, number) for number in range(3)]
@@ -44,7 +44,7 @@ async def test_more_partitions_than_one_request_names_are_all_asked_for(bootstra
         assert await admin.reassignments() == {}
 
 
-async def test_what_came_of_each_election_is_told(bootstrap: str, topic: str) -> None:
+async def test_the_outcome_of_each_election_is_returned(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         admin, name = ClusterAdmin(client), TopicPartition(topic, 0)
         await Admin(client).create(topic)
@@ -55,7 +55,7 @@ async def test_what_came_of_each_election_is_told(bootstrap: str, topic: str) ->
         assert name not in await admin.elect_leaders()
 
 
-async def test_sizes_are_told_of_those_that_answer(bootstrap: str, topic: str) -> None:
+async def test_log_sizes_of_brokers_that_answer_are_returned(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic, partitions=2)
         async with Producer(client) as producer:

@@ -32,7 +32,7 @@ from penstock.node import Address
 from penstock.wire.keys import ApiKey
 from penstock.wire.messages.commit_set import PARTICIPANTS_MAX
 from tests.ports import free_port
-from tests.tasks import ended, initialise, produce, write
+from tests.spark_tasks import ended, initialise, produce, write
 
 from .nodes import LOCAL, ForgetfulProxy, running_node
 
@@ -111,7 +111,7 @@ async def test_a_task_of_a_query_that_is_closed_begins_nothing(bootstrap: str, t
         assert await close_query(client, query=topic) == -1
         with pytest.raises(ServerError) as caught:
             await produce(client, TopicPartition(topic, 0), producer, b"late")
-        assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH, "as a producer is told that it is fenced"
+        assert caught.value.code is ErrorCode.INVALID_PRODUCER_EPOCH, "as for a fenced producer"
         with pytest.raises(ServerError) as caught:
             await initialise(client, late)
         assert caught.value.code is ErrorCode.PRODUCER_FENCED

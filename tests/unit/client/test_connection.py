@@ -139,7 +139,7 @@ def _long_poll(topic: str, max_wait_ms: int) -> FetchRequest:
     )
 
 
-async def test_a_request_that_nobody_waits_for_any_more_does_not_disturb_the_next(bootstrap: str, topic: str) -> None:
+async def test_a_cancelled_request_does_not_disturb_the_next(bootstrap: str, topic: str) -> None:
     async with connected(bootstrap) as connection:
         await connection.request(_create(topic, partitions=1))
         waiting = asyncio.create_task(connection.request(_long_poll(topic, 100), version_max=FETCH_BY_NAME))
@@ -204,7 +204,7 @@ async def test_a_late_answer_closes_the_connection_since_others_would_wait_behin
             await connection.request(METADATA)
 
 
-async def test_requests_under_way_when_the_broker_goes_are_told_that_their_outcome_is_unknown(tmp_path: Path) -> None:
+async def test_requests_in_flight_when_the_broker_dies_raise_that_their_outcome_is_unknown(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
         connection = await open_connection(parse_bootstrap(str(node.listen))[0], ConnectionSettings())
         await connection.request(_create("quiet", partitions=1))

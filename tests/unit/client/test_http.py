@@ -21,14 +21,14 @@ def test_a_connection_is_used_again() -> None:
         while True:
             head, body = await read_request(reader)
             assert head.startswith(b"POST / HTTP/1.1\r\nhost: here\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nX-Told: %s\r\ncontent-length: %d\r\n\r\n%s" % (body, len(body), body))
+            writer.write(b"HTTP/1.1 200 OK\r\nX-Echo: %s\r\ncontent-length: %d\r\n\r\n%s" % (body, len(body), body))
 
     async def work() -> None:
         async with serving(serve) as to:
             client = HttpClient()
             for body in (b"one", b"two", b"three"):
                 answer = await client.post(to, {"host": "here"}, body, timeout_s=60)
-                assert (answer.status, answer.body, answer.headers["x-told"]) == (200, body, body.decode())
+                assert (answer.status, answer.body, answer.headers["x-echo"]) == (200, body, body.decode())
             client.close()
 
     asyncio.run(work())
@@ -58,7 +58,7 @@ def test_an_answer_may_come_in_pieces_of_unknown_number() -> None:
     assert asyncio.run(work()) == b"hi!"
 
 
-def test_who_closes_after_an_answer_is_connected_to_anew() -> None:
+def test_a_server_that_closes_after_a_response_is_reconnected() -> None:
     connections = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -77,7 +77,7 @@ def test_who_closes_after_an_answer_is_connected_to_anew() -> None:
     assert len(connections) == 2
 
 
-def test_whoever_stops_waiting_hangs_up() -> None:
+def test_a_cancelled_request_closes_its_connection() -> None:
     async def work() -> None:
         asked, hung_up = asyncio.Event(), asyncio.Event()
 
@@ -100,7 +100,7 @@ def test_whoever_stops_waiting_hangs_up() -> None:
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhi", b"SSH-2.0-OpenSSH\r\n"])
-def test_no_whole_answer_means_that_nobody_knows(said: bytes) -> None:
+def test_an_incomplete_response_means_that_the_outcome_is_unknown(said: bytes) -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(reader)
         writer.write(said)
@@ -114,7 +114,7 @@ def test_no_whole_answer_means_that_nobody_knows(said: bytes) -> None:
     asyncio.run(work())
 
 
-def test_a_silent_server_and_nobody_at_all_are_told_apart() -> None:
+def test_a_silent_server_differs_from_a_refused_connection() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read()
 
@@ -122,9 +122,9 @@ def test_a_silent_server_and_nobody_at_all_are_told_apart() -> None:
         async with serving(serve) as to:
             with pytest.raises(RequestTimedOut, match=r"did not answer within 0\.05 s"):
                 await HttpClient().post(to, {}, b"x", timeout_s=0.05)
-        with pytest.raises(ConnectionFailed, match="connection refused") as nobody:
+        with pytest.raises(ConnectionFailed, match="connection refused") as refused:
             await HttpClient().post(to, {}, b"x", timeout_s=60)
-        assert not isinstance(nobody.value, ConnectionLost)
+        assert not isinstance(refused.value, ConnectionLost)
 
     asyncio.run(work())
 

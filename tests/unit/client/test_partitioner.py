@@ -54,7 +54,7 @@ async def test_keys_land_where_librdkafka_puts_them(
     assert {key: theirs[key] for key in keys if key} == {key: PARTITIONERS[ours_is](key, 7) for key in keys if key}
 
 
-def test_a_record_without_a_key_stays_in_a_partition_until_it_is_told_to_move_on() -> None:
+def test_records_without_a_key_stay_in_a_partition_until_the_next_batch() -> None:
     sticky = StickyPartitioner(Random(5))
     first = sticky.choose([0, 1, 2])
     assert [sticky.choose([0, 1, 2]) for _ in range(10)] == [first] * 10

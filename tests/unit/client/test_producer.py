@@ -39,7 +39,7 @@ async def read_all(client: KafkaClient, topic: str) -> dict[int, list[Record]]:
     return found
 
 
-async def test_every_record_is_told_its_partition_and_offset(bootstrap: str, topic: str) -> None:
+async def test_every_record_gets_its_partition_and_offset(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic, partitions=4)
         values = [b"%d" % number for number in range(1000)]

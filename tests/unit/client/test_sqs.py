@@ -19,7 +19,7 @@ def answer(body: bytes, status: str = "200 OK", headers: bytes = b"") -> bytes:
 
 
 def saying(*answers: bytes) -> Serve:
-    """Says one after the other, on whatever connection; the last one again and again."""
+    """Returns one response after the other, on any connection; the last one again and again."""
     left = list(answers)
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -60,23 +60,23 @@ def test_what_was_lost_or_could_not_be_done_just_then_is_asked_again() -> None:
     assert ask(saying(busy, gateway, HANG_UP, answer(b"{}"))) == {}
 
 
-def test_a_refusal_is_told_in_the_queues_own_words() -> None:
-    told = answer(
+def test_an_error_keeps_the_text_of_the_server() -> None:
+    error_response = answer(
         b'{"__type":"com.amazonaws.sqs#QueueDoesNotExist","message":"none"}',
         "400 Bad Request",
         b"x-amzn-query-error: AWS.SimpleQueueService.NonExistentQueue;Sender\r\n",
     )
     with pytest.raises(SqsError, match="none") as refused:
-        ask(saying(told))
+        ask(saying(error_response))
     assert (refused.value.reason, refused.value.status) == ("AWS.SimpleQueueService.NonExistentQueue", 400)
 
 
-def test_somebody_who_serves_no_queues_is_told_from_one() -> None:
+def test_a_server_without_queues_is_recognised() -> None:
     with pytest.raises(SqsError, match="not an SQS endpoint: it sent 'not found'"):
         ask(saying(answer(b"not found", "404 Not Found")))
 
 
-def test_where_nobody_ever_was_is_not_waited_for() -> None:
+def test_an_endpoint_that_never_answered_is_not_retried() -> None:
     async def find() -> list[Endpoint]:
         return [NOWHERE]
 
@@ -108,9 +108,9 @@ def test_brokers_that_have_moved_are_looked_for_again() -> None:
     asyncio.run(work())
 
 
-def test_brokers_tell_where_queues_are_or_are_told_from_others() -> None:
-    told = ["127.0.0.1:9324", "http://127.0.0.1:9324", "", "https://queues.example.org"]
-    assert [str(each) for each in endpoints_of(told, "b:1")] == [
+def test_queue_endpoints_are_those_that_brokers_advertise() -> None:
+    shown = ["127.0.0.1:9324", "http://127.0.0.1:9324", "", "https://queues.example.org"]
+    assert [str(each) for each in endpoints_of(shown, "b:1")] == [
         "http://127.0.0.1:9324",
         "https://queues.example.org",
     ]

@@ -84,7 +84,7 @@ async def test_what_is_committed_can_be_read_and_the_next_transaction_counts_ane
         assert await values(client, topic) == {0: [b"a", b"b", b"d", b"e"], 1: [b"c"]}
 
 
-async def test_what_is_aborted_holds_up_nobody(bootstrap: str, topic: str) -> None:
+async def test_an_aborted_transaction_does_not_delay_readers(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic)
         name = TopicPartition(topic, 0)
@@ -106,7 +106,7 @@ async def test_nothing_written_is_committed_and_aborted_without_a_transaction(bo
         assert (await transaction_states(client, [f"{topic}-id", f"{topic}-unknown"])).keys() == {f"{topic}-id"}
 
 
-async def test_who_opens_an_id_again_shuts_out_the_one_before(bootstrap: str, topic: str) -> None:
+async def test_a_second_producer_of_an_id_fences_the_first(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic)
         name = TopicPartition(topic, 0)
@@ -221,7 +221,7 @@ async def test_a_broker_that_is_restarted_in_between_loses_and_doubles_nothing(
         await client.topic("orders")
         for value in expected[:200]:
             await send(producer, name, value)
-    # What is under way or in line now has no broker; the next one comes at the same address.
+    # Requests in flight or waiting have no broker now; the next one comes at the same address.
     for value in expected[200:]:
         await send(producer, name, value)
     async with running_node(tmp_path, port=port):
@@ -233,7 +233,7 @@ async def test_a_broker_that_is_restarted_in_between_loses_and_doubles_nothing(
         await client.close()
 
 
-async def test_a_failure_that_does_not_pass_is_told_by_all_that_follows(bootstrap: str, topic: str) -> None:
+async def test_after_a_fatal_error_every_call_raises_it(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic, configs={"max.message.bytes": "500"})
         producer = await TransactionalProducer.open(client, f"{topic}-id")
@@ -249,7 +249,7 @@ async def test_a_failure_that_does_not_pass_is_told_by_all_that_follows(bootstra
         await until_stable(client, TopicPartition(topic, 0), 3)
 
 
-async def test_a_topic_or_partition_that_is_not_there_is_told(bootstrap: str, topic: str) -> None:
+async def test_a_missing_topic_or_partition_is_reported(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         producer = await BatchProducer.open(client)
         await send(producer, TopicPartition(topic, 0), b"lost")

@@ -133,7 +133,7 @@ async def cluster(*node_ids: int) -> AsyncIterator[list[Node]]:
 
 
 def led(image: ClusterImage, place: TopicIdPartition) -> bool:
-    """Whether somebody leads a partition in this life."""
+    """Whether a partition has a leader that is registered."""
     state = image.state(place)
     return (
         state is not None

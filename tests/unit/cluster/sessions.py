@@ -1,4 +1,4 @@
-"""A store in memory that several brokers hold sessions of, and that fails when a test says so."""
+"""A store in memory that several brokers hold sessions of, and that fails on demand."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -37,16 +37,16 @@ class Server:
             found = self.states.get(op.key)
             if (found.version if found else ABSENT) != op.version:
                 raise Conflict(op.key)
-        told: dict[str, Versioned | None] = {}
+        changed: dict[str, Versioned | None] = {}
         self.revision += 1
         for op in ops:
             if isinstance(op, Put):
-                told[op.key] = self.states[op.key] = Versioned(value=op.value, version=self.revision)
+                changed[op.key] = self.states[op.key] = Versioned(value=op.value, version=self.revision)
                 if op.leased:
                     self.leases[op.key] = holder
             elif not isinstance(op, Check):
-                told[op.key] = self._remove(op.key)
-        self._tell(told)
+                changed[op.key] = self._remove(op.key)
+        self._notify(changed)
         return self.revision
 
     def _remove(self, key: str) -> None:
@@ -58,9 +58,9 @@ class Server:
         gone = [key for key, owner in self.leases.items() if owner is holder]
         if gone:
             self.revision += 1
-            self._tell({key: self._remove(key) for key in gone})
+            self._notify({key: self._remove(key) for key in gone})
 
-    def _tell(self, states: dict[str, Versioned | None]) -> None:
+    def _notify(self, states: dict[str, Versioned | None]) -> None:
         change = Change(revision=self.revision, states=states)
         self.changes.append(change)
         for store in self.stores:
@@ -117,7 +117,7 @@ class SessionStore:
             callback()
 
     def die(self) -> None:
-        """The process is gone, and nobody has noticed yet: its session goes on."""
+        """The process is killed; its session has not expired yet."""
         self.watchers.clear()
         self.is_connected = False
 

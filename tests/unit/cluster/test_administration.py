@@ -1,4 +1,4 @@
-"""Topics of any size: seen whole or not at all, whoever dies in between."""
+"""Topics of any size: visible as a whole or not at all, even if brokers die in between."""
 
 import asyncio
 
@@ -42,7 +42,7 @@ async def make(node: Node, name: str, count: int, topic_id: bytes = TOPIC_ID) ->
 
 
 def sizes_seen(server: Server, topic_id: bytes = TOPIC_ID) -> set[int]:
-    """How many partitions the topic had in any image that anyone saw."""
+    """The numbers of partitions of the topic in all published images."""
     image, found = ClusterImage(), set()
     for change in server.changes:
         image = image.with_change(change)
@@ -85,7 +85,7 @@ async def test_a_large_topic_is_gone_at_once_and_its_keys_soon_after() -> None:
             await delete_topic(two.metadata, TOPIC_ID)
 
 
-async def test_two_who_make_a_large_topic_of_one_name_do_not_both_succeed() -> None:
+async def test_of_two_creations_of_a_large_topic_one_fails() -> None:
     async with cluster(1, 2) as (one, two):
         outcomes = await asyncio.gather(
             make(one, "orders", 300), make(two, "orders", 300, OTHER_ID), return_exceptions=True
@@ -95,7 +95,7 @@ async def test_two_who_make_a_large_topic_of_one_name_do_not_both_succeed() -> N
         assert len(one.image.topics) == 1
 
 
-async def test_two_who_let_a_topic_grow_take_turns() -> None:
+async def test_concurrent_partition_additions_are_serialised() -> None:
     async with cluster(1, 2) as (one, two):
         await make(one, "orders", 3)
         async with asyncio.timeout(PATIENCE_S):
@@ -112,7 +112,7 @@ async def test_two_who_let_a_topic_grow_take_turns() -> None:
 
 
 @pytest.mark.parametrize("after", range(6))
-async def test_whoever_dies_while_making_a_topic_leaves_nothing_behind(after: int) -> None:
+async def test_an_interrupted_topic_creation_leaves_nothing_behind(after: int) -> None:
     async with cluster(1, 2) as (one, two):
         await one.until(lambda image: image.controller_id == 1)
         making = asyncio.create_task(make(two, "orders", 450))

@@ -16,7 +16,7 @@ from penstock.coordination.store import Check, Conflict, Put
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
 
-from .imaging import Table, table_with_brokers
+from .images import Table, table_with_brokers
 
 MANY = Defaults(partitions=1, replication_factor=1, partitions_max=10_000)
 
@@ -105,7 +105,7 @@ def test_a_controller_whose_epoch_is_over_changes_nothing(table: Table) -> None:
     assert driver.work_off()
 
 
-def test_whoever_becomes_the_controller_finds_all_there_is_to_do(table: Table) -> None:
+def test_a_new_controller_finds_all_pending_work(table: Table) -> None:
     large(table, "orders", 250, [1, 2])
     driver = Driver(table)
     table.unregister(1)
@@ -126,7 +126,7 @@ def test_a_big_event_is_worked_off_in_several_transactions_and_leaders_come_firs
     assert order == [led] * 250 + [followed] * 250
 
 
-def test_what_somebody_else_changed_meanwhile_is_decided_anew(table: Table) -> None:
+def test_concurrent_changes_are_decided_again(table: Table) -> None:
     topic_id = table.create("orders", assignments={0: [1, 2, 3]})
     place = TopicIdPartition(topic_id, 0)
     driver = Driver(table)
@@ -191,7 +191,7 @@ def test_a_broker_that_leaves_may_stop_when_the_controller_is_done(table: Table)
     done = driver.work_off()
     assert table.image.may_stop(1)
     assert {changed.tp.topic_id for changed in done[0].changes} == {led}, "what it leads comes first"
-    assert {place.topic_id for place, _ in table.image.led_by(1)} == {alone}, "nobody else can"
+    assert {place.topic_id for place, _ in table.image.led_by(1)} == {alone}, "no other broker can"
 
 
 # -- preferred leaders
@@ -353,7 +353,7 @@ class Life:
         self.check()
 
     def change_isr(self, place: TopicIdPartition, node: int) -> None:
-        """What a leader does: it adds whoever has caught up, and takes out whoever has not."""
+        """Changes the ISR as a leader does: adds replicas that have caught up, and removes others."""
         state = self.table.state(place)
         if state.leader not in self.table.image.brokers or node == state.leader or node not in state.replicas:
             return
@@ -394,7 +394,7 @@ class Life:
 
 @given(events=EVENTS)
 @settings(max_examples=200, deadline=None)
-def test_whatever_happens_partitions_have_one_leader_an_epoch_and_come_back(
+def test_partitions_have_one_leader_per_epoch_and_recover(
     events: list[tuple[int, int, int]],
 ) -> None:
     life = Life()

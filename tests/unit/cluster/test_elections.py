@@ -1,4 +1,4 @@
-"""Who leads, and who counts as in sync: one partition, whatever happens to its brokers."""
+"""Elections of one partition: its leader and its ISR as brokers fail and return."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ from penstock.foundation.errors import PenstockError, UnknownTopicOrPartition
 from penstock.foundation.ids import TopicIdPartition
 from tests.examples import examples
 
-from .imaging import table_with_brokers
+from .images import table_with_brokers
 
 PLACE = TopicIdPartition(b"\7" * 16, 0)
 
@@ -78,13 +78,13 @@ def test_a_broker_that_is_gone_leaves_the_isr_and_the_epoch_stays() -> None:
     assert (after.leader, after.leader_epoch, after.isr) == (1, 5, (1, 3))
 
 
-def test_a_partition_that_has_nobody_is_offline_and_keeps_its_last_isr() -> None:
+def test_a_partition_without_replicas_is_offline_and_keeps_its_last_isr() -> None:
     after = settled(partition(isr=(1, 2)), there(3))
     assert (after.leader, after.leader_epoch, after.isr) == (NO_LEADER, 6, (1, 2))
     assert after.leader_broker_epoch == NO_EPOCH
 
 
-def test_whoever_of_the_last_isr_comes_back_first_leads() -> None:
+def test_the_first_replica_of_the_last_isr_that_returns_leads() -> None:
     offline = settled(partition(isr=(1, 2)), there(3))
     after = settled(offline, there(3, back=broker(2, 20)))
     assert (after.leader, after.leader_epoch, after.isr, after.leader_broker_epoch) == (2, 7, (2,), 20)
@@ -103,7 +103,7 @@ def test_a_follower_that_was_restarted_changes_nothing() -> None:
 # -- unclean
 
 
-def test_an_unclean_election_takes_the_first_replica_that_is_there_if_the_topic_says_so() -> None:
+def test_an_unclean_election_takes_the_first_live_replica_if_the_topic_allows_it() -> None:
     state = partition(isr=(1,))
     assert settled(state, there(2, 3)).leader == NO_LEADER
     after = settled(state, there(2, 3), unclean=True)
@@ -131,7 +131,7 @@ def test_a_broker_that_is_leaving_gives_up_what_it_leads_and_its_place_in_the_is
     assert (follower.leader, follower.leader_epoch, follower.isr) == (2, 5, (2, 3))
 
 
-def test_a_broker_that_is_leaving_leads_to_the_end_what_nobody_else_can_lead() -> None:
+def test_a_leaving_broker_leads_partitions_that_no_other_can_lead() -> None:
     brokers = there(2, 3, leaving=broker(1, leaving=True))
     state = partition(isr=(1,))
     assert settled(state, brokers) is state
@@ -188,7 +188,7 @@ def test_the_last_member_on_disk_that_lost_its_data_does_not_lead_by_itself() ->
     assert settled(state, there(2, 3, found=broker(1, 10))).leader == 1, "its folder was brought back"
 
 
-def test_what_was_lost_is_lost_no_more_once_somebody_leads() -> None:
+def test_a_lost_log_is_forgotten_once_there_is_a_leader() -> None:
     state = without_data(partition(isr=(1,)), 1)
     lost = broker(1, 9, lost={PLACE: state.leader_epoch})
     brokers = there(2, 3, lost=lost)
@@ -200,7 +200,7 @@ def test_what_was_lost_is_lost_no_more_once_somebody_leads() -> None:
     assert settled(caught_up, brokers).leader == 1
 
 
-# -- preferred leaders, and elections that somebody asks for
+# -- preferred leaders, and elections on request
 
 
 def test_the_preferred_leader_is_the_first_replica_if_it_is_in_sync() -> None:
@@ -222,7 +222,7 @@ def refused(state: PartitionState, brokers: dict[int, Broker], election: Electio
     return error.value.code
 
 
-def test_a_preferred_leader_is_elected_when_somebody_asks() -> None:
+def test_a_preferred_leader_is_elected_on_request() -> None:
     after = asked(partition(leader=2), there(1, 2, 3), Election.PREFERRED)
     assert (after.leader, after.leader_epoch, after.isr) == (1, 6, (1, 2, 3))
 
@@ -239,12 +239,12 @@ def test_an_election_that_changes_nothing_is_refused_as_kafka_does() -> None:
     assert refused(offline, {}, unclean) is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
-def test_a_preferred_election_of_an_offline_partition_takes_whoever_is_in_sync() -> None:
+def test_a_preferred_election_of_an_offline_partition_takes_an_in_sync_replica() -> None:
     after = asked(partition(leader=NO_LEADER, isr=(1, 3)), there(3), Election.PREFERRED)
     assert (after.leader, after.isr) == (3, (3,))
 
 
-def test_an_unclean_election_somebody_asks_for_prefers_those_in_sync() -> None:
+def test_an_unclean_election_on_request_prefers_in_sync_replicas() -> None:
     offline = partition(leader=NO_LEADER, isr=(3,))
     assert asked(offline, there(2, 3), Election.UNCLEAN).leader == 3
     after = asked(offline, there(2), Election.UNCLEAN)
@@ -311,7 +311,7 @@ def any_brokers(draw: st.DrawFn) -> dict[int, Broker]:
 
 @given(state=partitions(), brokers=any_brokers(), unclean=st.booleans(), is_lost=st.booleans())
 @examples(600)
-def test_whatever_there_is_it_is_settled_soon_and_safely(
+def test_elections_converge_and_keep_acknowledged_records(
     state: PartitionState, brokers: dict[int, Broker], unclean: bool, is_lost: bool
 ) -> None:
     last = state.isr[0]
@@ -321,7 +321,7 @@ def test_whatever_there_is_it_is_settled_soon_and_safely(
     then = elect_leader(PLACE, after, brokers, unclean=unclean)
     assert then is after or (unclean and state.is_reassigned), "an unclean election may end a reassignment"
     assert elect_leader(PLACE, then, brokers, unclean=unclean) is then
-    assert after.isr, "somebody always has what was acknowledged"
+    assert after.isr, "a replica always has what was acknowledged"
     assert set(after.isr) <= set(after.replicas)
     assert after.leader == NO_LEADER or after.leader in after.isr
     if after.leader != state.leader:

@@ -10,7 +10,7 @@ from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 
 
-def test_a_new_folder_belongs_to_nobody_until_its_cluster_is_known(tmp_path: Path) -> None:
+def test_a_new_folder_has_no_identity_until_its_cluster_is_known(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     found = FolderIdentity.of(disk, 1)
     assert (found.node_id, found.cluster_id) == (1, "")

@@ -1,4 +1,4 @@
-"""The image: the same whether it is told at once or step by step, and never changed."""
+"""The image: the same whether it is built at once or step by step, and immutable."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,7 +14,7 @@ from penstock.cluster.topic_changes import plan_configure, plan_delete, plan_gro
 from penstock.coordination.store import Change, Conflict, Op, Put, Versioned
 from penstock.foundation.ids import TopicIdPartition
 
-from .imaging import DEFAULTS, Table, table_with_brokers
+from .images import DEFAULTS, Table, table_with_brokers
 
 
 def test_an_empty_cluster_has_nothing() -> None:
@@ -127,8 +127,8 @@ def test_the_controller_and_what_operators_say_is_in_the_image() -> None:
 # -- topics that are seen in parts
 
 
-def told(image: ClusterImage, table: Table, *names: str) -> ClusterImage:
-    """The image after it has been told of these keys alone."""
+def applied(image: ClusterImage, table: Table, *names: str) -> ClusterImage:
+    """The image after a change of these keys alone."""
     return image.with_change(Change(revision=table.revision, states={name: table.states.get(name) for name in names}))
 
 
@@ -136,10 +136,10 @@ def test_a_topic_is_shown_when_all_of_its_partitions_are_there() -> None:
     table = table_with_brokers(1)
     topic_id = table.create("orders", partitions=3)
     parts = [keys.partition(topic_id, number) for number in range(3)]
-    image = told(ClusterImage(), table, keys.topic(topic_id), parts[2], parts[0])
+    image = applied(ClusterImage(), table, keys.topic(topic_id), parts[2], parts[0])
     assert not image.topics
     assert not image.by_name
-    image = told(image, table, parts[1])
+    image = applied(image, table, parts[1])
     assert image.topics == table.image.topics
     assert image.by_name == table.image.by_name
     assert not image.incomplete
@@ -148,10 +148,10 @@ def test_a_topic_is_shown_when_all_of_its_partitions_are_there() -> None:
 def test_partitions_that_come_before_their_topic_are_kept() -> None:
     table = table_with_brokers(1)
     topic_id = table.create("orders", partitions=2)
-    image = told(ClusterImage(), table, keys.partition(topic_id, 1))
-    image = told(image, table, keys.partition(topic_id, 0))
+    image = applied(ClusterImage(), table, keys.partition(topic_id, 1))
+    image = applied(image, table, keys.partition(topic_id, 0))
     assert list(image.incomplete[topic_id].partitions) == [0, 1]
-    image = told(image, table, keys.topic(topic_id))
+    image = applied(image, table, keys.topic(topic_id))
     assert image.topics == table.image.topics
     assert not image.incomplete
 
@@ -161,13 +161,13 @@ def test_new_partitions_are_shown_when_the_topic_counts_them() -> None:
     topic_id = table.create("orders", partitions=2)
     before = table.image
     table.transact(plan_grow(before, before.topics[topic_id], 4, None, DEFAULTS))
-    image = told(before, table, keys.partition(topic_id, 3))
+    image = applied(before, table, keys.partition(topic_id, 3))
     assert list(image.topics[topic_id].partitions) == [0, 1]
     assert list(image.incomplete[topic_id].partitions) == [3]
     # The topic's own key may come before the last of them, too.
-    image = told(image, table, keys.topic(topic_id))
+    image = applied(image, table, keys.topic(topic_id))
     assert list(image.topics[topic_id].partitions) == [0, 1]
-    image = told(image, table, keys.partition(topic_id, 2))
+    image = applied(image, table, keys.partition(topic_id, 2))
     assert image.topics == table.image.topics
     assert not image.incomplete
 
@@ -207,9 +207,9 @@ def test_a_name_is_the_new_topics_though_the_old_one_is_seen_a_moment_longer() -
     before = table.image
     table.transact(plan_delete(before.topics[old], table.version(keys.topic_name("orders"))))
     new = table.create("orders", partitions=2)
-    image = told(before, table, keys.topic(new), keys.partition(new, 0), keys.partition(new, 1))
+    image = applied(before, table, keys.topic(new), keys.partition(new, 0), keys.partition(new, 1))
     assert image.by_name["orders"].topic_id == new
-    image = told(image, table, keys.topic(old), keys.partition(old, 0), keys.topic_name("orders"))
+    image = applied(image, table, keys.topic(old), keys.partition(old, 0), keys.topic_name("orders"))
     assert (image.topics, image.by_name) == (table.image.topics, table.image.by_name)
 
 
@@ -225,7 +225,7 @@ def test_a_topic_from_before_partitions_were_counted_has_those_that_are_there() 
 # -- who has what
 
 
-def test_an_image_tells_who_leads_and_holds_what() -> None:
+def test_an_image_has_leaders_and_replicas() -> None:
     table = table_with_brokers(1, 2, 3)
     topic_id = table.create("orders", assignments={0: [1, 2], 1: [2, 3], 2: [3, 1]})
     first, second, third = (TopicIdPartition(topic_id, number) for number in range(3))
@@ -240,14 +240,14 @@ def test_an_image_tells_who_leads_and_holds_what() -> None:
     assert [place for place, _ in table.image.offline()] == [third]
 
 
-def test_a_broker_may_stop_when_nobody_needs_it_who_could_do_without() -> None:
+def test_a_broker_may_stop_when_no_partition_needs_it_that_another_could_lead() -> None:
     table = table_with_brokers(1, 2)
     topic_id = table.create("orders", assignments={0: [1, 2], 1: [1, 2]})
     assert not table.image.may_stop(1)
     assert not table.image.may_stop(2), "the leader waits for it"
     table.set(TopicIdPartition(topic_id, 0), isr=(1,))
     table.set(TopicIdPartition(topic_id, 1), isr=(1,))
-    assert table.image.may_stop(1), "nobody could lead instead"
+    assert table.image.may_stop(1), "no other broker could lead instead"
     assert table.image.may_stop(2)
 
 
@@ -282,7 +282,7 @@ def test_a_snapshot_forgets_what_it_does_not_name() -> None:
 @given(order=st.permutations(range(8)), count=st.integers(1, 3))
 @settings(max_examples=150, deadline=None)
 def test_a_transaction_that_is_seen_in_parts_is_seen_whole_in_the_end(order: list[int], count: int) -> None:
-    """Whatever of it comes first, as with ZooKeeper: making, growing and deleting a topic."""
+    """Creating, growing and deleting a topic, with changes in any order, as with ZooKeeper."""
     table = table_with_brokers(1)
     image = table.image
     topic_id = table.create("orders", partitions=3)
@@ -400,9 +400,9 @@ def _grow(table: Table, topic: Topic, number: int) -> Change | None:
         return None
     count = len(topic.partitions) + number % 3 + 1
     ops = plan_grow(table.image, topic, count, [[min(table.image.brokers)]] * (number % 3 + 1), DEFAULTS)
-    try:  # whoever lets it grow may have died before it counted
+    try:  # the addition may have been interrupted before it counted
         return table.transact(ops if number % 2 else ops[1:])
-    except Conflict:  # or somebody before has
+    except Conflict:  # or another one was faster
         return None
 
 
@@ -450,7 +450,7 @@ def test_keys_of_rooms_that_are_not_known_yet_are_only_remembered_by_version(nam
     assert table.image.topics == before.topics
 
 
-def test_groups_have_settings_whatever_they_are_called() -> None:
+def test_groups_of_any_name_have_settings() -> None:
     table = table_with_brokers(1)
     names = ("billing", "a/b", "ä %", "..", "%2F")
     for name in names:

@@ -1,4 +1,4 @@
-"""Rules for internal topics, wherever a change comes from."""
+"""Rules for internal topics, which hold for all sources of changes."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from penstock.cluster.topic_changes import NewTopic, check_may_share, plan_confi
 from penstock.foundation.errors import InvalidConfig, InvalidTopic
 from penstock.foundation.ids import INTERNAL_TOPICS
 
-from .imaging import DEFAULTS, table_with_brokers
+from .images import DEFAULTS, table_with_brokers
 
 RIGHT = {"cleanup.policy": "compact", "segment.bytes": "1048576"}
 both = pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))

@@ -97,7 +97,7 @@ async def test_a_broker_that_starts_waits_for_a_store_that_does_not_answer() -> 
     await one.stop()
 
 
-async def test_a_registration_that_somebody_removed_is_made_again() -> None:
+async def test_a_removed_registration_is_written_again() -> None:
     async with cluster(1, 2) as (one, two):
         before = two.epochs[-1]
         one.store.server.end(two.store)
@@ -135,7 +135,7 @@ async def test_a_broker_whose_place_was_taken_while_it_was_away_gives_up() -> No
 
 
 def images_of(server: Server) -> list[ClusterImage]:
-    """Every image that anyone could have seen."""
+    """Every published image."""
     image, found = ClusterImage(), []
     for change in server.changes:
         image = image.with_change(change)
@@ -253,7 +253,7 @@ async def test_a_broker_that_is_alone_just_stops() -> None:
         assert led(one.image, place)
 
 
-async def test_a_broker_that_nobody_relieves_stops_all_the_same() -> None:
+async def test_a_broker_stops_even_if_its_partitions_have_no_other_leader() -> None:
     async with cluster(1, 2) as (one, two):
         await one.create("orders", assignments={0: [2, 1]})
         assert one.image.controller_id == 1

@@ -1,4 +1,4 @@
-"""The image that follows the store, and changes that are decided again when someone was faster."""
+"""The image that follows the store, and changes that are decided again after a conflict."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +15,7 @@ from penstock.coordination.embedded import EmbeddedStore
 from penstock.coordination.store import ABSENT, Check, Op, Put, Store, Versioned, Watcher
 from penstock.foundation.errors import TopicExists
 
-from .imaging import DEFAULTS, Table
+from .images import DEFAULTS, Table
 
 
 @asynccontextmanager
@@ -63,15 +63,15 @@ async def test_an_image_is_replaced_and_never_changed(tmp_path: Path) -> None:
         assert not before.brokers
 
 
-async def test_listeners_are_told_of_every_image(tmp_path: Path) -> None:
+async def test_listeners_get_every_image(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         metadata = await followed(store)
-        told: list[ClusterImage] = []
-        metadata.listeners.append(told.append)
+        images: list[ClusterImage] = []
+        metadata.listeners.append(images.append)
         for node_id in (1, 2):
             await metadata.change(lambda image, node_id=node_id: [register(node_id)])
-        assert [len(image.brokers) for image in told] == [1, 2]
-        assert told[-1] is metadata.image
+        assert [len(image.brokers) for image in images] == [1, 2]
+        assert images[-1] is metadata.image
 
 
 async def test_a_plan_without_writes_writes_nothing(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ async def test_a_plan_that_only_checks_ends(tmp_path: Path) -> None:
         assert not metadata.image.brokers
 
 
-async def test_whoever_comes_second_decides_again_on_what_the_first_wrote(tmp_path: Path) -> None:
+async def test_a_conflicting_change_is_decided_again_on_the_newer_image(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         one, other = await followed(store), await followed(store)
         async with asyncio.timeout(30):
@@ -133,7 +133,7 @@ async def test_a_change_has_reached_the_image_when_it_is_done(tmp_path: Path) ->
         assert len(metadata.image.brokers) == 20
 
 
-async def test_whoever_is_cancelled_leaves_the_others_a_true_image(tmp_path: Path) -> None:
+async def test_a_cancelled_change_leaves_a_correct_image(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         metadata = await followed(store)
         for number in range(20):
@@ -149,7 +149,7 @@ async def test_whoever_is_cancelled_leaves_the_others_a_true_image(tmp_path: Pat
         assert keys.decode(found.value) == metadata.image.broker_configs[""]
 
 
-async def test_whoever_waits_for_an_image_is_woken_by_it(tmp_path: Path) -> None:
+async def test_a_task_that_waits_for_an_image_is_woken_by_it(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         metadata = await followed(store)
         waiting = asyncio.create_task(metadata.until(lambda image: len(image.brokers) == 2))
@@ -161,7 +161,7 @@ async def test_whoever_waits_for_an_image_is_woken_by_it(tmp_path: Path) -> None
             await metadata.until(lambda image: bool(image.brokers))
 
 
-async def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path) -> None:
+async def test_a_failing_listener_does_not_block_waiting_tasks(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         metadata = await followed(store)
         failures: list[Exception] = []
@@ -170,7 +170,7 @@ async def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path) -> Non
         async with asyncio.timeout(10):
             await metadata.change(lambda image: [register(1)])
         assert list(metadata.image.brokers) == [1]
-        assert [type(error) for error in failures] == [KeyError], "whoever runs the broker hears of it"
+        assert [type(error) for error in failures] == [KeyError], "the failure is reported"
 
 
 async def test_a_change_of_several_steps_goes_on_from_what_is_there(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ async def test_a_change_of_several_steps_goes_on_from_what_is_there(tmp_path: Pa
         assert list(metadata.image.brokers) == [0, 1, 2, 3, 4]
 
 
-async def test_what_nobody_waits_for_ends_with_the_broker(tmp_path: Path) -> None:
+async def test_background_changes_end_with_the_broker(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         metadata = await followed(store)
         ended = asyncio.Event()
@@ -218,7 +218,7 @@ async def test_numbers_are_reserved_for_one_alone(tmp_path: Path) -> None:
 
 
 class LateStore:
-    """Changes are made at once; watchers are told when the test says so, and of all of it together."""
+    """Changes are made at once; watchers get all of them together when the test delivers them."""
 
     def __init__(self) -> None:
         self._table = Table()
@@ -257,7 +257,7 @@ async def test_a_change_is_done_when_the_image_shows_it_and_not_before() -> None
     assert list(metadata.image.brokers) == [1]
 
 
-async def test_whoever_was_too_late_waits_for_what_he_has_not_seen() -> None:
+async def test_a_late_change_waits_for_the_image_that_it_conflicted_with() -> None:
     store = LateStore()
     metadata = await followed(store)
     await store.transact(count_up(ClusterImage()))
@@ -271,7 +271,7 @@ async def test_whoever_was_too_late_waits_for_what_he_has_not_seen() -> None:
     assert metadata.image.broker_configs[""] == {"n": "2"}
 
 
-async def test_those_who_wait_are_woken_when_their_revision_is_there() -> None:
+async def test_waiting_tasks_are_woken_when_their_revision_is_published() -> None:
     store = LateStore()
     metadata = await followed(store)
     first = asyncio.create_task(metadata.change(lambda image: [register(1)]))
@@ -311,7 +311,7 @@ async def test_changes_that_come_together_have_an_iteration_of_the_loop_each() -
 
 @pytest.mark.parametrize("delay", range(6))
 async def test_a_change_that_comes_when_a_large_one_is_done_is_not_lost(delay: int) -> None:
-    """At whatever iteration of the loop after the large one was shown."""
+    """At any iteration of the loop after the large one was published."""
     store = LateStore()
     metadata = await followed(store)
     came: list[ClusterImage] = []

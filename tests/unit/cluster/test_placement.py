@@ -11,7 +11,7 @@ from penstock.cluster.placement import Replicas, awaited_brokers, open_brokers, 
 from penstock.cluster.registration import plan_drained
 from penstock.foundation.errors import InvalidReplicationFactor
 
-from .imaging import table_with_brokers
+from .images import table_with_brokers
 
 TOPIC_ID = b"\7" * 16
 
@@ -92,7 +92,7 @@ def test_many_topics_of_one_partition_are_spread_by_chance() -> None:
     assert min(leaders.values()) > 250
 
 
-def test_the_same_question_has_the_same_answer_in_whatever_order_it_is_asked() -> None:
+def test_placement_does_not_depend_on_the_order_of_brokers() -> None:
     brokers = [broker(node_id, rack=f"rack-{node_id % 2}") for node_id in range(1, 7)]
     assert placed(brokers, 50, 3) == placed(brokers[::-1], 50, 3)
     assert placed(brokers, 50, 3) != placed(brokers, 50, 3, b"\10" * 16)
@@ -119,10 +119,10 @@ def test_brokers_that_leave_or_are_drained_get_no_replicas() -> None:
     assert [known.node_id for known in open_brokers(table.image)] == [1]
 
 
-def test_who_is_away_is_missed_if_too_few_are_there_and_it_has_replicas() -> None:
+def test_brokers_with_replicas_are_awaited_if_too_few_are_registered() -> None:
     table = table_with_brokers(1, 2, 3, 4)
     table.create("orders", assignments={0: [1, 2, 3]})
-    assert awaited_brokers(table.image, 5) == [], "nobody is away"
+    assert awaited_brokers(table.image, 5) == [], "no broker is away"
     table.unregister(3)
     table.unregister(4)
     assert awaited_brokers(table.image, 2) == [], "two are there"

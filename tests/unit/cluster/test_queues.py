@@ -86,7 +86,7 @@ def test_the_number_of_partitions_follows_from_brokers_unless_one_leader_must_kn
     assert QueueSettings(is_fifo=True, deduplication_scope=SCOPE_GROUP).topic_partitions(3) == 3
 
 
-def test_who_may_send_dead_letters_here() -> None:
+def test_the_redrive_allow_policy_decides_which_queues_may_send_dead_letters() -> None:
     assert RedriveAllow().allows("a")
     assert not RedriveAllow(permission=DENY_ALL).allows("a")
     some = RedriveAllow(permission=BY_QUEUE, queues=("a",))
@@ -142,7 +142,7 @@ def test_whose_dead_letters_come_here() -> None:
     assert sources_of(image, "two") == []
 
 
-def test_a_topic_that_is_a_queues_says_so_in_the_store() -> None:
+def test_a_topic_of_a_queue_is_marked_in_the_store() -> None:
     topic = Topic(topic_id=TOPIC, name="jobs", count=1, is_queue=True, companion=OTHER)
     assert Topic.read(TOPIC, keys.decode(topic.dump()), 0) == topic
     plain = Topic(topic_id=TOPIC, name="jobs", count=1)

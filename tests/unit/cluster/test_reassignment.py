@@ -18,7 +18,7 @@ from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicIdPartition
 
-from .imaging import Table, table_with_brokers
+from .images import Table, table_with_brokers
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ def test_old_replicas_go_when_all_new_ones_are_in_sync(table: Table, place: Topi
     assert (state.leader, state.leader_epoch) == (1, 1), "those that were removed must not be heard any more"
 
 
-def test_a_leader_that_is_removed_hands_over_in_the_same_step(table: Table, place: TopicIdPartition) -> None:
+def test_a_removed_leader_is_replaced_in_the_same_step(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 5)
     table.set(place, isr=(1, 2, 3, 4, 5))
     state = settled(table, place)
@@ -103,7 +103,7 @@ def test_a_reassignment_waits_for_brokers_that_are_away(table: Table, place: Top
     assert settled(table, place).replicas == (4, 5)
 
 
-def test_a_newer_wish_takes_the_place_of_the_one_before(table: Table, place: TopicIdPartition) -> None:
+def test_a_newer_reassignment_replaces_the_one_before(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 1, 2)
     state = moved(table, place, 5, 1, 2)
     assert (state.replicas, state.adding, state.removing) == ((5, 1, 2, 3), (5,), (3,))
@@ -112,7 +112,7 @@ def test_a_newer_wish_takes_the_place_of_the_one_before(table: Table, place: Top
     assert (state.replicas, state.is_reassigned) == ((1, 2, 3), False)
 
 
-def test_a_newer_wish_does_not_forget_what_is_being_added(table: Table, place: TopicIdPartition) -> None:
+def test_a_newer_reassignment_keeps_track_of_replicas_being_added(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 1, 2)
     state = moved(table, place, 4, 1, 5)
     assert (state.adding, state.removing) == ((4, 5), (2, 3))
@@ -120,7 +120,7 @@ def test_a_newer_wish_does_not_forget_what_is_being_added(table: Table, place: T
     assert set(table.state(place).replicas) == {1, 2, 3}
 
 
-def test_a_newer_wish_keeps_the_only_replica_that_is_in_sync(table: Table, place: TopicIdPartition) -> None:
+def test_a_newer_reassignment_keeps_the_only_in_sync_replica(table: Table, place: TopicIdPartition) -> None:
     moved(table, place, 4, 1, 2)
     table.set(place, isr=(4,), leader=4, leader_broker_epoch=table.image.brokers[4].epoch)
     state = moved(table, place, 5)
@@ -178,7 +178,7 @@ def test_an_assignment_that_cannot_be_is_refused_as_kafka_does(
     assert refused(lambda: plan_reassign(table.image, place, replicas)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
-def test_the_number_of_replicas_stays_if_the_client_says_so(table: Table, place: TopicIdPartition) -> None:
+def test_the_replication_factor_may_be_fixed_by_the_client(table: Table, place: TopicIdPartition) -> None:
     for replicas in ([1, 2], [1, 2, 3, 4]):
         code = refused(lambda replicas=replicas: plan_reassign(table.image, place, replicas, may_resize=False))
         assert code is ErrorCode.INVALID_REPLICATION_FACTOR
@@ -203,7 +203,7 @@ def test_a_partition_that_is_not_there_is_not_moved(table: Table, place: TopicId
         assert refused(lambda unknown=unknown: plan_cancel(table.image, unknown)) is code
 
 
-# -- what is under way
+# -- ongoing reassignments
 
 
 def test_what_is_under_way_is_listed(table: Table, place: TopicIdPartition) -> None:

@@ -9,7 +9,7 @@ from penstock.cluster.settings import CORDONED
 from penstock.cluster.survey import examine, image_of
 from penstock.foundation.ids import TopicIdPartition, TopicPartition
 
-from .test_balancing import broker
+from .test_rebalance_plans import broker
 
 ORDERS = b"\1" * 16
 
@@ -126,7 +126,7 @@ def move_of(number: int, before: tuple[int, ...], after: tuple[int, ...], topic:
     return Move(tp=TopicIdPartition(topic.encode().ljust(16), number), topic=topic, before=before, after=after)
 
 
-def test_throttles_name_who_sends_and_who_gets() -> None:
+def test_throttles_list_leaders_and_followers() -> None:
     moves = [
         move_of(0, (1, 2), (2, 3)),
         move_of(4, (3,), (3, 1, 2)),

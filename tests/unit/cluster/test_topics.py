@@ -20,7 +20,7 @@ from penstock.coordination.store import Conflict, Delete, Op, Put
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
 
-from .imaging import DEFAULTS, Table, table_with_brokers
+from .images import DEFAULTS, Table, table_with_brokers
 
 TOPIC_ID = b"\7" * 16
 
@@ -153,7 +153,7 @@ def test_a_topic_gets_more_partitions_and_keeps_those_it_has(table: Table) -> No
     assert all(len(state.replicas) == 2 for state in partitions.values())
 
 
-def test_new_partitions_lie_where_they_are_told_to(table: Table) -> None:
+def test_new_partitions_get_the_given_replicas(table: Table) -> None:
     table.create("orders", assignments={0: [1]})
     table.transact(grown(table, 3, [[3], [2]]))
     assert [state.replicas for state in table.image.by_name["orders"].partitions.values()] == [(1,), (3,), (2,)]
@@ -183,7 +183,7 @@ def test_a_topic_that_cannot_grow_so_is_refused_as_kafka_does(
     assert code_of(lambda: grown(table, count, assignments)) is code
 
 
-def test_two_who_let_a_topic_grow_do_not_both_succeed(table: Table) -> None:
+def test_of_two_partition_additions_one_fails(table: Table) -> None:
     table.create("orders")
     first, second = grown(table, 3), grown(table, 5)
     table.transact(first)

@@ -1,4 +1,4 @@
-"""Views in the store and in the image: shown to readers, and to nobody else."""
+"""Views in the store and in the image: visible to readers only."""
 
 import pytest
 
@@ -17,7 +17,7 @@ from penstock.cluster.views import View
 from penstock.coordination.store import Conflict
 from penstock.foundation.errors import InvalidTopic, TopicExists, UnknownTopicOrPartition
 
-from .imaging import Table, table_with_brokers
+from .images import Table, table_with_brokers
 
 VIEW_ID = b"\7" * 16
 
@@ -43,7 +43,7 @@ def test_a_view_has_the_partitions_of_its_topic(table: Table) -> None:
     assert views_on(image, image.by_name["orders"].topic_id) == [shown.view]
 
 
-def test_who_looks_after_replicas_never_sees_a_view(table: Table) -> None:
+def test_replication_never_sees_a_view(table: Table) -> None:
     before = list(table.image.find_partitions())
     table.transact(plan_view(table.image, view()))
     assert list(table.image.find_partitions()) == before
@@ -66,7 +66,7 @@ def test_a_view_for_one_reader_is_shown_and_not_listed(table: Table) -> None:
     assert table.image.views[VIEW_ID].touched == 1
 
 
-def test_an_image_that_is_told_at_once_is_the_same(table: Table) -> None:
+def test_an_image_that_is_built_at_once_is_the_same(table: Table) -> None:
     table.transact(plan_view(table.image, view(idle_ms=5000)))
     assert ClusterImage().with_change(table.snapshot()) == table.image
 

@@ -72,7 +72,7 @@ def test_zookeeper_needs_jars_and_then_java(bare: Path, tmp_path: Path, monkeypa
     assert choose(None) == ZOOKEEPER
 
 
-def test_where_nothing_can_be_had_both_ways_are_told(bare: Path) -> None:
+def test_without_any_server_both_ways_to_install_one_are_named(bare: Path) -> None:
     with pytest.raises(ServerMissing, match=r"none can be started; etcd: .*; or zookeeper: "):
         choose(None)
 
@@ -95,9 +95,7 @@ async def test_a_server_that_is_not_there_is_not_ready(kind: str) -> None:
     assert server.url == f"{kind}://127.0.0.1:1/penstock"
 
 
-def test_zookeeper_is_told_its_folder_and_its_port(
-    bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_zookeeper_gets_its_folder_and_its_port(bare: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed(monkeypatch, "kazoo", "pyspark", origin=tmp_path / "pyspark" / "__init__.py")
     jars = tmp_path / "pyspark" / "jars"
     jars.mkdir(parents=True)

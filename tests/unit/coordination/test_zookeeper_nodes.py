@@ -84,7 +84,7 @@ def test_what_was_done_is_no_refusal() -> None:
     assert Nodes("/r").transaction(OPS).operations
 
 
-def test_a_transaction_that_is_too_large_says_so() -> None:
+def test_a_transaction_that_is_too_large_raises() -> None:
     nodes = Nodes("/r")
     nodes.transaction([Put("k", bytes(TRANSACTION_BYTES_MAX - 200), ABSENT)])
     with pytest.raises(TransactionTooLarge, match=r"1000000 bytes in one transaction, these 1 operations have 1\d+"):

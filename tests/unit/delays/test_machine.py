@@ -94,7 +94,7 @@ def test_messages_are_taken_when_they_are_due_in_due_order(log: Log) -> None:
     assert (log.machine.scan_from, log.machine.delivered_count) == (17, 3)
 
 
-def test_what_was_given_back_is_taken_again(log: Log) -> None:
+def test_released_messages_are_delivered_again(log: Log) -> None:
     log.copy((1, NOW_MS), (2, NOW_MS))
     assert log.take(NOW_MS) == [1, 2]
     log.decide(ConfirmDelivered((1,), 5))
@@ -111,7 +111,7 @@ def test_a_message_that_comes_late_is_behind_those_that_were_taken(log: Log) -> 
     assert log.take(NOW_MS) == [2]
 
 
-def test_a_clock_that_was_set_back_holds_nobody_up(log: Log) -> None:
+def test_a_clock_that_was_set_back_delays_no_message(log: Log) -> None:
     year_ms = 365 * 86_400_000
     log.copy((1, NOW_MS + year_ms), (2, NOW_MS + 2 * year_ms))
     assert log.take(NOW_MS + year_ms) == [1]
@@ -141,7 +141,7 @@ def test_an_answer_that_nothing_waits_is_only_a_leaders_to_give(log: Log) -> Non
     assert log.decide(Cancel((1,))).must_lead
 
 
-def test_who_takes_over_notes_what_it_finds_in_the_topic(log: Log) -> None:
+def test_a_new_leader_records_deliveries_that_it_finds_in_the_topic(log: Log) -> None:
     log.copy((1, NOW_MS), (2, NOW_MS + 5), (3, NOW_MS + 9))
     log.machine = log.read_back()
     log.decide(ConfirmDelivered((1, 2), 40))
@@ -165,7 +165,7 @@ def test_what_an_unclean_election_took_back_waits_no_more(log: Log) -> None:
     assert log.take(NOW_MS + 9) == [1, 4]
 
 
-def test_who_reads_the_records_knows_all(log: Log) -> None:
+def test_the_records_have_the_whole_state(log: Log) -> None:
     log.copy(*((offset, NOW_MS + offset * 37 % 50) for offset in range(1, 30)))
     log.decide(Cancel((5, 6, 20)))
     taken = log.take(NOW_MS + 20)
@@ -184,6 +184,6 @@ def test_deliver_is_an_effect_so_that_all_before_it_is_committed(log: Log) -> No
 
 @pytest.mark.parametrize("key", [BEGAN, COPIED, DELIVERED])
 def test_a_record_that_cannot_be_read_is_refused_by_name(log: Log, key: bytes) -> None:
-    """Not with an error of the struct module, which whoever reads along would not survive."""
+    """Not with an error of the struct module, which a follower would not survive."""
     with pytest.raises(DamagedDelays, match=key.hex()):
         _apply(log.machine, 9, (StateRecord(key=key, value=b"??"),))

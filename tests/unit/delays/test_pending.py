@@ -16,7 +16,7 @@ steps = st.lists(
         st.tuples(st.just("cancel"), st.integers(0, 60)),
         st.tuples(st.just("page"), st.integers(-1, 40), st.integers(1, 8)),
         st.tuples(st.just("key"), st.integers(0, 3)),
-        st.tuples(st.just("give back"), st.integers(0, 50)),
+        st.tuples(st.just("release"), st.integers(0, 50)),
         st.tuples(st.just("drop"), st.integers(0, 60)),
     ),
     max_size=40,
@@ -44,7 +44,7 @@ class _Model:
 
 @given(steps=steps, run_entries=st.sampled_from([1, 3, 1000]))
 @settings(max_examples=200, deadline=None)
-def test_messages_come_out_in_order_whatever_lies_on_the_shelf(steps: list, run_entries: int) -> None:
+def test_messages_come_out_in_order_with_any_number_of_runs(steps: list, run_entries: int) -> None:
     pending, model = Pending(MemoryRunStorage(), run_entries), _Model()
     offset = 0
     for step in steps:
@@ -58,7 +58,7 @@ def test_messages_come_out_in_order_whatever_lies_on_the_shelf(steps: list, run_
                 model.entries += added
             case ("pop", due_ms, count):
                 assert pending.pop_to(Rank(due_ms, 2**62), count) == model.pop(due_ms, count)
-            case ("give back", due_ms):
+            case ("release", due_ms):
                 taken = pending.pop_to(Rank(due_ms, 2**62))
                 pending.put_back(taken)
             case ("cancel", wanted):

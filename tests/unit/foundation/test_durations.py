@@ -22,5 +22,5 @@ def test_what_is_no_duration_says_how_it_is_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("listen", "found"), [("0.0.0.0:1", "q:1"), ("[::]:1", "q:1"), ("127.0.0.1:1", "127.0.0.1:1"), ("h:1", "h:1")]
 )
-def test_what_listens_everywhere_is_found_at_the_host_that_is_told(listen: str, found: str) -> None:
+def test_a_wildcard_address_is_advertised_as_the_given_host(listen: str, found: str) -> None:
     assert str(Address.parse(listen).advertised_as("q")) == found

@@ -60,7 +60,7 @@ def test_a_callback_that_blocks_uses_no_cpu_time() -> None:
     assert monitor.stall_cpu.max_s < 0.2
 
 
-def test_a_stack_is_named_after_the_handler_not_after_who_calls_it() -> None:
+def test_a_stack_is_named_after_the_handler_not_its_caller() -> None:
     frames = {}
 
     def namespace(module: str) -> dict[str, object]:

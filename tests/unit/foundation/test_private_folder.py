@@ -17,7 +17,7 @@ SOURCE = Path(penstock.__file__).parent
 
 
 def test_no_file_has_a_fixed_name_in_a_folder_that_all_users_share() -> None:
-    """mkdtemp, TemporaryDirectory and mkstemp choose names that nobody knows beforehand, with mode 0700 or 0600."""
+    """mkdtemp, TemporaryDirectory and mkstemp choose random names, with mode 0700 or 0600."""
     for path in SOURCE.rglob("*.py"):
         text = path.read_text()
         for word in ("gettempdir", "tempfile.tempdir", "mktemp(", '"/tmp', "'/tmp", "/var/tmp", "/dev/shm"):
@@ -84,7 +84,7 @@ def plant_folder_of_another(cache: Path) -> None:
 @pytest.mark.parametrize(
     "plant", [plant_link, plant_link_below, plant_open_folder, plant_file, plant_folder_of_another]
 )
-def test_what_somebody_else_has_planted_is_not_used(cache: Path, plant: Callable[[Path], None]) -> None:
+def test_a_planted_folder_is_not_used(cache: Path, plant: Callable[[Path], None]) -> None:
     cache.mkdir()
     plant(cache)
     found = private_folder("java")

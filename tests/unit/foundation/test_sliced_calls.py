@@ -9,7 +9,7 @@ from penstock.foundation.time_slices import SLICE_S
 
 
 class Loop:
-    """A loop whose time passes only where a test says so."""
+    """A loop whose clock is moved by the test."""
 
     def __init__(self) -> None:
         self.now_s = 0.0

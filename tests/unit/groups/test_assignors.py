@@ -73,7 +73,7 @@ def test_range_leaves_members_without_partitions_when_there_are_too_few() -> Non
     assert shares == {"m1": place(A, 0), "m2": place(A, 1), "m3": frozenset()}
 
 
-def test_range_gives_static_members_the_same_again_whatever_their_member_ids() -> None:
+def test_range_gives_static_members_the_same_again_with_other_member_ids() -> None:
     first = assign_range([one("m1", A, instance="i1"), one("m2", A, instance="i2"), one("a", A)], {A: range(6)})
     again = assign_range([one("z", A, instance="i1"), one("y", A, instance="i2"), one("b", A)], {A: range(6)})
     assert (first["m1"], first["m2"], first["a"]) == (again["z"], again["y"], again["b"])
@@ -134,7 +134,7 @@ def test_uniform_levels_loads_where_subscriptions_differ() -> None:
     assert shares["m3"] <= place(B, *range(6))
 
 
-def test_uniform_takes_from_whoever_has_most_where_subscriptions_differ() -> None:
+def test_uniform_takes_from_the_member_with_most_where_subscriptions_differ() -> None:
     before = {"m1": place(A, *range(6)), "m2": place(B, 0)}
     members = [one("m1", A, held=before["m1"]), one("m2", A, B, held=before["m2"])]
     after = assign_uniform(members, {A: range(6), B: range(1)})
@@ -150,7 +150,7 @@ def test_uniform_takes_away_what_a_member_no_longer_subscribes_to() -> None:
 
 
 @pytest.mark.parametrize("name", ASSIGNORS)
-def test_nobody_and_nothing_make_an_empty_target(name: str) -> None:
+def test_without_members_or_topics_the_target_is_empty(name: str) -> None:
     assign = ASSIGNORS[name]
     assert assign([], {A: range(3)}) == {}
     assert assign([one("m1"), one("m2", A)], {}) == {"m1": frozenset(), "m2": frozenset()}
@@ -184,7 +184,7 @@ def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[list[Subscriber], T
 @pytest.mark.parametrize("name", ASSIGNORS)
 @given(groups())
 @examples(200)
-def test_every_subscribed_partition_has_one_owner_who_subscribes_to_it(
+def test_every_subscribed_partition_has_one_owner_that_subscribes_to_it(
     name: str, group: tuple[list[Subscriber], Table]
 ) -> None:
     members, table = group
@@ -264,7 +264,7 @@ def test_uniform_moves_nothing_but_the_leavers_when_one_leaves(
 @given(groups(alike=True))
 @examples(200)
 def test_uniform_takes_away_no_more_than_balance_asks_for(group: tuple[list[Subscriber], Table]) -> None:
-    """A lower bound that any balanced target has to pay, whatever was held before."""
+    """The number of moves that any balanced target needs at least."""
     members, table = group
     taken: set[TopicIdPartition] = set()
     kept: list[frozenset[TopicIdPartition]] = []

@@ -10,17 +10,17 @@ from penstock.groups.records import (
     ConsumerGroupMemberMetadataValue,
     MemberKey,
 )
-from tests.simulation.consumer_machine import GROUP
+from tests.simulation.group_machines import GROUP
 
-from .consuming import SESSION_MS, Consuming
+from .consumer_harness import SESSION_MS, ConsumerHarness
 
 PARTITIONS = [(b"a topic of none.", 0)]
 """Partitions of a topic that no member has."""
 
 
-def _two() -> Consuming:
+def _two() -> ConsumerHarness:
     """m1 has to give up half of a; it is in epoch 1 and m2 in 2."""
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a")
     group.join("m2", "a")
     group.beat("m1", 1)
@@ -44,7 +44,7 @@ def test_a_member_in_another_epoch_is_stale(epoch: int) -> None:
 
 
 @pytest.mark.parametrize("member_id", ["m9", ""])
-def test_who_is_no_member_neither_commits_nor_fetches(member_id: str) -> None:
+def test_only_members_commit_and_fetch_offsets(member_id: str) -> None:
     group = _two().machine.group
     with pytest.raises(UnknownMemberId) as refused:
         group.check_commit(member_id, 1, PARTITIONS)
@@ -53,8 +53,8 @@ def test_who_is_no_member_neither_commits_nor_fetches(member_id: str) -> None:
         group.check_fetch(member_id, 1)
 
 
-def test_anyone_commits_to_an_empty_group_without_an_epoch() -> None:
-    group = Consuming().machine.group
+def test_any_client_commits_to_an_empty_group_without_an_epoch() -> None:
+    group = ConsumerHarness().machine.group
     group.check_commit("", -1, PARTITIONS)
     with pytest.raises(UnknownMemberId):
         group.check_commit("m1", 0, PARTITIONS)
@@ -62,14 +62,14 @@ def test_anyone_commits_to_an_empty_group_without_an_epoch() -> None:
         _two().machine.group.check_commit("", -1, PARTITIONS)
 
 
-def test_anyone_fetches_without_a_name() -> None:
+def test_any_client_fetches_offsets_without_a_member_id() -> None:
     _two().machine.group.check_fetch(None, -1)
     with pytest.raises(UnknownMemberId):
         _two().machine.group.check_fetch(None, 1)
 
 
 def test_an_older_epoch_commits_what_the_member_had_by_then_and_still_has() -> None:
-    group = Consuming({"a": 1, "b": 1})
+    group = ConsumerHarness({"a": 1, "b": 1})
     group.join("m1", "a")
     group.beat("m1", 1, subscribed_topic_names=("a", "b"))
     topics = {name: topic.topic_id for name, topic in group.machine.image.by_name.items()}
@@ -91,7 +91,7 @@ def test_what_is_being_given_up_may_still_be_committed() -> None:
         group.machine.group.check_commit("m1", 1, [(topic_id, number)])
 
 
-def _with_a_classic_member() -> Consuming:
+def _with_a_classic_member() -> ConsumerHarness:
     group = _two()
     value = ConsumerGroupMemberMetadataValue(
         instance_id=None,
@@ -109,7 +109,7 @@ def _with_a_classic_member() -> Consuming:
     return group
 
 
-def test_a_member_of_the_classic_protocol_is_told_of_generations() -> None:
+def test_a_member_of_the_classic_protocol_gets_generation_errors() -> None:
     group = _with_a_classic_member().machine.group
     for check in (lambda: group.check_commit("c1", 7, PARTITIONS), lambda: group.check_fetch("c1", 7)):
         with pytest.raises(IllegalGeneration) as refused:
@@ -128,7 +128,7 @@ def test_a_member_of_the_classic_protocol_has_a_session_timeout_of_its_own() -> 
 
 
 def test_a_group_is_described_with_all_its_epochs_and_assignments() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a", "x", rack_id="r1", client_id="billing", host="/10.0.0.1")
     group.join("m2", subscribed_topic_regex="a|b", instance_id="i2", server_assignor="range")
     group.beat("m1", 1, client_id="billing", host="/10.0.0.1")
@@ -153,7 +153,7 @@ def test_a_member_of_the_classic_protocol_is_described_as_such() -> None:
 
 
 def test_topics_that_are_gone_are_left_out_of_a_description() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a", "b")
     group.set_topics(a=None)
     (entry,) = group.member("m1").assignment.topic_partitions
@@ -161,12 +161,12 @@ def test_topics_that_are_gone_are_left_out_of_a_description() -> None:
 
 
 def test_an_empty_group_is_described_as_empty() -> None:
-    described = Consuming().described
+    described = ConsumerHarness().described
     assert (described.group_state, described.members) == ("Empty", [])
 
 
 def test_a_group_knows_what_it_subscribes_to() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a", "not-there")
     group.join("m2", subscribed_topic_regex="b.*")
     assert [name for name in ("a", "b", "c", "not-there") if group.machine.group.subscribes_to(name)] == [

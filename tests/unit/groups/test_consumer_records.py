@@ -19,16 +19,16 @@ from penstock.groups.records import (
     MemberKey,
 )
 from penstock.wire.state import kind_of, read_value
-from tests.simulation.consumer_machine import GROUP, apply
+from tests.simulation.group_machines import GROUP, apply
 
-from .consuming import REBALANCE_MS, SESSION_MS, Consuming
+from .consumer_harness import REBALANCE_MS, SESSION_MS, ConsumerHarness
 
 RECORDS = ConsumerRecords(GROUP)
 
 
-def _busy() -> Consuming:
+def _busy() -> ConsumerHarness:
     """A group in the middle of everything: one revokes, one waits, one is away, one has an expression."""
-    group = Consuming({"a": 6, "b": 2, "c": 1})
+    group = ConsumerHarness({"a": 6, "b": 2, "c": 1})
     group.join("m1", "a", rack_id="r1", server_assignor="uniform")
     group.join("s1", "a", instance_id="i1")
     group.join("m2", "a", "b")
@@ -39,7 +39,7 @@ def _busy() -> Consuming:
     return group
 
 
-def _everything(group: Consuming) -> dict[str, object]:
+def _everything(group: ConsumerHarness) -> dict[str, object]:
     state = group.machine.group.state
     return {
         name: getattr(state, name)
@@ -80,7 +80,7 @@ def test_a_group_that_is_read_back_goes_on_as_if_nothing_had_been(compacted: boo
 
 
 def test_members_that_are_read_back_have_a_whole_session_to_be_heard_of() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a")
     group.pass_time(SESSION_MS - 1)
     group.machine.restart(group.now_ms)
@@ -89,7 +89,7 @@ def test_members_that_are_read_back_have_a_whole_session_to_be_heard_of() -> Non
 
 
 def test_members_that_are_read_back_have_their_whole_time_to_give_up_partitions() -> None:
-    group = Consuming(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
     group.join("m1", "a")
     group.join("m2", "a")
     group.beat("m1", 1)
@@ -126,7 +126,7 @@ def test_tombstones_leave_nothing_of_a_group() -> None:
 
 
 def test_a_tombstone_for_what_is_not_there_does_no_harm() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     for kind, (key_class, _) in RECORDS.kinds.items():
         fields = {"group": GROUP}
         fields |= {"member_id": "m9"} if key_class is MemberKey else {}
@@ -215,13 +215,13 @@ def test_a_member_is_what_its_records_say(member: Member) -> None:
 
 @given(members, members)
 @examples(deadline=None)
-def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, told: Member) -> None:
+def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, written: Member) -> None:
     """A change goes to the state as it was made, and after a restart as its record's bytes say."""
-    known, told = known._replace(member_id="m"), told._replace(member_id="m")
+    known, written = known._replace(member_id="m"), written._replace(member_id="m")
     for change in (
-        RECORDS.member_metadata(told),
-        RECORDS.current_assignment(told),
-        RECORDS.target("m", told.assigned),
+        RECORDS.member_metadata(written),
+        RECORDS.current_assignment(written),
+        RECORDS.target("m", written.assigned),
     ):
         record = RECORDS.to_record(change)
         assert record.value is not None
@@ -240,7 +240,7 @@ def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, 
 def test_what_all_subscribe_to_is_the_same_whenever_it_is_asked(
     steps: list[tuple[str, Member | None]], data: st.DataObject
 ) -> None:
-    """It is remembered, and forgotten only when someone changes it."""
+    """It is remembered, and replaced only by a change."""
     state = ConsumerState()
     for name, member in steps:
         if member is None:

@@ -7,13 +7,13 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import InvalidRequest
 
-from .consuming import Consuming
+from .consumer_harness import ConsumerHarness
 
 JOINS: dict[str, Any] = {"rebalance_timeout_ms": 1000, "subscribed_topic_names": ("a",)}
 
 
 def _refused(member_id: str, epoch: int, owned: dict[str, list[int]] | None = None, **fields: Any) -> str:
-    error = Consuming().refused(member_id, epoch, owned, **fields)
+    error = ConsumerHarness().refused(member_id, epoch, owned, **fields)
     assert isinstance(error, InvalidRequest)
     assert error.code == ErrorCode.INVALID_REQUEST
     return error.message
@@ -26,7 +26,7 @@ def test_members_name_themselves_since_version_1(member_id: str, epoch: int) -> 
 
 
 @pytest.mark.parametrize("epoch", [1, 7, -1])
-def test_only_who_joins_may_come_without_an_id_in_version_0(epoch: int) -> None:
+def test_only_a_joining_member_may_have_no_id_in_version_0(epoch: int) -> None:
     assert "member id" in _refused("", epoch, version=0)
 
 
@@ -38,22 +38,22 @@ def test_what_is_said_is_not_empty(field: str, what: str, value: str) -> None:
     assert what in _refused("m1", 0, {}, **JOINS, **{field: value})
 
 
-def test_who_joins_says_its_rebalance_timeout() -> None:
+def test_a_joining_member_sends_its_rebalance_timeout() -> None:
     assert "rebalance timeout" in _refused("m1", 0, {}, subscribed_topic_names=("a",))
 
 
 @pytest.mark.parametrize("owned", [None, {"a": [0]}])
-def test_who_joins_owns_nothing_and_says_so(owned: dict[str, list[int]] | None) -> None:
+def test_a_joining_member_sends_an_empty_list_of_partitions(owned: dict[str, list[int]] | None) -> None:
     assert "must own no partitions" in _refused("m1", 0, owned, **JOINS)
 
 
-def test_who_joins_says_what_it_subscribes_to() -> None:
+def test_a_joining_member_sends_its_subscription() -> None:
     assert "subscribed topics" in _refused("m1", 0, {}, rebalance_timeout_ms=1000)
 
 
 @pytest.mark.parametrize("fields", [{"subscribed_topic_names": ()}, {"subscribed_topic_regex": ""}])
-def test_who_joins_may_subscribe_to_nothing_if_it_says_so(fields: dict[str, Any]) -> None:
-    assert Consuming().beat("m1", 0, {}, rebalance_timeout_ms=1000, **fields).member_epoch == 1
+def test_a_joining_member_may_send_an_empty_subscription(fields: dict[str, Any]) -> None:
+    assert ConsumerHarness().beat("m1", 0, {}, rebalance_timeout_ms=1000, **fields).member_epoch == 1
 
 
 def test_only_a_static_member_leaves_for_a_while() -> None:

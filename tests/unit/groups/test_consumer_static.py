@@ -11,19 +11,19 @@ from penstock.groups.errors import (
     UnreleasedInstanceId,
 )
 
-from .consuming import REBALANCE_MS, SESSION_MS, Consuming
+from .consumer_harness import REBALANCE_MS, SESSION_MS, ConsumerHarness
 
 
-def _two() -> Consuming:
+def _two() -> ConsumerHarness:
     """A static and a dynamic member at rest, in epoch 2."""
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("s1", "a", instance_id="i1")
     group.join("m2", "a")
     group.settle("s1", "m2")
     return group
 
 
-def test_a_static_member_that_comes_back_gets_what_it_had_and_nobody_else_notices() -> None:
+def test_a_returning_static_member_gets_its_partitions_without_a_rebalance() -> None:
     group = _two()
     had = group.assigned("s1")
     answer = group.beat("s1", -2, instance_id="i1")
@@ -57,7 +57,7 @@ def test_a_static_member_that_comes_back_with_another_subscription_changes_the_g
 
 
 def test_a_static_member_that_leaves_owns_nothing_so_what_it_had_to_give_up_is_free() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("s1", "a", instance_id="i1")
     group.join("m2", "a")
     group.beat("s1", 1, instance_id="i1")
@@ -84,7 +84,7 @@ def test_a_static_member_that_leaves_for_good_is_removed() -> None:
 
 
 def test_an_instance_id_that_is_in_use_cannot_be_taken() -> None:
-    error = _two().refused("s2", 0, {}, **Consuming.full("a", instance_id="i1"))
+    error = _two().refused("s2", 0, {}, **ConsumerHarness.full("a", instance_id="i1"))
     assert isinstance(error, UnreleasedInstanceId)
     assert error.code == ErrorCode.UNRELEASED_INSTANCE_ID
 
@@ -106,7 +106,7 @@ def test_a_member_whose_instance_id_was_taken_over_is_fenced(epoch: int) -> None
 
 
 @pytest.mark.parametrize("epoch", [2, -1, -2])
-def test_an_instance_id_that_nobody_has_is_unknown(epoch: int) -> None:
+def test_an_unused_instance_id_is_unknown(epoch: int) -> None:
     assert isinstance(_two().refused("s1", epoch, instance_id="i9"), UnknownMemberId)
 
 
@@ -136,7 +136,7 @@ def test_a_member_may_change_its_instance_id() -> None:
 
 
 def test_a_static_member_may_come_back_to_a_full_group() -> None:
-    group = Consuming(group_consumer_max_size=1)
+    group = ConsumerHarness(group_consumer_max_size=1)
     group.join("s1", "a", instance_id="i1")
     assert isinstance(group.refused("s2", 0, {}, **group.full("a", instance_id="i2")), GroupMaxSizeReached)
     assert isinstance(group.refused("s2", 0, {}, **group.full("a", instance_id="i1")), UnreleasedInstanceId)
@@ -153,7 +153,7 @@ def test_the_timers_of_a_replaced_member_end_with_it() -> None:
 
 
 def test_ranges_stay_with_static_members_through_a_restart_of_all() -> None:
-    group = Consuming(group_consumer_assignors="range")
+    group = ConsumerHarness(group_consumer_assignors="range")
     group.join("z", "a", instance_id="i1")
     group.join("y", "a", instance_id="i2")
     group.settle("y", "z")

@@ -9,9 +9,9 @@ from penstock.foundation.patterns import PATTERN_CHARS_MAX
 from penstock.groups import records
 from penstock.groups.consumer.subscriptions import Patterns, TopicPattern, metadata_hash
 from penstock.wire.state import kind_of
-from tests.simulation.consumer_machine import image_of, targets_in_pieces, topic_of
+from tests.simulation.group_machines import image_of, targets_in_pieces, topic_of
 
-from .consuming import Consuming
+from .consumer_harness import ConsumerHarness
 
 
 def _topics(*names: str) -> dict[str, Topic]:
@@ -89,7 +89,7 @@ def test_an_expression_in_the_log_that_cannot_be_read_matches_nothing() -> None:
 
 
 def test_a_member_may_subscribe_by_expression() -> None:
-    group = Consuming({"orders-eu": 1, "orders-us": 2, "bills": 1})
+    group = ConsumerHarness({"orders-eu": 1, "orders-us": 2, "bills": 1})
     answer = group.join("m1", subscribed_topic_regex="orders-.*")
     assert group.named(answer) == {"orders-eu": [0], "orders-us": [0, 1]}
     assert group.machine.group.subscribes_to("orders-eu")
@@ -97,7 +97,7 @@ def test_a_member_may_subscribe_by_expression() -> None:
 
 
 def test_names_and_an_expression_together_are_both_subscribed_to() -> None:
-    group = Consuming({"orders-eu": 1, "bills": 1})
+    group = ConsumerHarness({"orders-eu": 1, "bills": 1})
     assert group.named(group.join("m1", "bills", subscribed_topic_regex="orders-.*")) == {
         "orders-eu": [0],
         "bills": [0],
@@ -105,7 +105,7 @@ def test_names_and_an_expression_together_are_both_subscribed_to() -> None:
 
 
 def test_a_bad_expression_is_refused_when_joining_and_later() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     error = group.refused("m1", 0, {}, **group.full(subscribed_topic_regex="(["))
     assert isinstance(error, InvalidRegularExpression)
     group.join("m1", "a")
@@ -113,7 +113,7 @@ def test_a_bad_expression_is_refused_when_joining_and_later() -> None:
 
 
 def test_an_expression_is_resolved_again_when_topics_come_and_go() -> None:
-    group = Consuming({"orders-eu": 1})
+    group = ConsumerHarness({"orders-eu": 1})
     group.join("m1", subscribed_topic_regex="orders-.*")
     group.set_topics(**{"orders-us": 2})
     assert group.machine.group.state_name == "Assigning"
@@ -127,7 +127,7 @@ def test_an_expression_is_resolved_again_when_topics_come_and_go() -> None:
 
 
 def test_an_expression_can_be_exchanged_and_given_up() -> None:
-    group = Consuming({"orders": 1, "bills": 1})
+    group = ConsumerHarness({"orders": 1, "bills": 1})
     group.join("m1", subscribed_topic_regex="orders")
     answer = group.beat("m1", 1, subscribed_topic_regex="bills")
     assert group.named(answer) == {}
@@ -140,7 +140,7 @@ def test_an_expression_can_be_exchanged_and_given_up() -> None:
 
 
 def test_what_an_expression_resolves_to_is_kept_while_one_member_has_it() -> None:
-    group = Consuming({"orders": 2})
+    group = ConsumerHarness({"orders": 2})
     group.join("m1", subscribed_topic_regex="orders")
     group.join("m2", subscribed_topic_regex="orders")
     kinds = [kind_of(record.key) for record in group.machine.log]
@@ -153,7 +153,7 @@ def test_what_an_expression_resolves_to_is_kept_while_one_member_has_it() -> Non
 
 
 def test_members_with_names_and_members_with_expressions_share_topics() -> None:
-    group = Consuming({"orders": 4})
+    group = ConsumerHarness({"orders": 4})
     group.join("m1", "orders")
     group.join("m2", subscribed_topic_regex="ord.*")
     group.settle("m1", "m2")
@@ -164,7 +164,7 @@ def test_members_with_names_and_members_with_expressions_share_topics() -> None:
 
 
 def test_a_topic_that_grows_gives_members_more() -> None:
-    group = Consuming({"a": 1})
+    group = ConsumerHarness({"a": 1})
     group.join("m1", "a")
     group.set_topics(a=3)
     answer = group.beat("m1", 1)
@@ -172,21 +172,21 @@ def test_a_topic_that_grows_gives_members_more() -> None:
 
 
 def test_a_topic_that_is_deleted_and_made_again_is_another_one() -> None:
-    group = Consuming({"a": 2})
+    group = ConsumerHarness({"a": 2})
     group.join("m1", "a")
     (old,) = group.machine.image.topics
     group.set_topics(a=None)
     group.set_topics(a=2)
-    told = group.beat("m1", 1)
-    assert (told.member_epoch, told.assignment.topic_partitions) == (1, [])
+    response = group.beat("m1", 1)
+    assert (response.member_epoch, response.assignment.topic_partitions) == (1, [])
     done = group.beat("m1", 1, {})
     assert done.member_epoch == group.described.group_epoch
     (entry,) = done.assignment.topic_partitions
     assert entry.topic_id != old
 
 
-def test_topics_that_nobody_subscribes_to_change_nothing() -> None:
-    group = Consuming()
+def test_topics_without_subscribers_change_nothing() -> None:
+    group = ConsumerHarness()
     group.join("m1", "a")
     written = len(group.machine.log)
     group.set_topics(c=3, b=None)
@@ -195,23 +195,23 @@ def test_topics_that_nobody_subscribes_to_change_nothing() -> None:
 
 
 def test_an_empty_group_does_not_care_about_topics() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.set_topics(c=1)
     assert group.machine.log == []
 
 
 def test_a_change_of_topics_that_could_not_be_persisted_is_seen_at_the_next_heartbeat() -> None:
-    group = Consuming({"a": 1})
+    group = ConsumerHarness({"a": 1})
     group.join("m1", "a")
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     group.set_topics(a=2)
     assert group.described.group_epoch == 1
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert group.named(group.beat("m1", 1)) == {"a": [0, 1]}
 
 
-def test_a_change_of_topics_while_nobody_decided_is_seen_after_the_restart() -> None:
-    group = Consuming({"a": 1})
+def test_a_change_of_topics_during_a_restart_is_seen_afterwards() -> None:
+    group = ConsumerHarness({"a": 1})
     group.join("m1", "a")
     group.machine.image = image_of(topic_of("a", 2))
     group.machine.restart(group.now_ms)
@@ -236,7 +236,7 @@ def test_the_hash_changes_with_the_topics_and_with_nothing_else() -> None:
 
 
 def test_a_target_from_before_the_subscription_gives_a_member_nothing_that_it_no_longer_wants() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     with targets_in_pieces(True):
         group.join("m", "a")
         for _ in range(20):

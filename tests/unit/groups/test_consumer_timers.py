@@ -5,11 +5,11 @@ import pytest
 from penstock.groups.errors import FencedMemberEpoch, UnknownMemberId
 from penstock.groups.group import RETRY_MS
 
-from .consuming import REBALANCE_MS, SESSION_MS, Consuming
+from .consumer_harness import REBALANCE_MS, SESSION_MS, ConsumerHarness
 
 
-def _two() -> Consuming:
-    group = Consuming()
+def _two() -> ConsumerHarness:
+    group = ConsumerHarness()
     group.join("m1", "a")
     group.join("m2", "a")
     return group
@@ -29,7 +29,7 @@ def test_a_member_that_is_silent_too_long_is_removed_and_its_partitions_are_free
 
 
 def test_a_heartbeat_starts_the_session_anew() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a")
     for _ in range(5):
         assert group.pass_time(SESSION_MS - 1) == []
@@ -45,14 +45,14 @@ def test_a_refused_heartbeat_does_not_start_the_session_anew() -> None:
 
 
 def test_the_session_timeout_is_that_of_the_settings() -> None:
-    group = Consuming(group_consumer_session_timeout_ms=100)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=100)
     group.join("m1", "a")
     assert group.pass_time(99) == []
     assert group.pass_time(1) == ["m1"]
 
 
-def test_many_who_are_silent_at_once_are_worth_one_target() -> None:
-    group = Consuming({"a": 8})
+def test_many_expired_sessions_make_one_target() -> None:
+    group = ConsumerHarness({"a": 8})
     for number in range(8):
         group.join(f"m{number}", "a")
     group.pass_time(SESSION_MS - 1)
@@ -86,7 +86,7 @@ def test_a_member_that_does_not_give_up_its_partitions_in_time_is_removed() -> N
 
 
 def test_the_rebalance_timeout_is_the_members_own() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a", rebalance_timeout_ms=500)
     group.join("m2", "a")
     group.beat("m1", 1)
@@ -105,7 +105,7 @@ def test_a_member_that_gave_up_in_time_stays() -> None:
 
 
 def test_the_time_to_give_up_begins_anew_when_there_is_more_to_give_up() -> None:
-    group = Consuming({"a": 4, "b": 4})
+    group = ConsumerHarness({"a": 4, "b": 4})
     group.join("m1", "a", "b")
     group.join("m2", "a", "b")
     group.beat("m1", 1)
@@ -116,7 +116,7 @@ def test_the_time_to_give_up_begins_anew_when_there_is_more_to_give_up() -> None
     assert group.member("m1").member_epoch == 1
 
 
-def test_a_timer_for_nobody_does_nothing() -> None:
+def test_a_timer_of_a_missing_member_does_nothing() -> None:
     group = _two()
     for kind, member_id in (("session", "m9"), ("rebalance", "m9"), ("rebalance", "m1"), ("other", "m1")):
         decision = group.machine.group.on_timer(kind, member_id, group.now_ms)
@@ -127,50 +127,50 @@ def test_a_timer_for_nobody_does_nothing() -> None:
 
 
 def test_a_member_whose_joining_could_not_be_persisted_is_none() -> None:
-    group = Consuming()
-    group.machine.weather.persists = False
+    group = ConsumerHarness()
+    group.machine.can_persist = False
     assert group.answer("m1", 0, {}, **group.full("a")) is None
     assert group.machine.group.is_empty
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert group.pass_time(SESSION_MS) == []
     assert group.join("m1", "a").member_epoch == 1
 
 
 def test_a_member_whose_leaving_could_not_be_persisted_is_watched_still() -> None:
     group = _two()
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     assert group.answer("m1", -1) is None
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert group.pass_time(SESSION_MS) == ["m1", "m2"]
 
 
 @pytest.mark.parametrize("kind", ["session", "rebalance"])
 def test_a_removal_that_could_not_be_persisted_is_tried_again(kind: str) -> None:
-    group = Consuming(group_consumer_session_timeout_ms=SESSION_MS if kind == "session" else 10 * SESSION_MS)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=SESSION_MS if kind == "session" else 10 * SESSION_MS)
     group.join("m1", "a")
     group.join("m2", "a")
     group.beat("m1", 1)
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     group.pass_time(SESSION_MS if kind == "session" else REBALANCE_MS)
     assert len(group.described.members) == 2
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert "m1" in group.pass_time(RETRY_MS)
 
 
 def test_a_member_that_is_heard_of_before_the_second_try_stays() -> None:
     group = _two()
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     group.pass_time(SESSION_MS)
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     group.beat("m1", 1)
     assert group.pass_time(RETRY_MS) == ["m2"]
 
 
-def test_a_revocation_that_could_not_be_persisted_removes_nobody() -> None:
+def test_a_revocation_timeout_that_cannot_be_persisted_removes_no_member() -> None:
     group = _two()
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     assert group.answer("m1", 1) is None
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     group.pass_time(SESSION_MS - 1)
     group.beat("m1", -1)
     group.join("m1", "a")
@@ -182,14 +182,14 @@ def test_having_given_up_that_could_not_be_persisted_leaves_the_timer_running() 
     group = _two()
     kept = group.named(group.beat("m1", 1))
     group.pass_time(SESSION_MS - 1)
-    group.machine.weather.persists = False
+    group.machine.can_persist = False
     assert group.answer("m1", 1, kept) is None
-    group.machine.weather.persists = True
+    group.machine.can_persist = True
     assert "m1" in group.pass_time(REBALANCE_MS - SESSION_MS + 1)
 
 
 def test_a_timer_that_was_set_with_a_new_subscription_is_not_lost_to_the_record_of_it() -> None:
-    group = Consuming(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
+    group = ConsumerHarness(group_consumer_session_timeout_ms=10 * REBALANCE_MS)
     group.join("m1", "a", "b")
     group.beat("m1", 1, subscribed_topic_names=("a",))
     assert group.pass_time(REBALANCE_MS) == ["m1"]

@@ -21,10 +21,10 @@ from penstock.wire.messages.list_groups import ListGroupsRequest
 from penstock.wire.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from penstock.wire.state import read_value, state_record
 
-from .coordinating import (
+from .coordinator_harness import (
     GROUP,
     PRICES,
-    Seat,
+    Membership,
     World,
     codes_of,
     commit_of,
@@ -51,10 +51,10 @@ def _beat(member_id: str = "m", epoch: int = 0, **fields: Any) -> ConsumerGroupH
     )
 
 
-def _seat(world: World, member_id: str = "m") -> Seat:
+def _seat(world: World, member_id: str = "m") -> Membership:
     answer = world.call(_beat(member_id))
     assert answer.error_code == ErrorCode.NONE
-    return Seat(answer.member_id, answer.member_epoch, False)
+    return Membership(answer.member_id, answer.member_epoch, False)
 
 
 # -- consumer groups
@@ -79,7 +79,7 @@ def test_a_consumer_group_that_cannot_be_persisted_is_not_there() -> None:
     assert _seat(world).generation == 1
 
 
-def test_only_who_joins_makes_a_consumer_group() -> None:
+def test_only_a_joining_member_creates_a_consumer_group() -> None:
     world = World()
     assert world.refusal(_beat("m", 3)) == ErrorCode.GROUP_ID_NOT_FOUND
     assert world.refusal(_beat("m", -1)) == ErrorCode.GROUP_ID_NOT_FOUND
@@ -99,19 +99,19 @@ def test_a_member_of_a_consumer_group_that_is_silent_is_removed_by_the_coordinat
 def test_a_member_speaks_one_protocol_at_a_time() -> None:
     world = World()
     _seat(world)
-    assert world.refusal(heartbeat_of(Seat("m", 1, False))) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert world.refusal(sync_of(Seat("m", 1, False))) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.refusal(heartbeat_of(Membership("m", 1, False))) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.refusal(sync_of(Membership("m", 1, False))) == ErrorCode.UNKNOWN_MEMBER_ID
     classic = World()
-    (seat,) = classic.stable("a")
-    assert classic.refusal(_beat(seat.member_id, seat.generation)) == ErrorCode.GROUP_ID_NOT_FOUND
+    (membership,) = classic.stable("a")
+    assert classic.refusal(_beat(membership.member_id, membership.generation)) == ErrorCode.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_empty_classic_group_may_become_a_consumer_group_and_keeps_its_offsets(restarted: bool) -> None:
     world = World()
-    (seat,) = world.stable("a")
-    world.call(commit_of({0: 5}, seat), 9)
-    world.call(leave_of(seat.member_id))
+    (membership,) = world.stable("a")
+    world.call(commit_of({0: 5}, membership), 9)
+    world.call(leave_of(membership.member_id))
     _seat(world)
     if restarted:
         world.restart()
@@ -122,8 +122,8 @@ def test_an_empty_classic_group_may_become_a_consumer_group_and_keeps_its_offset
 @pytest.mark.parametrize("restarted", [False, True])
 def test_an_empty_consumer_group_may_become_a_classic_group_and_keeps_its_offsets(restarted: bool) -> None:
     world = World()
-    seat = _seat(world)
-    world.call(commit_of({0: 5}, seat), 9)
+    membership = _seat(world)
+    world.call(commit_of({0: 5}, membership), 9)
     world.call(_beat("m", -1))
     assert world.machine.groups[GROUP].is_empty
     world.stable("a")
@@ -136,9 +136,9 @@ def test_an_empty_consumer_group_may_become_a_classic_group_and_keeps_its_offset
 
 def test_a_change_of_kind_that_cannot_be_persisted_loses_nothing() -> None:
     world = World()
-    (seat,) = world.stable("a")
-    world.call(commit_of({0: 5}, seat), 9)
-    world.call(leave_of(seat.member_id))
+    (membership,) = world.stable("a")
+    world.call(commit_of({0: 5}, membership), 9)
+    world.call(leave_of(membership.member_id))
     world.can_persist = False
     assert world.refusal(_beat()) == ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert world.group.generation == 2
@@ -149,7 +149,7 @@ def test_a_change_of_kind_that_cannot_be_persisted_loses_nothing() -> None:
     ticket = world.submit(join_of(), 3)
     world.can_persist = True
     world.advance(3000)
-    assert world.seat(ticket).leads
+    assert world.membership(ticket).leads
     assert world.fetched(0) == [5]
 
 
@@ -157,19 +157,19 @@ def test_a_member_that_is_not_known_does_not_change_the_kind_of_a_group() -> Non
     world = World()
     _seat(world)
     world.call(_beat("m", -1))
-    assert world.refusal(join_of("someone")) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert world.refusal(join_of("unknown")) == ErrorCode.UNKNOWN_MEMBER_ID
     assert isinstance(world.machine.groups[GROUP], ConsumerGroup)
 
 
 def test_members_of_a_consumer_group_commit_and_fetch_in_their_epochs() -> None:
     world = World()
-    seat = _seat(world)
-    stale, stranger = Seat("m", 7, False), Seat("x", 1, False)
-    assert codes_of(world.call(commit_of({0: 5}, seat), 9)) == [ErrorCode.NONE]
+    membership = _seat(world)
+    stale, stranger = Membership("m", 7, False), Membership("x", 1, False)
+    assert codes_of(world.call(commit_of({0: 5}, membership), 9)) == [ErrorCode.NONE]
     assert codes_of(world.call(commit_of({0: 5}, stale), 9)) == [ErrorCode.STALE_MEMBER_EPOCH]
     assert codes_of(world.call(commit_of({0: 5}, stranger), 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert codes_of(world.call(commit_of({0: 5}, seat), 8)) == [ErrorCode.UNSUPPORTED_VERSION]
-    assert codes_of(world.call(txn_commit_of({0: 6}, seat))) == [ErrorCode.NONE]
+    assert codes_of(world.call(commit_of({0: 5}, membership), 8)) == [ErrorCode.UNSUPPORTED_VERSION]
+    assert codes_of(world.call(txn_commit_of({0: 6}, membership))) == [ErrorCode.NONE]
     assert codes_of(world.call(txn_commit_of({0: 6}, stale))) == [ErrorCode.ILLEGAL_GENERATION]
     assert codes_of(world.call(txn_commit_of({0: 6}, stranger))) == [ErrorCode.UNKNOWN_MEMBER_ID]
     for member_id, epoch, code in (("m", 1, 0), ("m", 7, ErrorCode.STALE_MEMBER_EPOCH), (None, -1, 0)):
@@ -204,8 +204,8 @@ def test_a_classic_group_is_not_described_as_a_consumer_group() -> None:
 
 def test_a_consumer_group_is_deleted_when_it_is_empty() -> None:
     world = World()
-    seat = _seat(world)
-    world.call(commit_of({0: 5}, seat), 9)
+    membership = _seat(world)
+    world.call(commit_of({0: 5}, membership), 9)
     request = DeleteGroupsRequest(groups_names=[GROUP])
     assert world.call(request).results[0].error_code == ErrorCode.NON_EMPTY_GROUP
     world.call(_beat("m", -1))
@@ -295,14 +295,14 @@ def test_what_is_due_at_one_time_is_done_one_thing_at_a_time() -> None:
 
 def test_timers_of_a_busy_group_do_not_pile_up() -> None:
     world = World()
-    (seat,) = world.stable("a")
+    (membership,) = world.stable("a")
     for _ in range(1000):
         world.advance(10)
-        world.call(heartbeat_of(seat))
+        world.call(heartbeat_of(membership))
     assert len(world.machine.timers._heap) < 100
 
 
-# -- whatever happens
+# -- random sequences
 
 STEPS = st.lists(
     st.tuples(
@@ -320,8 +320,8 @@ def _step(world: World, what: str, number: int, flag: bool) -> None:
     """Something that a client might ask, rightly or not."""
     group = world.machine.groups.get(GROUP)
     ids = group.roster.ids if group is not None and not isinstance(group, ConsumerGroup) else []  # type: ignore[attr-defined]
-    member_id = ids[number % len(ids)] if ids else "someone"
-    seat = Seat(member_id, world.group.generation if ids else 0, False)
+    member_id = ids[number % len(ids)] if ids else "unknown"
+    membership = Membership(member_id, world.group.generation if ids else 0, False)
     metadata = subscription("orders" if flag else "prices")
     match what:
         case "join":
@@ -331,13 +331,13 @@ def _step(world: World, what: str, number: int, flag: bool) -> None:
         case "static":
             world.submit(join_of(instance_id=f"i{number % 2}", protocols=[("range", metadata)]))
         case "sync":
-            world.submit(sync_of(seat, dict.fromkeys(ids, bytes([number]))))
+            world.submit(sync_of(membership, dict.fromkeys(ids, bytes([number]))))
         case "beat":
-            world.submit(heartbeat_of(seat))
+            world.submit(heartbeat_of(membership))
         case "leave":
             world.submit(leave_of(member_id))
         case "commit":
-            world.submit(commit_of({number % 3: number}, seat if flag else None), 9)
+            world.submit(commit_of({number % 3: number}, membership if flag else None), 9)
         case "txn":
             world.submit(txn_commit_of({number % 3: number}, producer_id=number % 2))
         case "end":
@@ -380,7 +380,7 @@ def test_a_coordinator_made_of_the_log_remembers_what_the_first_one_knew(steps: 
 
 @given(STEPS, st.integers(0, 2**60))
 @settings(max_examples=200, deadline=None)
-def test_nobody_waits_forever_and_nothing_is_left_behind(steps: list[tuple[str, int, bool]], failures: int) -> None:
+def test_every_request_is_answered_and_no_timer_is_left(steps: list[tuple[str, int, bool]], failures: int) -> None:
     world = World()
     for at, (what, number, flag) in enumerate(steps):
         world.can_persist = not failures >> at & 1
@@ -389,7 +389,7 @@ def test_nobody_waits_forever_and_nothing_is_left_behind(steps: list[tuple[str, 
     for producer_id in (0, 1):
         world.end_transaction(producer_id, committed=False)
     world.advance(10 * 60_000)
-    assert set(range(1, world.tickets + 1)) == set(world.replies), "someone was never answered"
+    assert set(range(1, world.tickets + 1)) == set(world.replies), "a request was never answered"
     world.advance(world.settings.offsets_retention_ms + 2 * world.settings.offsets_check_interval_ms)
     assert not world.machine.groups
     assert world.machine.wake_at_ms is not None
@@ -399,12 +399,12 @@ def test_nobody_waits_forever_and_nothing_is_left_behind(steps: list[tuple[str, 
 
 
 @given(st.binary(max_size=40))
-def test_whatever_members_say_of_their_topics_is_understood_or_not(metadata: bytes) -> None:
+def test_any_bytes_as_subscription_are_decoded_or_ignored(metadata: bytes) -> None:
     topics = subscribed_topics([metadata])
     assert topics is None or all(isinstance(topic, str) for topic in topics)
 
 
-def test_topics_are_understood_in_whatever_version_they_are_said() -> None:
+def test_subscriptions_are_decoded_in_every_version() -> None:
     assert subscribed_topics([subscription("orders"), subscription("prices", rest=b"")]) == {"orders", "prices"}
     assert subscribed_topics([subscription("orders"), b"\0\1"]) is None
     assert subscribed_topics([]) == frozenset()

@@ -5,9 +5,9 @@ import pytest
 from penstock.groups.offsets import expiration
 from penstock.wire.messages.offset_commit import OffsetCommitRequest
 
-from .coordinating import (
+from .coordinator_harness import (
     GROUP,
-    Seat,
+    Membership,
     World,
     commit_of,
     heartbeat_of,
@@ -27,12 +27,12 @@ def _places(world: World) -> list[tuple[str, int]]:
     return world.machine.offsets.partitions_of(GROUP)
 
 
-def _live(world: World, seat: Seat, ms: int) -> None:
+def _live(world: World, membership: Membership, ms: int) -> None:
     """Time passes, and a member is alive."""
     end_ms = world.now_ms + ms
     while world.now_ms < end_ms:
         world.advance(min(1_700_000, end_ms - world.now_ms))
-        world.call(heartbeat_of(seat))
+        world.call(heartbeat_of(membership))
 
 
 def test_offsets_of_a_standalone_consumer_go_when_they_are_too_old() -> None:
@@ -50,36 +50,36 @@ def test_offsets_of_a_standalone_consumer_go_when_they_are_too_old() -> None:
 
 def test_offsets_of_a_group_stay_for_as_long_as_it_has_members_that_read_the_topic() -> None:
     world = World()
-    (seat,) = world.stable("a", protocols=[("range", subscription("orders"))], session_ms=1_800_000)
-    world.call(commit_of({0: 1}, seat), 9)
-    world.call(commit_of({0: 1}, seat, topic="prices"), 9)
-    _live(world, seat, RETENTION_MS + CHECK_MS)
+    (membership,) = world.stable("a", protocols=[("range", subscription("orders"))], session_ms=1_800_000)
+    world.call(commit_of({0: 1}, membership), 9)
+    world.call(commit_of({0: 1}, membership, topic="prices"), 9)
+    _live(world, membership, RETENTION_MS + CHECK_MS)
     assert _places(world) == [("orders", 0)], "it reads orders, and prices no longer"
 
 
 def test_offsets_stay_if_what_the_members_read_is_not_known() -> None:
     world = World()
-    (seat,) = world.stable("a", session_ms=1_800_000)
-    world.call(commit_of({0: 1}, seat), 9)
-    _live(world, seat, RETENTION_MS + CHECK_MS)
+    (membership,) = world.stable("a", session_ms=1_800_000)
+    world.call(commit_of({0: 1}, membership), 9)
+    _live(world, membership, RETENTION_MS + CHECK_MS)
     assert _places(world) == [("orders", 0)]
 
 
 def test_offsets_of_a_group_of_another_type_stay_while_it_has_members() -> None:
     world = World()
-    (seat,) = world.admit("a", protocol_type="connect", session_ms=1_800_000)
-    world.call(sync_of(seat, {}, protocol_type="connect"))
-    world.call(commit_of({0: 1}, seat), 9)
-    _live(world, seat, RETENTION_MS + CHECK_MS)
+    (membership,) = world.admit("a", protocol_type="connect", session_ms=1_800_000)
+    world.call(sync_of(membership, {}, protocol_type="connect"))
+    world.call(commit_of({0: 1}, membership), 9)
+    _live(world, membership, RETENTION_MS + CHECK_MS)
     assert _places(world) == [("orders", 0)]
 
 
 def test_the_time_of_a_groups_offsets_runs_from_when_it_became_empty() -> None:
     world = World()
-    (seat,) = world.stable("a", protocols=[("range", subscription("orders"))], session_ms=1_800_000)
-    world.call(commit_of({0: 1}, seat), 9)
-    _live(world, seat, RETENTION_MS // 2)
-    world.call(leave_of(seat.member_id))
+    (membership,) = world.stable("a", protocols=[("range", subscription("orders"))], session_ms=1_800_000)
+    world.call(commit_of({0: 1}, membership), 9)
+    _live(world, membership, RETENTION_MS // 2)
+    world.call(leave_of(membership.member_id))
     world.restart()
     world.advance(RETENTION_MS - 1)
     assert _places(world) == [("orders", 0)]
@@ -100,18 +100,18 @@ def test_offsets_do_not_go_during_a_rebalance() -> None:
 
 def test_an_empty_group_without_offsets_is_gone_at_the_next_look() -> None:
     world = World()
-    (seat,) = world.stable("a")
-    world.call(leave_of(seat.member_id))
+    (membership,) = world.stable("a")
+    world.call(leave_of(membership.member_id))
     world.advance(CHECK_MS)
     assert not world.machine.groups
     world.restart()
     assert not world.machine.groups
 
 
-def test_an_empty_group_that_someone_is_about_to_join_stays() -> None:
+def test_an_empty_group_with_a_pending_member_stays() -> None:
     world = World()
-    (seat,) = world.stable("a")
-    world.call(leave_of(seat.member_id))
+    (membership,) = world.stable("a")
+    world.call(leave_of(membership.member_id))
     world.advance(CHECK_MS - world.now_ms % CHECK_MS)
     member_id = world.call(join_of(session_ms=1_800_000)).member_id
     world.advance(CHECK_MS)
@@ -131,9 +131,9 @@ def test_offsets_that_a_transaction_is_about_to_change_stay() -> None:
 
 def test_a_group_with_nothing_but_a_transaction_stays() -> None:
     world = World()
-    (seat,) = world.stable("a")
-    world.call(txn_commit_of({0: 2}, seat))
-    world.call(leave_of(seat.member_id))
+    (membership,) = world.stable("a")
+    world.call(txn_commit_of({0: 2}, membership))
+    world.call(leave_of(membership.member_id))
     world.advance(CHECK_MS)
     assert world.state == "Empty"
     assert world.group.is_stored

@@ -15,7 +15,7 @@ from penstock.groups.group_configs import (
 )
 from penstock.groups.settings import GROUP_SETTINGS
 
-from .coordinating import settings_of
+from .coordinator_harness import settings_of
 
 BROKER = Table(GROUP_SETTINGS).parse({})
 

@@ -1,4 +1,4 @@
-"""Offsets: who may commit them, who is told of them, and what transactions do to them."""
+"""Offsets: which clients may commit and fetch them, and how transactions change them."""
 
 import pytest
 from hypothesis import given
@@ -21,11 +21,11 @@ from penstock.wire.messages.offset_fetch import (
 )
 from penstock.wire.state import read_key, read_value
 
-from .coordinating import (
+from .coordinator_harness import (
     GROUP,
     ORDERS,
     PRICES,
-    Seat,
+    Membership,
     World,
     codes_of,
     commit_of,
@@ -54,8 +54,8 @@ def _txn_commit(world: World, *args: object, **wanted: object) -> list[ErrorCode
 
 def test_a_member_commits_where_it_is() -> None:
     world = World()
-    (seat,) = world.stable("a")
-    assert _commit(world, {0: 5, 1: 7}, seat) == [OK, OK]
+    (membership,) = world.stable("a")
+    assert _commit(world, {0: 5, 1: 7}, membership) == [OK, OK]
     assert world.fetched(0, 1, 2) == [5, 7, -1]
 
 
@@ -74,12 +74,12 @@ def test_a_commit_is_there_after_a_restart_with_all_that_came_with_it() -> None:
     )
 
 
-def test_nobody_needs_to_be_a_member_to_commit_for_an_empty_group() -> None:
+def test_any_client_may_commit_for_an_empty_group() -> None:
     world = World()
     assert _commit(world, {0: 5}) == [OK]
     assert world.state == "Empty"
-    (seat,) = world.stable("a")
-    world.call(leave_of(seat.member_id))
+    (membership,) = world.stable("a")
+    world.call(leave_of(membership.member_id))
     assert _commit(world, {0: 6}) == [OK]
     assert world.fetched(0) == [6]
 
@@ -95,15 +95,15 @@ def test_only_members_commit_for_a_group_that_has_some() -> None:
     world = World()
     world.stable("a")
     assert _commit(world, {0: 5}) == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert _commit(world, {0: 5}, Seat("someone", 1, False)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert _commit(world, {0: 5}, Membership("unknown", 1, False)) == [ErrorCode.UNKNOWN_MEMBER_ID]
     assert world.fetched(0) == [-1]
 
 
 def test_a_member_of_another_generation_may_not_commit() -> None:
     world = World()
-    (seat,) = world.stable("a")
+    (membership,) = world.stable("a")
     for generation in (0, 2, -1):
-        wrong = Seat(seat.member_id, generation, True)
+        wrong = Membership(membership.member_id, generation, True)
         assert _commit(world, {0: 5}, wrong) == [ErrorCode.ILLEGAL_GENERATION]
 
 
@@ -115,18 +115,18 @@ def test_members_may_commit_until_they_have_joined_again() -> None:
     world.submit(join_of(follower.member_id))
     assert world.state == "CompletingRebalance"
     assert _commit(world, {0: 6}, follower) == [ErrorCode.ILLEGAL_GENERATION]
-    newer = Seat(follower.member_id, 2, False)
+    newer = Membership(follower.member_id, 2, False)
     assert _commit(world, {0: 6}, newer) == [ErrorCode.REBALANCE_IN_PROGRESS]
 
 
-def test_nobody_commits_in_a_generation_that_was_never_agreed_on() -> None:
+def test_no_member_commits_in_a_generation_without_a_sync() -> None:
     world = World()
     leader, follower = world.stable("a", "b")
     world.submit(join_of(leader.member_id))
     world.submit(join_of(follower.member_id))
     world.submit(join_of(), 3)
     assert world.state == "PreparingRebalance"
-    joined = Seat(follower.member_id, 2, False)
+    joined = Membership(follower.member_id, 2, False)
     assert _commit(world, {0: 6}, joined) == [ErrorCode.REBALANCE_IN_PROGRESS]
     world.restart()
     assert _commit(world, {0: 5}, follower) == [OK], "the first generation holds again"
@@ -142,7 +142,7 @@ def test_a_member_that_is_gone_may_not_commit() -> None:
 @pytest.mark.parametrize(("version", "code"), [(8, ErrorCode.ILLEGAL_GENERATION), (9, ErrorCode.GROUP_ID_NOT_FOUND)])
 def test_a_member_of_a_group_that_is_not_there_may_not_commit(version: int, code: ErrorCode) -> None:
     world = World()
-    assert _commit(world, {0: 5}, Seat("someone", 1, False), version=version) == [code]
+    assert _commit(world, {0: 5}, Membership("unknown", 1, False), version=version) == [code]
     assert not world.machine.groups
 
 
@@ -156,7 +156,7 @@ def test_a_commit_to_what_is_not_there_is_refused_for_that_partition_alone() -> 
     assert world.fetched(0, 3) == [5, -1]
 
 
-def test_if_there_is_nothing_to_commit_to_nobody_asks_who_commits() -> None:
+def test_a_commit_to_missing_topics_does_not_check_the_member() -> None:
     world = World()
     world.stable("a")
     assert _commit(world, {0: 5}, topic="nothing") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
@@ -229,7 +229,7 @@ def test_all_offsets_by_id_are_those_of_topics_that_have_one() -> None:
 # -- fetching
 
 
-def test_all_offsets_of_a_group_are_told_if_no_topics_are_named() -> None:
+def test_all_offsets_of_a_group_are_returned_if_no_topics_are_named() -> None:
     world = World()
     _commit(world, {0: 5, 2: 6})
     _commit(world, {1: 7}, topic="prices")
@@ -243,14 +243,14 @@ def test_all_offsets_of_a_group_are_told_if_no_topics_are_named() -> None:
     assert answer.error_code == OK
 
 
-def test_several_groups_are_told_of_in_one_answer() -> None:
+def test_several_groups_are_returned_in_one_response() -> None:
     world = World()
     _commit(world, {0: 5})
     _commit(world, {0: 9}, group_id="others")
     wanted = [OffsetFetchRequestTopics(name="orders", partition_indexes=[0])]
-    groups = [OffsetFetchRequestGroup(group_id=name, topics=wanted) for name in (GROUP, "others", "nobody")]
+    groups = [OffsetFetchRequestGroup(group_id=name, topics=wanted) for name in (GROUP, "others", "missing")]
     answer = world.call(OffsetFetchRequest(groups=groups), 8)
-    assert [group.group_id for group in answer.groups] == [GROUP, "others", "nobody"]
+    assert [group.group_id for group in answer.groups] == [GROUP, "others", "missing"]
     assert [group.topics[0].partitions[0].committed_offset for group in answer.groups] == [5, 9, -1]
 
 
@@ -262,11 +262,11 @@ def test_a_group_that_is_not_there_has_no_offsets() -> None:
     assert (group.error_code, list(group.topics)) == (OK, [])
 
 
-def test_members_of_classic_groups_may_say_who_they_are_and_need_not() -> None:
+def test_members_of_classic_groups_may_send_their_member_id() -> None:
     world = World()
     world.stable("a")
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id=GROUP, member_id="someone", member_epoch=9, topics=None)]
+        groups=[OffsetFetchRequestGroup(group_id=GROUP, member_id="unknown", member_epoch=9, topics=None)]
     )
     assert world.call(request, 9).groups[0].error_code == OK
 
@@ -371,11 +371,11 @@ def test_the_end_of_a_transaction_without_offsets_changes_nothing() -> None:
 
 def test_a_producer_commits_for_a_member_of_this_generation() -> None:
     world = World()
-    (seat,) = world.stable("a")
-    assert _txn_commit(world, {0: 5}, seat) == [OK]
-    assert _txn_commit(world, {0: 5}, Seat(seat.member_id, 0, True)) == [ErrorCode.ILLEGAL_GENERATION]
-    assert _txn_commit(world, {0: 5}, Seat("someone", 1, True)) == [ErrorCode.UNKNOWN_MEMBER_ID]
-    assert _txn_commit(world, {0: 5}, seat, instance_id="red") == [ErrorCode.UNKNOWN_MEMBER_ID]
+    (membership,) = world.stable("a")
+    assert _txn_commit(world, {0: 5}, membership) == [OK]
+    assert _txn_commit(world, {0: 5}, Membership(membership.member_id, 0, True)) == [ErrorCode.ILLEGAL_GENERATION]
+    assert _txn_commit(world, {0: 5}, Membership("unknown", 1, True)) == [ErrorCode.UNKNOWN_MEMBER_ID]
+    assert _txn_commit(world, {0: 5}, membership, instance_id="red") == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
 def test_a_producer_of_an_old_client_need_not_say_for_whom_it_commits() -> None:
@@ -386,14 +386,14 @@ def test_a_producer_of_an_old_client_need_not_say_for_whom_it_commits() -> None:
 
 def test_a_producer_may_commit_while_the_group_waits_for_its_leader() -> None:
     world = World()
-    (seat,) = world.admit("a")
+    (membership,) = world.admit("a")
     assert world.state == "CompletingRebalance"
-    assert _txn_commit(world, {0: 5}, seat) == [OK]
+    assert _txn_commit(world, {0: 5}, membership) == [OK]
 
 
 def test_a_producer_may_not_commit_for_a_member_of_a_group_that_is_not_there() -> None:
     world = World()
-    assert _txn_commit(world, {0: 5}, Seat("someone", 1, True)) == [ErrorCode.ILLEGAL_GENERATION]
+    assert _txn_commit(world, {0: 5}, Membership("unknown", 1, True)) == [ErrorCode.ILLEGAL_GENERATION]
     assert _txn_commit(world, {0: 5}, topic="nothing") == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
     assert world.refusal(txn_commit_of({0: 5}, group_id="")) == ErrorCode.INVALID_GROUP_ID
 
@@ -435,9 +435,9 @@ def test_deleting_reaches_what_is_pending_in_a_transaction() -> None:
 
 def test_offsets_in_topics_that_members_read_stay() -> None:
     world = World()
-    (seat,) = world.stable("a", protocols=[("range", subscription("orders"))])
-    _commit(world, {0: 5}, seat)
-    _commit(world, {0: 6}, seat, topic="prices")
+    (membership,) = world.stable("a", protocols=[("range", subscription("orders"))])
+    _commit(world, {0: 5}, membership)
+    _commit(world, {0: 6}, membership, topic="prices")
     assert codes_of(_delete(world, 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
     assert codes_of(_delete(world, 0, topic="prices")) == [OK]
     assert world.fetched(0) == [5]
@@ -445,15 +445,15 @@ def test_offsets_in_topics_that_members_read_stay() -> None:
 
 def test_what_cannot_be_understood_is_taken_for_a_subscription() -> None:
     world = World()
-    (seat,) = world.stable("a", protocols=[("range", b"\0")])
-    _commit(world, {0: 5}, seat)
+    (membership,) = world.stable("a", protocols=[("range", b"\0")])
+    _commit(world, {0: 5}, membership)
     assert codes_of(_delete(world, 0)) == [ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC]
 
 
 def test_offsets_of_a_group_of_another_type_stay_while_it_has_members() -> None:
     world = World()
-    (seat,) = world.admit("a", protocol_type="connect")
-    world.call(sync_of(seat, {}, protocol_type="connect"))
+    (membership,) = world.admit("a", protocol_type="connect")
+    world.call(sync_of(membership, {}, protocol_type="connect"))
     reply = world.replies[world.submit(OffsetDeleteRequest(group_id=GROUP, topics=()))]
     assert reply.code == ErrorCode.NON_EMPTY_GROUP
 
@@ -511,7 +511,7 @@ def test_if_offsets_of_a_deleted_topic_cannot_be_removed_it_is_tried_again() -> 
     assert len(world.log) == log
 
 
-def test_topics_that_nobody_has_offsets_in_may_go_unnoticed() -> None:
+def test_deleted_topics_without_offsets_change_nothing() -> None:
     world = World()
     decision = world.tell(TopicsChanged(deleted=frozenset({"nothing"})))
     assert not decision.persist

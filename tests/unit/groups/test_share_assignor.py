@@ -45,7 +45,7 @@ def test_with_more_partitions_than_members_each_partition_has_one_member() -> No
 
 
 @pytest.mark.parametrize(("members", "partitions", "sharing"), [(3, 2, 2), (4, 2, 2), (5, 2, 3), (200, 7, 29)])
-def test_with_more_members_than_partitions_nobody_is_idle(members: int, partitions: int, sharing: int) -> None:
+def test_with_more_members_than_partitions_no_member_is_idle(members: int, partitions: int, sharing: int) -> None:
     shares = assign_simple(_members(members, T1), {T1: range(partitions)})
     assert set(_readers(shares).values()) == {sharing}
     loads = [len(share) for share in shares.values()]
@@ -65,7 +65,7 @@ def test_members_that_want_other_topics_get_only_those() -> None:
     assert Counter(place.topic_id for place in shares["m3"]) == {T1: 2, T2: 2}
 
 
-def test_whoever_leaves_moves_only_what_it_had() -> None:
+def test_a_leaving_member_moves_only_its_own_partitions() -> None:
     members = _members(4, T1)
     before = assign_simple(members, {T1: range(8)})
     after = assign_simple(_again(members[:3], before), {T1: range(8)})
@@ -73,7 +73,7 @@ def test_whoever_leaves_moves_only_what_it_had() -> None:
         assert before[one.member_id] <= after[one.member_id]
 
 
-def test_a_topic_that_is_gone_and_nobody_at_all_are_nothing() -> None:
+def test_a_deleted_topic_and_no_members_give_an_empty_target() -> None:
     assert assign_simple([], {T1: range(4)}) == {}
     assert assign_simple(_members(2, T3), {}) == {"m000": frozenset(), "m001": frozenset()}
 
@@ -116,7 +116,7 @@ def _check(
         members = [one for one in subscribers if topic_id in one.topics]
         for number in numbers:
             count = readers[TopicIdPartition(topic_id, number)]
-            assert (count > 0) == bool(members), "every partition that anyone wants is fetched from"
+            assert (count > 0) == bool(members), "every subscribed partition is fetched from"
             assert count <= len(members)
     if uniform and subscribers:
         loads = [len(share) for share in shares.values()]

@@ -4,11 +4,11 @@ import pytest
 
 from penstock.foundation.codes import ErrorCode
 
-from .coordinating import (
+from .coordinator_harness import (
     DELAY_MS,
     REBALANCE_MS,
     SESSION_MS,
-    Seat,
+    Membership,
     World,
     commit_of,
     heartbeat_of,
@@ -18,23 +18,23 @@ from .coordinating import (
 )
 
 
-def _stable(world: World, *instances: str) -> list[Seat]:
+def _stable(world: World, *instances: str) -> list[Membership]:
     """A stable group of static members; the first leads."""
     tickets = [world.submit(join_of(instance_id=instance)) for instance in instances]
     world.advance(2 * DELAY_MS)
-    seats = [world.seat(ticket) for ticket in tickets]
-    world.settle(seats)
-    return seats
+    memberships = [world.membership(ticket) for ticket in tickets]
+    world.settle(memberships)
+    return memberships
 
 
 def test_a_static_member_is_named_after_its_instance_and_needs_no_second_request() -> None:
     world = World()
-    (seat,) = _stable(world, "red")
-    assert seat.member_id == "red-1"
+    (membership,) = _stable(world, "red")
+    assert membership.member_id == "red-1"
     assert world.group.roster.by_instance == {"red": "red-1"}
 
 
-def test_the_leader_is_told_which_members_are_static() -> None:
+def test_the_leader_gets_the_instance_ids() -> None:
     world = World()
     ticket = world.submit(join_of(instance_id="red"))
     world.advance(DELAY_MS)
@@ -48,12 +48,12 @@ def test_a_static_member_that_returns_keeps_its_share_without_a_rebalance() -> N
     assert (answer.error_code, answer.generation_id, answer.leader) == (0, 1, "red-1")
     assert answer.member_id not in ("", blue.member_id)
     assert world.state == "Stable"
-    back = Seat(answer.member_id, 1, False)
+    back = Membership(answer.member_id, 1, False)
     assert world.call(sync_of(back, instance_id="blue")).assignment == b"blue-2"
     assert world.refusal(heartbeat_of(back, "blue")) == ErrorCode.NONE
 
 
-def test_whoever_had_the_place_before_is_fenced() -> None:
+def test_the_former_member_of_an_instance_id_is_fenced() -> None:
     world = World()
     _, blue = _stable(world, "red", "blue")
     world.call(join_of(instance_id="blue"))
@@ -67,17 +67,17 @@ def test_whoever_had_the_place_before_is_fenced() -> None:
     assert left.members[0].error_code == ErrorCode.FENCED_INSTANCE_ID
 
 
-def test_a_leader_that_returns_leads_and_is_told_not_to_share_anything_out() -> None:
+def test_a_returning_leader_leads_and_skips_the_assignment() -> None:
     world = World()
     _stable(world, "red", "blue")
     answer = world.call(join_of(instance_id="red"), 9)
     assert answer.leader == answer.member_id == world.group.leader
     assert answer.skip_assignment
     assert {member.member_id for member in answer.members} == {answer.member_id, "blue-2"}
-    assert world.call(sync_of(Seat(answer.member_id, 1, True), instance_id="red")).assignment == b"red-1"
+    assert world.call(sync_of(Membership(answer.member_id, 1, True), instance_id="red")).assignment == b"red-1"
 
 
-def test_a_leader_that_knows_of_no_skipping_is_not_told_that_it_leads() -> None:
+def test_a_returning_leader_of_an_older_version_is_answered_as_a_follower() -> None:
     world = World()
     _stable(world, "red", "blue")
     answer = world.call(join_of(instance_id="red"), 8)
@@ -92,7 +92,7 @@ def test_a_static_member_that_returns_is_still_there_after_a_restart() -> None:
     answer = world.call(join_of(instance_id="blue"))
     world.restart()
     assert world.group.roster.by_instance == {"red": "red-1", "blue": answer.member_id}
-    back = Seat(answer.member_id, 1, False)
+    back = Membership(answer.member_id, 1, False)
     assert world.call(sync_of(back, instance_id="blue")).assignment == b"blue-2"
 
 
@@ -123,11 +123,11 @@ def test_a_return_that_changes_the_protocol_takes_a_rebalance() -> None:
     offers = [("range", b""), ("sticky", b"")]
     tickets = [world.submit(join_of(instance_id=name, protocols=offers)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    seats = [world.seat(ticket) for ticket in tickets]
-    world.settle(seats)
+    memberships = [world.membership(ticket) for ticket in tickets]
+    world.settle(memberships)
     back = world.submit(join_of(instance_id="blue", protocols=[("sticky", b"")]))
     assert world.state == "PreparingRebalance"
-    world.submit(join_of(seats[0].member_id, "red", protocols=offers))
+    world.submit(join_of(memberships[0].member_id, "red", protocols=offers))
     assert world.replies[back].protocol_name == "sticky"
 
 
@@ -135,13 +135,13 @@ def test_a_return_while_all_wait_for_the_leader_takes_another_rebalance() -> Non
     world = World()
     tickets = [world.submit(join_of(instance_id=name)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    red, blue = (world.seat(ticket) for ticket in tickets)
+    red, blue = (world.membership(ticket) for ticket in tickets)
     waiting = world.submit(sync_of(blue, instance_id="blue"))
     back = world.submit(join_of(instance_id="blue"))
     assert world.code(waiting) == ErrorCode.FENCED_INSTANCE_ID
     assert world.is_waiting(back)
     world.submit(join_of(red.member_id, "red"))
-    assert world.seat(back).generation == 2
+    assert world.membership(back).generation == 2
 
 
 def test_a_return_while_all_join_takes_over_the_place_in_the_queue() -> None:
@@ -152,7 +152,7 @@ def test_a_return_while_all_join_takes_over_the_place_in_the_queue() -> None:
     newer = world.submit(join_of(instance_id="blue"))
     assert world.code(older) == ErrorCode.FENCED_INSTANCE_ID
     world.submit(join_of(green.member_id, "green"))
-    assert world.seat(newer).generation == 2
+    assert world.membership(newer).generation == 2
     assert len(world.group.roster) == 3
 
 
@@ -162,7 +162,7 @@ def test_two_that_join_under_one_instance_leave_one() -> None:
     second = world.submit(join_of(instance_id="red"))
     assert world.code(first) == ErrorCode.FENCED_INSTANCE_ID
     world.advance(2 * DELAY_MS)
-    assert world.seat(second).leads
+    assert world.membership(second).leads
     assert len(world.group.roster) == 1
 
 
@@ -175,10 +175,13 @@ def test_a_static_member_that_returns_to_a_full_group_takes_its_own_place() -> N
 
 def test_static_members_of_a_group_that_has_become_too_large_may_lose_their_places() -> None:
     world = World()
-    seats = _stable(world, "red", "blue")
+    memberships = _stable(world, "red", "blue")
     world.settings = World(size_max=1).settings
     world.restart()
-    tickets = [world.submit(join_of(seat.member_id, name)) for seat, name in zip(seats, ("red", "blue"), strict=True)]
+    tickets = [
+        world.submit(join_of(membership.member_id, name))
+        for membership, name in zip(memberships, ("red", "blue"), strict=True)
+    ]
     assert world.code(tickets[1]) == ErrorCode.GROUP_MAX_SIZE_REACHED
     assert world.code(tickets[0]) == ErrorCode.NONE
 
@@ -197,11 +200,11 @@ def test_a_rebalance_goes_on_with_static_members_that_are_restarting() -> None:
     world = World()
     tickets = [world.submit(join_of(instance_id=name, session_ms=200_000)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    red, blue = (world.seat(ticket) for ticket in tickets)
+    red, blue = (world.membership(ticket) for ticket in tickets)
     world.settle([red, blue])
     ticket = world.submit(join_of(red.member_id, "red", session_ms=200_000))
     world.advance(REBALANCE_MS)
-    assert world.seat(ticket).generation == 2
+    assert world.membership(ticket).generation == 2
     assert {member.member_id for member in world.replies[ticket].members} == {red.member_id, blue.member_id}
 
 
@@ -209,19 +212,19 @@ def test_another_leads_while_a_static_leader_is_restarting() -> None:
     world = World()
     tickets = [world.submit(join_of(instance_id=name, session_ms=200_000)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    red, blue = (world.seat(ticket) for ticket in tickets)
+    red, blue = (world.membership(ticket) for ticket in tickets)
     world.settle([red, blue])
     ticket = world.submit(join_of(blue.member_id, "blue", protocols=[("range", b"new")], session_ms=200_000))
     world.advance(REBALANCE_MS)
-    assert world.seat(ticket).leads
+    assert world.membership(ticket).leads
     assert red.member_id in world.group.roster
 
 
-def test_the_session_of_one_who_waited_for_the_leader_begins_anew_when_all_are_to_join() -> None:
+def test_sessions_of_syncing_members_start_again_when_all_have_to_join() -> None:
     world = World()
     tickets = [world.submit(join_of(instance_id=name)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    red, blue = (world.seat(ticket) for ticket in tickets)
+    red, blue = (world.membership(ticket) for ticket in tickets)
     world.submit(sync_of(blue, instance_id="blue"))
     world.advance(SESSION_MS - 1)
     world.call(heartbeat_of(red, "red"))
@@ -238,12 +241,12 @@ def test_a_static_member_that_neither_joins_nor_syncs_within_the_rebalance_timeo
     world = World()
     tickets = [world.submit(join_of(instance_id=name, session_ms=1_000_000)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    red, blue = (world.seat(ticket) for ticket in tickets)
+    red, blue = (world.membership(ticket) for ticket in tickets)
     world.settle([red, blue])
     ticket = world.submit(join_of(red.member_id, "red", session_ms=1_000_000))
     world.advance(REBALANCE_MS)
-    seat = world.seat(ticket)
-    world.call(sync_of(seat, {red.member_id: b"all"}, instance_id="red"))
+    membership = world.membership(ticket)
+    world.call(sync_of(membership, {red.member_id: b"all"}, instance_id="red"))
     world.advance(REBALANCE_MS)
     assert world.group.roster.ids == [red.member_id]
     assert world.state == "PreparingRebalance"
@@ -253,7 +256,7 @@ def test_if_no_static_member_returns_the_rebalance_waits_for_their_sessions() ->
     world = World()
     tickets = [world.submit(join_of(instance_id=name, session_ms=200_000)) for name in ("red", "blue")]
     world.advance(2 * DELAY_MS)
-    red, blue = (world.seat(ticket) for ticket in tickets)
+    red, blue = (world.membership(ticket) for ticket in tickets)
     world.settle([red, blue])
     world.call(leave_of(red.member_id, instance_id="red"))
     world.advance(REBALANCE_MS + 1)
@@ -282,7 +285,7 @@ def test_a_static_member_whose_id_is_known_joins_again_like_any_other() -> None:
 
 
 @pytest.mark.parametrize("instance", ["green", ""])
-def test_an_instance_that_nobody_has_is_unknown(instance: str) -> None:
+def test_an_unused_instance_id_is_unknown(instance: str) -> None:
     world = World()
     red, _ = _stable(world, "red", "blue")
     assert world.refusal(heartbeat_of(red, instance)) == ErrorCode.UNKNOWN_MEMBER_ID

@@ -8,9 +8,9 @@ import pytest
 from penstock.foundation.codes import ErrorCode
 from penstock.groups.consumer import group as consumer_group
 from penstock.groups.consumer.target import is_large
-from tests.simulation.consumer_machine import targets_in_pieces
-from tests.unit.groups.consuming import Consuming
-from tests.unit.groups.share_world import Sharing
+from tests.simulation.group_machines import targets_in_pieces
+from tests.unit.groups.consumer_harness import ConsumerHarness
+from tests.unit.groups.share_harness import ShareHarness
 
 SHORT_INTERVAL_MS = 200
 PIECES_MAX = 1000
@@ -22,7 +22,7 @@ def pieces() -> Iterator[None]:
         yield
 
 
-def work(group: Consuming) -> int:
+def work(group: ConsumerHarness) -> int:
     """Let time pass until the target is that of the group's epoch; how many pieces that took."""
     for count in range(PIECES_MAX):
         if group.machine.group.state.epoch == group.machine.group.state.target_epoch:
@@ -33,31 +33,31 @@ def work(group: Consuming) -> int:
 
 @pytest.mark.usefixtures("pieces")
 def test_a_large_group_answers_first_and_assigns_soon() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     joined = group.join("m1", "a", "b")
     assert (joined.member_epoch, group.named(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
     assert work(group) > 1
-    told = group.beat("m1", 1)
-    assert group.named(told) == {"a": [0, 1, 2, 3], "b": [0, 1]}
-    assert told.member_epoch == 2
-    assert told.heartbeat_interval_ms > SHORT_INTERVAL_MS
+    response = group.beat("m1", 1)
+    assert group.named(response) == {"a": [0, 1, 2, 3], "b": [0, 1]}
+    assert response.member_epoch == 2
+    assert response.heartbeat_interval_ms > SHORT_INTERVAL_MS
 
 
 @pytest.mark.usefixtures("pieces")
 def test_a_large_share_group_answers_first_and_assigns_soon() -> None:
-    world = Sharing({"a": 3, "b": 1})
+    world = ShareHarness({"a": 3, "b": 1})
     joined = world.join("m1", "a", "b")
-    assert (joined.member_epoch, world.told(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
+    assert (joined.member_epoch, world.assignment(joined), joined.heartbeat_interval_ms) == (1, {}, SHORT_INTERVAL_MS)
     for _ in range(PIECES_MAX):
         world.advance(1)
-    told = world.beat("m1", 1)
-    assert (told.member_epoch, world.told(told)) == (2, {"a": [0, 1, 2], "b": [0]})
-    assert told.heartbeat_interval_ms > SHORT_INTERVAL_MS
+    response = world.beat("m1", 1)
+    assert (response.member_epoch, world.assignment(response)) == (2, {"a": [0, 1, 2], "b": [0]})
+    assert response.heartbeat_interval_ms > SHORT_INTERVAL_MS
 
 
 @pytest.mark.usefixtures("pieces")
 def test_members_keep_what_they_have_until_there_is_a_new_target() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a")
     work(group)
     group.settle("m1")
@@ -72,8 +72,8 @@ def test_members_keep_what_they_have_until_there_is_a_new_target() -> None:
 
 
 @pytest.mark.usefixtures("pieces")
-def test_who_joins_again_and_again_keeps_no_target_from_being_finished() -> None:
-    group = Consuming()
+def test_repeated_joins_do_not_keep_a_target_from_being_finished() -> None:
+    group = ConsumerHarness()
     group.join("m1", "a", "b")
     for _ in range(100):
         group.join("restless", "a")
@@ -86,7 +86,7 @@ def test_who_joins_again_and_again_keeps_no_target_from_being_finished() -> None
 
 @pytest.mark.usefixtures("pieces")
 def test_a_target_that_was_overtaken_is_given_up() -> None:
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a")
     group.pass_time(1)
     group.beat("m1", -1)
@@ -102,7 +102,7 @@ def test_a_target_in_pieces_is_the_one_that_is_worked_out_at_once(seed: int) -> 
     def settled(in_pieces: bool) -> list[tuple[str, object]]:
         rng = Random(seed)
         with targets_in_pieces(in_pieces):
-            group = Consuming({name: rng.randint(1, 9) for name in "abcde"})
+            group = ConsumerHarness({name: rng.randint(1, 9) for name in "abcde"})
             for number in range(rng.randint(2, 9)):
                 group.join(f"m{number}", *rng.sample("abcde", rng.randint(1, 4)))
                 work(group)
@@ -112,11 +112,11 @@ def test_a_target_in_pieces_is_the_one_that_is_worked_out_at_once(seed: int) -> 
 
 
 def test_a_group_is_large_by_its_members_its_topics_and_their_partitions() -> None:
-    alike = Consuming({"a": 5000})
+    alike = ConsumerHarness({"a": 5000})
     for number in range(3):
         alike.join(f"m{number}", "a")
     assert not is_large(alike.machine.group.state, alike.machine.image)
-    various = Consuming({"a": 2500, "b": 10})
+    various = ConsumerHarness({"a": 2500, "b": 10})
     various.join("m1", "a")
     various.join("m2", "a", "b")
     assert is_large(various.machine.group.state, various.machine.image)
@@ -124,7 +124,7 @@ def test_a_group_is_large_by_its_members_its_topics_and_their_partitions() -> No
 
 def test_a_group_has_so_many_regular_expressions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_group, "REGEXES_MAX", 2)
-    group = Consuming()
+    group = ConsumerHarness()
     for number, text in enumerate(("a", "b", "a")):
         group.join(f"m{number}", subscribed_topic_regex=text)
     refused = group.refused("m3", 0, {}, **group.full(subscribed_topic_regex="a|b"))
@@ -139,7 +139,7 @@ def test_a_group_has_so_many_regular_expressions(monkeypatch: pytest.MonkeyPatch
 
 def test_members_subscribe_to_so_many_topics_by_name_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumer_group, "NAMES_MAX", 3)
-    group = Consuming()
+    group = ConsumerHarness()
     group.join("m1", "a", "b")
     group.join("m2", "a")
     refused = group.refused("m3", 0, {}, **group.full("a"))

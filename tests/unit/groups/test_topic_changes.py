@@ -8,7 +8,7 @@ from penstock.groups.coordinator import GroupCoordinator
 from penstock.groups.errors import GroupIdNotFound
 from penstock.groups.offsets.committed import Committed
 from penstock.groups.topic_changes import TOMBSTONES_AT_ONCE
-from tests.unit.groups.coordinating import image_of, settings_of, topic_of
+from tests.unit.groups.coordinator_harness import image_of, settings_of, topic_of
 
 COUNT = 2 * TOMBSTONES_AT_ONCE + 100
 GROUP = "readers"

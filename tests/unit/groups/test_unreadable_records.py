@@ -1,4 +1,4 @@
-"""Whatever bytes stand in `__consumer_offsets`, a group coordinator reads them or refuses them by a PenstockError."""
+"""Any bytes in `__consumer_offsets`: a group coordinator reads them, or raises a PenstockError."""
 
 import random
 
@@ -9,7 +9,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.groups.coordinator import GroupCoordinator
 from penstock.wire.messages.list_groups import ListGroupsRequest
 
-from .coordinating import image_of, settings_of, topic_of
+from .coordinator_harness import image_of, settings_of, topic_of
 
 SEEDS = range(20)
 KINDS = range(20)

@@ -16,7 +16,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.log.transactions import AbortedTransaction
 from tests.simulation.disk import FakeDisk, Killed
 
-from .making import FullDisk
+from .builders import FullDisk
 
 PATH = "folder/0.aborted"
 

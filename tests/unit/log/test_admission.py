@@ -8,7 +8,7 @@ from penstock.records.batch import assemble, read_client_batch
 from penstock.records.build import Record, build_batch, read_records
 from penstock.records.compression import Codec
 
-from .making import NOW_MS, batch, open_at, settings, values_in
+from .builders import NOW_MS, batch, open_at, settings, values_in
 
 COMPACTED = settings(cleanup_policy="compact")
 TYPES = {"uncompressed": Codec.NONE, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}

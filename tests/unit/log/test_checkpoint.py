@@ -9,7 +9,7 @@ from penstock.log.checkpoint import FILE_BYTES, FILE_NAME, SLOT_BYTES, Checkpoin
 from penstock.log.disk import Disk, OsDisk
 from penstock.log.memory import MemoryDisk
 
-from .making import FullDisk
+from .builders import FullDisk
 
 PATH = f"log/{FILE_NAME}"
 

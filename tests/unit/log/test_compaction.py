@@ -13,8 +13,8 @@ from penstock.records.batch import BatchHeader, assemble, batches, check_batch
 from penstock.records.build import Record, build_batch, control_marker
 from penstock.records.compression import Codec
 
-from .compacting import SECRET, compact, compacted_log, end_segment, install, planned, put, state
-from .making import ENDLESS, NOW_MS, all_records, headers_from, marker_of, offsets_in, pairs, records_in, sent
+from .builders import ENDLESS, NOW_MS, all_records, headers_from, marker_of, offsets_in, pairs, records_in, sent
+from .compacted_logs import SECRET, compact, compacted_log, end_segment, install, planned, put, state
 
 DAY_MS = 86_400_000
 

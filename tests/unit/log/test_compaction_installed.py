@@ -18,9 +18,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.records.build import Record
 from tests.simulation.disk import FakeDisk, Killed
 
-from .compacting import compact, compacted_log, end_segment, install, planned, put, state
-from .descriptors import open_below
-from .making import (
+from .builders import (
     ENDLESS,
     FOLDER,
     NOW_MS,
@@ -34,6 +32,8 @@ from .making import (
     records_in,
     sent,
 )
+from .compacted_logs import compact, compacted_log, end_segment, install, planned, put, state
+from .descriptors import open_below
 
 
 def filled(disk: Disk | None = None, count: int = 60, keys: int = 10, **values: object) -> Log:

@@ -12,8 +12,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.records.build import Record, build_batch
 from tests.simulation.disk import FakeDisk, Killed
 
-from .compacting import SECRET, compact, compacted_log, end_segment, install, planned, put
-from .making import (
+from .builders import (
     FOLDER,
     NOW_MS,
     all_records,
@@ -24,6 +23,7 @@ from .making import (
     sent,
     sync,
 )
+from .compacted_logs import SECRET, compact, compacted_log, end_segment, install, planned, put
 
 RETENTION_MS = 5000
 LATER_MS = NOW_MS + RETENTION_MS

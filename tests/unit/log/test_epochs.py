@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from penstock.log.epochs import LeaderEpochCache
 
-from .making import NOW_MS, append, open_at
+from .builders import NOW_MS, append, open_at
 
 UNKNOWN = (-1, -1)
 

@@ -10,7 +10,7 @@ from penstock.log.folder import LogFolder
 from penstock.log.log import Log
 from tests.simulation.disk import FakeDisk
 
-from .making import FOLDER, all_records, append, open_at
+from .builders import FOLDER, all_records, append, open_at
 
 LARGE = b"." * 3000
 

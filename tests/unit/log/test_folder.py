@@ -14,7 +14,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.log.recovery import open_log
 from tests.simulation.disk import FakeDisk, Killed
 
-from .making import BOOT, NOW_MS, FullDisk, settings
+from .builders import BOOT, NOW_MS, FullDisk, settings
 
 ORDERS = LogFolder.path(TopicPartition("orders", 0), b"\1" * 16)
 ORDERS_1 = LogFolder.path(TopicPartition("orders", 1), b"\1" * 16)

@@ -13,7 +13,7 @@ from penstock.log.index import ENTRY, Entry, Index
 from penstock.log.memory import MemoryDisk
 from tests.simulation.disk import FakeDisk
 
-from .making import FullDisk
+from .builders import FullDisk
 
 PATH = "logs/t/0/index"
 

@@ -11,8 +11,8 @@ from penstock.log.log import Log
 from tests.simulation.disk import FakeDisk
 from tests.simulation.threads import FakeThreads
 
-from .making import NOW_MS, append, batch, offsets_in, open_at, sent, sync
-from .test_taking_away import filled, reopened
+from .builders import NOW_MS, append, batch, offsets_in, open_at, sent, sync
+from .test_trim_and_truncate import filled, reopened
 
 
 def threaded() -> tuple[IoQueue, FakeThreads, list[str]]:

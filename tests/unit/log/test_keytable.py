@@ -4,7 +4,7 @@ from penstock.log.offset_map import KeyTable
 from penstock.records.build import Record, build_batch
 from penstock.records.columns import Columns, decode_columns
 
-from .making import NOW_MS
+from .builders import NOW_MS
 
 SECRET = bytes(16)
 

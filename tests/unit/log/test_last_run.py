@@ -8,7 +8,7 @@ import pytest
 from penstock.log.disk import Disk, OsDisk
 from penstock.log.last_run import LastRun
 
-from .making import FullDisk
+from .builders import FullDisk
 
 
 def test_a_folder_that_is_new_has_lost_nothing(tmp_path: Path) -> None:

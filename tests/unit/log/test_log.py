@@ -21,7 +21,7 @@ from penstock.records.batch import batches
 from penstock.records.compression import Codec
 from penstock.records.layout import HEADER_BYTES
 
-from .making import (
+from .builders import (
     ENDLESS,
     NOW_MS,
     FullDisk,

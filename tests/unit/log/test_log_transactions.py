@@ -20,7 +20,7 @@ from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import check_batch, read_header
 from penstock.records.build import skip_marker
 
-from .making import (
+from .builders import (
     ENDLESS,
     FOLDER,
     NOW_MS,

@@ -11,10 +11,10 @@ from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 from penstock.log.last_run import LastRun
 from penstock.log.recovery import open_log
-from tests.power import BEFORE, lose_power
+from tests.power_loss import BEFORE, lose_power
 from tests.simulation.disk import FakeDisk, Killed
 
-from .making import BOOT, NOW_MS, append, batch, open_at, settings, sync, values_in
+from .builders import BOOT, NOW_MS, append, batch, open_at, settings, sync, values_in
 
 ORDERS = LogFolder.path(TopicPartition("orders", 0), b"\1" * 16)
 

@@ -7,7 +7,7 @@ import pytest
 from penstock.log.log import Log
 from tests.simulation.disk import PAGE, FakeDisk
 
-from .making import append, batch, open_at, values_in
+from .builders import append, batch, open_at, values_in
 
 OVERHEAD = len(batch(b""))
 SEEDS = 150

@@ -24,7 +24,7 @@ from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
 
-from .making import NOW_MS, batch, sent
+from .builders import NOW_MS, batch, sent
 
 LAST = 2**31 - 1
 FULL = StorageError("the disk is full")

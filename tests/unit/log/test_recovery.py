@@ -11,9 +11,9 @@ from penstock.log.disk import OsDisk
 from penstock.log.recovery import DamagedLog
 from penstock.log.timestamp_lookup import find_time
 
+from .builders import BOOT, ENDLESS, FOLDER, NOW_MS, append, batch, offsets_in, sync, values_in
 from .descriptors import open_below
-from .making import BOOT, ENDLESS, FOLDER, NOW_MS, append, batch, offsets_in, sync, values_in
-from .recovering import OTHER_BOOT, RECORD_BYTES, contents, filled, killed, last_segment, recovered, write
+from .file_logs import OTHER_BOOT, RECORD_BYTES, contents, filled, killed, last_segment, recovered, write
 
 
 @pytest.fixture

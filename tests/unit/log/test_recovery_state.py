@@ -7,8 +7,8 @@ import pytest
 from penstock.log.disk import OsDisk
 from penstock.log.epochs import LeaderEpochCache
 
-from .making import BOOT, FOLDER, NOW_MS, append, batch, sent, sync
-from .recovering import OTHER_BOOT, filled, killed, last_segment, recovered, write
+from .builders import BOOT, FOLDER, NOW_MS, append, batch, sent, sync
+from .file_logs import OTHER_BOOT, filled, killed, last_segment, recovered, write
 
 
 @pytest.fixture

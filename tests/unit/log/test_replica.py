@@ -18,7 +18,7 @@ from penstock.replication.follower_fetch import epoch_divergence
 from penstock.wire.messages.fetch import FetchPartition
 from tests.simulation.disk import FakeDisk, Killed
 
-from .making import ENDLESS, NOW_MS, all_records, append, open_at, values_in, write
+from .builders import ENDLESS, NOW_MS, all_records, append, open_at, values_in, write
 from .test_transactions_recovered import SMALL, facts, filled
 
 

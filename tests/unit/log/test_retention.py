@@ -4,7 +4,7 @@ from penstock.log import retention
 from penstock.log.log import Log
 from penstock.log.memory import MemoryDisk
 
-from .making import ENDLESS, NOW_MS, append, batch, offsets_in, open_at, settings, values_in
+from .builders import ENDLESS, NOW_MS, append, batch, offsets_in, open_at, settings, values_in
 
 HOUR_MS = 3_600_000
 

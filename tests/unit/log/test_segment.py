@@ -12,7 +12,7 @@ from penstock.log.disk import Disk
 from penstock.log.memory import MemoryDisk
 from penstock.log.segment import BatchPosition, Segment, segment_name
 
-from .making import FOLDER, NOW_MS, batch
+from .builders import FOLDER, NOW_MS, batch
 
 
 def put(

@@ -9,7 +9,7 @@ from penstock.log.snapshots import Snapshots
 from penstock.log.transactions import AbortedTransaction
 from penstock.records.batch import read_header
 
-from .making import FOLDER, NOW_MS, FullDisk, marker_of, sent
+from .builders import FOLDER, NOW_MS, FullDisk, marker_of, sent
 
 
 def state(*sequences: int) -> Producers:

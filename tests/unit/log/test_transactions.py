@@ -10,7 +10,7 @@ from penstock.log.transactions import AbortedTransaction, CleanedTransactions, O
 from penstock.records.batch import BatchHeader, read_header
 from penstock.records.build import Marker
 
-from .making import batch, marker_of, sent
+from .builders import batch, marker_of, sent
 
 COMMIT, ABORT = Marker(True, 0), Marker(False, 0)
 

@@ -14,7 +14,7 @@ from penstock.log.memory import MemoryDisk
 from penstock.log.transactions import AbortedTransaction
 from tests.simulation.disk import FakeDisk, Killed
 
-from .making import FOLDER, NOW_MS, FullDisk, append, committed_values, end, open_at, sync, write
+from .builders import FOLDER, NOW_MS, FullDisk, append, committed_values, end, open_at, sync, write
 
 OTHER_BOOT = "boot-2"
 SMALL = {"segment_bytes": 1024, "index_interval_bytes": 100}

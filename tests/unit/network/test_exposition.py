@@ -13,7 +13,7 @@ from penstock.network.exposition import ITEMS_PER_SLICE, SAMPLES_MAX, LargeGauge
 from penstock.network.metrics import Metrics
 from penstock.replication.isr_maintenance import IsrMaintenance
 from penstock.replication.throttle import Throttle
-from tests.unit.replication.worlds import NODE, World, world_at
+from tests.unit.replication.broker_state import NODE, World, world_at
 
 TOPICS = 10_000
 

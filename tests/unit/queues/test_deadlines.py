@@ -5,72 +5,72 @@ import pytest
 from penstock.queues.commands import AckType, Fresh, Reschedule
 from penstock.queues.deadlines import RESCHEDULED_MAX
 
-from .driving import VISIBILITY_MS, Place, offsets
+from .machine_harness import VISIBILITY_MS, MachineHarness, offsets
 
 HOUR_MS = 3_600_000
 
 
-def set_clock(place: Place, by_ms: int) -> int:
+def set_clock(harness: MachineHarness, by_ms: int) -> int:
     """As the shell does it; how many decisions it took."""
     if by_ms < 0:
-        place.later(by_ms)
+        harness.later(by_ms)
     count, command = 0, Reschedule(by_ms)
     while command is not None:
-        command = place.do(command)
+        command = harness.do(command)
         count += 1
     if by_ms > 0:
-        place.later(by_ms)
+        harness.later(by_ms)
     return count
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS, 1500, -1500])
 def test_what_is_in_flight_stays_so_for_as_long_as_it_would_have(by_ms: int) -> None:
-    place = Place(end=3)
-    place.acquire("ada", 2)
-    place.later(VISIBILITY_MS // 2)
-    place.acquire("bob", 1)
-    assert set_clock(place, by_ms) == 1
-    place.restart()
-    assert place.acquire("cyd", 9) == []
-    place.later(VISIBILITY_MS // 2)
-    assert offsets(place.acquire("cyd", 9)) == [0, 1]
-    place.later(VISIBILITY_MS // 2)
-    assert offsets(place.acquire("dan", 1)) == [2]
+    harness = MachineHarness(end=3)
+    harness.acquire("ada", 2)
+    harness.later(VISIBILITY_MS // 2)
+    harness.acquire("bob", 1)
+    assert set_clock(harness, by_ms) == 1
+    harness.restart()
+    assert harness.acquire("cyd", 9) == []
+    harness.later(VISIBILITY_MS // 2)
+    assert offsets(harness.acquire("cyd", 9)) == [0, 1]
+    harness.later(VISIBILITY_MS // 2)
+    assert offsets(harness.acquire("dan", 1)) == [2]
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
 def test_what_was_available_stays_available_and_receipts_hold(by_ms: int) -> None:
-    place = Place(end=2)
-    place.acquire("ada", 1)
-    place.later(VISIBILITY_MS)
-    place.acquire("bob", 1)  # the first again, whose time is over
-    place.say("bob", AckType.RELEASE, 0)
-    place.acquire("cyd", 2)
-    set_clock(place, by_ms)
-    assert place.say("cyd", AckType.DONE, 0, 1) is None
-    assert place.delivery.start == 2
+    harness = MachineHarness(end=2)
+    harness.acquire("ada", 1)
+    harness.later(VISIBILITY_MS)
+    harness.acquire("bob", 1)  # the first again, whose time is over
+    harness.say("bob", AckType.RELEASE, 0)
+    harness.acquire("cyd", 2)
+    set_clock(harness, by_ms)
+    assert harness.say("cyd", AckType.DONE, 0, 1) is None
+    assert harness.delivery.start == 2
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
 def test_what_is_delayed_waits_for_as_long_as_it_would_have(by_ms: int) -> None:
-    place = Place()
-    fresh = (Fresh(0, place.now_ms + 10_000), Fresh(1))
-    assert offsets(place.acquire_of("ada", 2, fresh, has_more=True)) == [1]
-    set_clock(place, by_ms)
-    place.later(9000)
-    assert place.acquire_of("bob", 1, ()) == []
-    place.later(1000)
-    assert offsets(place.acquire_of("bob", 1, ())) == [0]
+    harness = MachineHarness()
+    fresh = (Fresh(0, harness.now_ms + 10_000), Fresh(1))
+    assert offsets(harness.acquire_of("ada", 2, fresh, has_more=True)) == [1]
+    set_clock(harness, by_ms)
+    harness.later(9000)
+    assert harness.acquire_of("bob", 1, ()) == []
+    harness.later(1000)
+    assert offsets(harness.acquire_of("bob", 1, ())) == [0]
 
 
 def test_many_deadlines_are_moved_a_batch_at_a_time_each_once() -> None:
     count = 2 * RESCHEDULED_MAX + 10
-    place = Place(end=count)
+    harness = MachineHarness(end=count)
     for _ in range(count):
-        place.acquire("ada", 1)
-        place.later(1)  # each has a deadline of its own
-    before = [delivery_range.due_ms for delivery_range in place.delivery.ranges.values()]
-    assert set_clock(place, HOUR_MS) == 3
-    assert [delivery_range.due_ms for delivery_range in place.delivery.ranges.values()] == [
+        harness.acquire("ada", 1)
+        harness.later(1)  # each has a deadline of its own
+    before = [delivery_range.due_ms for delivery_range in harness.delivery.ranges.values()]
+    assert set_clock(harness, HOUR_MS) == 3
+    assert [delivery_range.due_ms for delivery_range in harness.delivery.ranges.values()] == [
         due_ms + HOUR_MS for due_ms in before
     ]

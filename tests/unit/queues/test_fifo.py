@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, Counts, Fresh
 from penstock.queues.settings import DeliverySettings
 
-from .driving import FIFO, QUEUE, START_MS, VISIBILITY_MS, Place, offsets
+from .machine_harness import FIFO, QUEUE, START_MS, VISIBILITY_MS, MachineHarness, offsets
 
 
 def messages(groups: str, first: int = 0) -> tuple[Fresh, ...]:
@@ -17,7 +17,7 @@ def messages(groups: str, first: int = 0) -> tuple[Fresh, ...]:
     return tuple(Fresh(first + at, group=group) for at, group in enumerate(groups))
 
 
-class Queue(Place):
+class Queue(MachineHarness):
     """With these messages, one for each letter."""
 
     def __init__(self, groups: str, settings: DeliverySettings = FIFO) -> None:
@@ -31,19 +31,19 @@ class Queue(Place):
 
 
 def test_while_a_message_of_a_group_is_in_flight_nobody_gets_one_behind_it() -> None:
-    place = Queue("aab")
-    assert place.receive("ada", 1) == [0]
-    assert place.receive("bob") == [2]
-    assert place.receive("cyd") == []
-    place.say("ada", AckType.DONE, 0)
-    assert place.receive("cyd") == [1]
+    harness = Queue("aab")
+    assert harness.receive("ada", 1) == [0]
+    assert harness.receive("bob") == [2]
+    assert harness.receive("cyd") == []
+    harness.say("ada", AckType.DONE, 0)
+    assert harness.receive("cyd") == [1]
 
 
 def test_as_many_of_one_group_as_possible_are_given_before_any_of_another() -> None:
-    place = Queue("abababab")
-    assert place.receive("ada", 3) == [0, 2, 4]
-    assert place.receive("bob", 3) == [1, 3, 5]
-    assert place.receive("cyd", 3) == []
+    harness = Queue("abababab")
+    assert harness.receive("ada", 3) == [0, 2, 4]
+    assert harness.receive("bob", 3) == [1, 3, 5]
+    assert harness.receive("cyd", 3) == []
 
 
 def test_one_receive_may_have_several_groups_one_after_another() -> None:
@@ -51,27 +51,27 @@ def test_one_receive_may_have_several_groups_one_after_another() -> None:
 
 
 def test_more_of_a_group_come_before_others_though_nobody_has_looked_at_them() -> None:
-    place = Queue("abaa")
-    place.acquire_of("ada", 2, messages("ab"))
-    place.say("ada", AckType.RELEASE, 0, 1)
-    assert place.receive("bob", 3) == [0, 2, 3]
-    assert place.receive("cyd", 3) == [1]
+    harness = Queue("abaa")
+    harness.acquire_of("ada", 2, messages("ab"))
+    harness.say("ada", AckType.RELEASE, 0, 1)
+    assert harness.receive("bob", 3) == [0, 2, 3]
+    assert harness.receive("cyd", 3) == [1]
 
 
 def test_what_is_left_of_a_group_waits_for_all_that_are_in_flight() -> None:
-    place = Queue("aaaa")
-    assert place.receive("ada", 2) == [0, 1]
-    place.say("ada", AckType.DONE, 0)
-    assert place.receive("bob") == []
-    place.say("ada", AckType.DONE, 1)
-    assert place.receive("bob") == [2, 3]
+    harness = Queue("aaaa")
+    assert harness.receive("ada", 2) == [0, 1]
+    harness.say("ada", AckType.DONE, 0)
+    assert harness.receive("bob") == []
+    harness.say("ada", AckType.DONE, 1)
+    assert harness.receive("bob") == [2, 3]
 
 
 def test_a_worker_that_dies_gives_its_group_back_in_order() -> None:
-    place = Queue("aaa")
-    assert place.receive("ada", 2) == [0, 1]
-    place.later(VISIBILITY_MS)
-    assert place.receive("bob") == [0, 1, 2]
+    harness = Queue("aaa")
+    assert harness.receive("ada", 2) == [0, 1]
+    harness.later(VISIBILITY_MS)
+    assert harness.receive("bob") == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("kept", "visible"), [(0, []), (1, [0]), (2, [0, 1])])
@@ -79,168 +79,168 @@ def test_what_is_before_a_message_in_flight_is_delivered_and_what_is_behind_it_i
     kept: int, visible: list[int]
 ) -> None:
     """As AWS: recorded by LocalStack's test_fifo_group_visibility_extends_with_change_message_visibility."""
-    place = Queue("aaa")
-    assert place.receive("ada") == [0, 1, 2]
-    place.say("ada", AckType.RENEW, kept, due_ms=START_MS + 2 * VISIBILITY_MS)
-    place.later(VISIBILITY_MS)
-    assert place.receive("bob") == visible
-    place.later(VISIBILITY_MS)
-    assert place.receive("cyd") == [0, 1, 2]
+    harness = Queue("aaa")
+    assert harness.receive("ada") == [0, 1, 2]
+    harness.say("ada", AckType.RENEW, kept, due_ms=START_MS + 2 * VISIBILITY_MS)
+    harness.later(VISIBILITY_MS)
+    assert harness.receive("bob") == visible
+    harness.later(VISIBILITY_MS)
+    assert harness.receive("cyd") == [0, 1, 2]
 
 
 def test_a_message_that_was_let_go_is_delivered_at_once_though_one_behind_it_is_in_flight() -> None:
-    place = Queue("aaab")
-    assert place.receive("ada", 2) == [0, 1]
-    place.say("ada", AckType.RELEASE, 0)
-    assert place.receive("bob") == [0, 3]
-    place.say("ada", AckType.RELEASE, 1)
-    assert place.receive("cyd") == [], "the first one is in flight again"
-    place.say("bob", AckType.DONE, 0)
-    assert place.receive("cyd") == [1, 2]
+    harness = Queue("aaab")
+    assert harness.receive("ada", 2) == [0, 1]
+    harness.say("ada", AckType.RELEASE, 0)
+    assert harness.receive("bob") == [0, 3]
+    harness.say("ada", AckType.RELEASE, 1)
+    assert harness.receive("cyd") == [], "the first one is in flight again"
+    harness.say("bob", AckType.DONE, 0)
+    assert harness.receive("cyd") == [1, 2]
 
 
 def test_a_message_that_is_not_due_holds_back_its_group_and_no_other() -> None:
-    place = Queue("aab")
-    place.receive("ada", 1)
-    place.say("ada", AckType.RELEASE, 0, due_ms=START_MS + 5000)
-    assert place.receive("bob") == [2]
-    place.later(5000)
-    assert place.receive("bob") == [0, 1]
+    harness = Queue("aab")
+    harness.receive("ada", 1)
+    harness.say("ada", AckType.RELEASE, 0, due_ms=START_MS + 5000)
+    assert harness.receive("bob") == [2]
+    harness.later(5000)
+    assert harness.receive("bob") == [0, 1]
 
 
 def test_a_message_that_is_not_due_holds_back_those_behind_it_and_none_before_it() -> None:
-    place = Queue("aaa")
-    place.receive("ada")
+    harness = Queue("aaa")
+    harness.receive("ada")
     for offset, due_ms in ((0, 0), (1, START_MS + 5000), (2, 0)):
-        place.say("ada", AckType.RELEASE, offset, due_ms=due_ms)
-    assert place.receive("bob") == [0]
-    place.say("bob", AckType.DONE, 0)
-    assert place.receive("bob") == []
-    place.later(5000)
-    assert place.receive("bob") == [1, 2]
+        harness.say("ada", AckType.RELEASE, offset, due_ms=due_ms)
+    assert harness.receive("bob") == [0]
+    harness.say("bob", AckType.DONE, 0)
+    assert harness.receive("bob") == []
+    harness.later(5000)
+    assert harness.receive("bob") == [1, 2]
 
 
 def test_fresh_messages_that_are_not_due_hold_back_their_group() -> None:
-    place = Place(FIFO)
+    harness = MachineHarness(FIFO)
     fresh = (Fresh(0, START_MS + 2500, group="a"), Fresh(1, group="a"), Fresh(2, group="b"))
-    assert offsets(place.acquire_of("ada", 9, fresh)) == [2]
-    place.later(3000)
-    assert offsets(place.acquire_of("ada", 9, ())) == [0, 1]
+    assert offsets(harness.acquire_of("ada", 9, fresh)) == [2]
+    harness.later(3000)
+    assert offsets(harness.acquire_of("ada", 9, ())) == [0, 1]
 
 
 def test_a_fresh_message_that_is_not_due_holds_back_its_group_however_far() -> None:
-    place = Place(FIFO)
+    harness = MachineHarness(FIFO)
     fresh = (Fresh(0, START_MS + 2500, group="a"), *messages("a" * 60 + "b", 1))
-    assert offsets(place.acquire_of("ada", 1, fresh)) == [61]
-    assert place.acquire_of("bob", 1, ()) == []
+    assert offsets(harness.acquire_of("ada", 1, fresh)) == [61]
+    assert harness.acquire_of("bob", 1, ()) == []
 
 
 def test_a_queue_whose_messages_are_all_delayed_is_not_looked_through() -> None:
-    place = Place(FIFO)
+    harness = MachineHarness(FIFO)
     fresh = tuple(Fresh(offset, START_MS + 1000, group="ab"[offset % 2]) for offset in range(6))
-    assert place.acquire_of("ada", 9, fresh) == []
-    assert not place.delivery.ranges
-    assert place.acquire_of("ada", 9, fresh, has_more=True) == []
-    assert place.delivery.counts(place.now_ms).delayed == 6
+    assert harness.acquire_of("ada", 9, fresh) == []
+    assert not harness.delivery.ranges
+    assert harness.acquire_of("ada", 9, fresh, has_more=True) == []
+    assert harness.delivery.counts(harness.now_ms).delayed == 6
 
 
 def test_no_more_than_may_be_in_flight_and_no_error() -> None:
-    place = Queue("abcd", DeliverySettings(is_fifo=True, in_flight_max=2))
-    assert place.receive("ada") == [0, 1]
-    assert place.receive("bob") == []
-    place.say("ada", AckType.DONE, 0)
-    assert place.receive("bob") == [2]
+    harness = Queue("abcd", DeliverySettings(is_fifo=True, in_flight_max=2))
+    assert harness.receive("ada") == [0, 1]
+    assert harness.receive("bob") == []
+    harness.say("ada", AckType.DONE, 0)
+    assert harness.receive("bob") == [2]
 
 
 def test_behind_so_many_that_wait_nothing_is_looked_at() -> None:
-    place = Queue("aaaaab", DeliverySettings(is_fifo=True, lookahead_max=4))
-    assert place.receive("ada", 1) == [0]
-    assert place.receive("bob") == []
-    assert place.delivery.end == 4
-    assert len(place.delivery.ranges) == 4
-    place.say("ada", AckType.DONE, 0)
-    assert place.receive("ada", 2) == [1, 2]
-    place.say("ada", AckType.DONE, 1, 2)
-    assert place.receive("ada", 2) == [3, 4]
-    assert place.receive("bob") == [5]
+    harness = Queue("aaaaab", DeliverySettings(is_fifo=True, lookahead_max=4))
+    assert harness.receive("ada", 1) == [0]
+    assert harness.receive("bob") == []
+    assert harness.delivery.end == 4
+    assert len(harness.delivery.ranges) == 4
+    harness.say("ada", AckType.DONE, 0)
+    assert harness.receive("ada", 2) == [1, 2]
+    harness.say("ada", AckType.DONE, 1, 2)
+    assert harness.receive("ada", 2) == [3, 4]
+    assert harness.receive("bob") == [5]
 
 
 def test_messages_of_closed_groups_are_passed_over_however_many() -> None:
-    place = Queue("a" + "a" * 60 + "b")
-    assert place.receive("ada", 1) == [0]
-    assert place.receive("bob", 1) == [61]
-    assert place.delivery.counts(place.now_ms) == Counts(60, 2, 0, 0)
+    harness = Queue("a" + "a" * 60 + "b")
+    assert harness.receive("ada", 1) == [0]
+    assert harness.receive("bob", 1) == [61]
+    assert harness.delivery.counts(harness.now_ms) == Counts(60, 2, 0, 0)
 
 
 def test_a_large_message_is_given_alone() -> None:
-    place = Place(FIFO)
+    harness = MachineHarness(FIFO)
     fresh = tuple(Fresh(offset, size=100, group="a") for offset in range(3))
-    assert offsets(place.acquire_of("ada", 9, fresh, max_bytes=10)) == [0]
+    assert offsets(harness.acquire_of("ada", 9, fresh, max_bytes=10)) == [0]
 
 
 def test_messages_without_a_group_are_one_group() -> None:
-    place = Place(FIFO)
+    harness = MachineHarness(FIFO)
     fresh = (Fresh(0), Fresh(1, group="a"), Fresh(2))
-    assert offsets(place.acquire_of("ada", 1, fresh)) == [0]
-    assert offsets(place.acquire_of("bob", 9, ())) == []
-    assert offsets(place.acquire_of("bob", 9, fresh[1:])) == [1]
+    assert offsets(harness.acquire_of("ada", 1, fresh)) == [0]
+    assert offsets(harness.acquire_of("bob", 9, ())) == []
+    assert offsets(harness.acquire_of("bob", 9, fresh[1:])) == [1]
 
 
 # -- asked again
 
 
 def test_who_asks_again_gets_the_same_messages_and_a_new_deadline() -> None:
-    place = Queue("aab")
-    assert place.receive("attempt-1", 2) == [0, 1]
-    place.later(VISIBILITY_MS - 1)
-    again = place.acquire_of("attempt-1", 2, (), repeat=True)
+    harness = Queue("aab")
+    assert harness.receive("attempt-1", 2) == [0, 1]
+    harness.later(VISIBILITY_MS - 1)
+    again = harness.acquire_of("attempt-1", 2, (), repeat=True)
     assert [(one.first, one.count, one.due_ms) for one in again] == [
-        (0, 1, place.now_ms + VISIBILITY_MS),
-        (1, 1, place.now_ms + VISIBILITY_MS),
+        (0, 1, harness.now_ms + VISIBILITY_MS),
+        (1, 1, harness.now_ms + VISIBILITY_MS),
     ]
-    place.later(VISIBILITY_MS - 1)
-    assert place.receive("bob") == [2]
+    harness.later(VISIBILITY_MS - 1)
+    assert harness.receive("bob") == [2]
 
 
 def test_who_asks_again_for_what_is_over_gets_it_as_anyone_would() -> None:
-    place = Queue("aab")
-    place.receive("attempt-1", 2)
-    place.later(VISIBILITY_MS)
-    again = place.acquire_of("attempt-1", 2, (), repeat=True)
+    harness = Queue("aab")
+    harness.receive("attempt-1", 2)
+    harness.later(VISIBILITY_MS)
+    again = harness.acquire_of("attempt-1", 2, (), repeat=True)
     assert [(one.first, one.count) for one in again] == [(0, 2), (1, 2)]
 
 
 def test_who_asks_again_does_not_get_what_comes_after_something_it_let_go() -> None:
-    place = Queue("aaab")
-    place.receive("attempt-1", 3)
-    place.say("attempt-1", AckType.RELEASE, 1)
-    assert offsets(place.acquire_of("attempt-1", 2, (), repeat=True)) == [0]
+    harness = Queue("aaab")
+    harness.receive("attempt-1", 3)
+    harness.say("attempt-1", AckType.RELEASE, 1)
+    assert offsets(harness.acquire_of("attempt-1", 2, (), repeat=True)) == [0]
 
 
 def test_who_asks_again_gets_the_same_messages_in_the_same_order() -> None:
-    place = Queue("abab")
-    assert place.receive("attempt-1", 4) == [0, 2, 1, 3]
-    assert offsets(place.acquire_of("attempt-1", 4, (), repeat=True)) == [0, 2, 1, 3]
+    harness = Queue("abab")
+    assert harness.receive("attempt-1", 4) == [0, 2, 1, 3]
+    assert offsets(harness.acquire_of("attempt-1", 4, (), repeat=True)) == [0, 2, 1, 3]
 
 
 def test_who_asks_again_gets_what_is_left_of_it() -> None:
-    place = Queue("aab")
-    place.receive("attempt-1", 2)
-    place.say("attempt-1", AckType.DONE, 0)
-    assert offsets(place.acquire_of("attempt-1", 2, (), repeat=True)) == [1]
-    place.say("attempt-1", AckType.DONE, 1)
-    assert place.receive("attempt-1", 2, repeat=True) == [2]
+    harness = Queue("aab")
+    harness.receive("attempt-1", 2)
+    harness.say("attempt-1", AckType.DONE, 0)
+    assert offsets(harness.acquire_of("attempt-1", 2, (), repeat=True)) == [1]
+    harness.say("attempt-1", AckType.DONE, 1)
+    assert harness.receive("attempt-1", 2, repeat=True) == [2]
 
 
 # -- dead letters
 
 
 def test_a_dead_message_makes_way_for_those_behind_it() -> None:
-    place = Queue("aab", DeliverySettings(is_fifo=True, max_deliveries=1))
-    assert place.receive("ada", 1) == [0]
-    place.later(VISIBILITY_MS)
-    assert place.receive("bob") == [1, 2]
-    assert place.delivery.start == 1
+    harness = Queue("aab", DeliverySettings(is_fifo=True, max_deliveries=1))
+    assert harness.receive("ada", 1) == [0]
+    harness.later(VISIBILITY_MS)
+    assert harness.receive("bob") == [1, 2]
+    assert harness.delivery.start == 1
 
 
 STEP = st.one_of(
@@ -256,56 +256,56 @@ STEP = st.one_of(
 @given(st.text("abc", min_size=5, max_size=40), st.lists(STEP, min_size=10, max_size=50))
 def test_every_group_is_in_order(groups: str, steps: list[tuple[str, int]]) -> None:
     """What is given is what one may be given, and nobody goes empty-handed while there is something."""
-    place = Queue(groups)
+    harness = Queue(groups)
     finished: set[int] = set()
     for number, (what, detail) in enumerate(steps):
         if what == "receive":
-            _receive(place, finished, f"w{number}", detail)
+            _receive(harness, finished, f"w{number}", detail)
         elif what == "later":
-            place.later(detail)
+            harness.later(detail)
         elif what == "restart":
-            place.restart()
+            harness.restart()
         else:
-            _say(place, finished, what, detail)
+            _say(harness, finished, what, detail)
 
 
-def _open_groups(place: Queue, finished: set[int]) -> set[str]:
+def _open_groups(harness: Queue, finished: set[int]) -> set[str]:
     """By looking at every message."""
     found, seen = set(), set()
-    for offset, group in enumerate(place.groups):
+    for offset, group in enumerate(harness.groups):
         if offset in finished or group in seen:
             continue
         seen.add(group)
-        head = place.delivery.ranges.get(offset)
-        if head is None or head.due_ms <= place.now_ms:
+        head = harness.delivery.ranges.get(offset)
+        if head is None or head.due_ms <= harness.now_ms:
             found.add(group)
     return found
 
 
-def _receive(place: Queue, finished: set[int], holder: str, count: int) -> None:
-    are_open = _open_groups(place, finished)
-    given = place.receive(holder, count)
-    assert {place.groups[offset] for offset in given} <= are_open, "a closed group was given"
+def _receive(harness: Queue, finished: set[int], holder: str, count: int) -> None:
+    are_open = _open_groups(harness, finished)
+    given = harness.receive(holder, count)
+    assert {harness.groups[offset] for offset in given} <= are_open, "a closed group was given"
     assert given or not are_open
     for offset in given:
-        before = [at for at in range(offset) if place.groups[at] == place.groups[offset]]
+        before = [at for at in range(offset) if harness.groups[at] == harness.groups[offset]]
         assert all(at in finished or at in given[: given.index(offset)] for at in before), "out of order"
-    groups = [place.groups[offset] for offset in given]
+    groups = [harness.groups[offset] for offset in given]
     assert [group for group, _ in groupby(groups)] == list(dict.fromkeys(groups)), "not group by group"
 
 
-def _say(place: Queue, finished: set[int], what: str, which: int) -> None:
+def _say(harness: Queue, finished: set[int], what: str, which: int) -> None:
     held = [
         delivery_range
-        for delivery_range in place.delivery.ranges.values()
-        if delivery_range.holder and delivery_range.due_ms > place.now_ms
+        for delivery_range in harness.delivery.ranges.values()
+        if delivery_range.holder and delivery_range.due_ms > harness.now_ms
     ]
     if not held:
         return
     delivery_range = held[which % len(held)]
-    due_ms = {"back off": place.now_ms + 2000, "renew": place.now_ms + VISIBILITY_MS}.get(what, 0)
+    due_ms = {"back off": harness.now_ms + 2000, "renew": harness.now_ms + VISIBILITY_MS}.get(what, 0)
     ack_type = {"done": AckType.DONE, "renew": AckType.RENEW}.get(what, AckType.RELEASE)
-    assert place.do(
+    assert harness.do(
         Acknowledge(
             QUEUE,
             (Acknowledgement(delivery_range.first, delivery_range.first, delivery_range.holder, ack_type, due_ms),),
@@ -317,7 +317,7 @@ def _say(place: Queue, finished: set[int], what: str, which: int) -> None:
 
 @pytest.mark.parametrize("ack_type", [AckType.UNDO, AckType.RELEASE])
 def test_a_group_is_open_again_when_all_of_it_was_let_go(ack_type: AckType) -> None:
-    place = Queue("aa")
-    place.receive("ada")
-    place.say("ada", ack_type, 0, 1)
-    assert place.receive("bob") == [0, 1]
+    harness = Queue("aa")
+    harness.receive("ada")
+    harness.say("ada", ack_type, 0, 1)
+    assert harness.receive("bob") == [0, 1]

@@ -16,7 +16,7 @@ HANDLE = Receipt(TOPIC, 3, 77, "ada").to_handle()
 
 def test_a_message_id_is_a_uuid_of_its_own() -> None:
     places = [(topic, partition, offset) for topic in (TOPIC, bytes(16)) for partition in (0, 1) for offset in (0, 1)]
-    ids = {message_id(*place) for place in places}
+    ids = {message_id(*harness) for harness in places}
     assert len(ids) == 8
     for text in ids:
         assert str(uuid.UUID(text)) == text

@@ -21,7 +21,7 @@ from penstock.queues.commands import (
 from penstock.queues.errors import OverLimit
 from penstock.queues.settings import DELAY_STEP_MS, DeliverySettings
 
-from .driving import QUEUE, Place, offsets
+from .machine_harness import QUEUE, MachineHarness, offsets
 
 LIMIT = 3
 SETTINGS = DeliverySettings(max_deliveries=LIMIT, in_flight_max=12)
@@ -122,31 +122,31 @@ class Model:
         self.end = max(self.end, start)
 
 
-def _fates(place: Place) -> dict[int, Fate]:
+def _fates(harness: MachineHarness) -> dict[int, Fate]:
     return {
         offset: Fate(
             delivery_range.count, delivery_range.due_ms, delivery_range.holder, delivery_range.first_received_ms
         )
-        for delivery_range in place.delivery.ranges.values()
+        for delivery_range in harness.delivery.ranges.values()
         for offset in range(delivery_range.first, delivery_range.last + 1)
     }
 
 
-def _check(place: Place, model: Model) -> None:
-    assert place.delivery.end == model.end
-    assert sum(delivery_range.size for delivery_range in place.delivery.ranges.values()) == len(model.fates), (
+def _check(harness: MachineHarness, model: Model) -> None:
+    assert harness.delivery.end == model.end
+    assert sum(delivery_range.size for delivery_range in harness.delivery.ranges.values()) == len(model.fates), (
         "delivery ranges overlap"
     )
-    assert _fates(place) == model.fates
-    counts = place.delivery.counts(place.now_ms)
-    fates, now_ms = model.fates.values(), place.now_ms
+    assert _fates(harness) == model.fates
+    counts = harness.delivery.counts(harness.now_ms)
+    fates, now_ms = model.fates.values(), harness.now_ms
     assert counts.available == sum(1 for fate in fates if fate.due_ms <= now_ms)
     assert counts.in_flight == model.in_flight(now_ms)
     assert counts.delayed == sum(1 for fate in fates if not fate.holder and fate.due_ms > now_ms)
-    assert place.delivery.start == min(model.fates, default=model.end)
+    assert harness.delivery.start == min(model.fates, default=model.end)
     waiting = [fate.due_ms for fate in fates if fate.due_ms > now_ms]
     ready = 0 if counts.available else min(waiting, default=None)
-    assert place.delivery.ready_at_ms == ready
+    assert harness.delivery.ready_at_ms == ready
 
 
 OFFSET = st.integers(0, END - 1)
@@ -174,24 +174,24 @@ STEP = st.one_of(
 def test_delivery_ranges_are_what_single_messages_would_be(
     steps: list[tuple[Any, ...]], delays: dict[int, int]
 ) -> None:
-    place, model = Place(SETTINGS, end=END), Model()
-    due = {offset: place.now_ms + delay_ms for offset, delay_ms in delays.items()}
+    harness, model = MachineHarness(SETTINGS, end=END), Model()
+    due = {offset: harness.now_ms + delay_ms for offset, delay_ms in delays.items()}
     for step in steps:
-        _take_step(place, model, step, due)
-    place.restart()
-    _check(place, model)
+        _take_step(harness, model, step, due)
+    harness.restart()
+    _check(harness, model)
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_delivery_ranges_are_what_single_messages_would_be_over_a_long_time(seed: int) -> None:
     """Mostly one message at a time is let go, so that neighbours become one again."""
     rng = Random(seed)
-    place, model = Place(SETTINGS, end=END), Model()
-    due = {offset: place.now_ms + rng.randint(0, 20_000) for offset in range(END) if rng.random() < 0.2}
+    harness, model = MachineHarness(SETTINGS, end=END), Model()
+    due = {offset: harness.now_ms + rng.randint(0, 20_000) for offset in range(END) if rng.random() < 0.2}
     for _ in range(250):
-        _take_step(place, model, _random_step(rng), due)
-    place.restart()
-    _check(place, model)
+        _take_step(harness, model, _random_step(rng), due)
+    harness.restart()
+    _check(harness, model)
 
 
 def _random_step(rng: Random) -> tuple[Any, ...]:
@@ -214,59 +214,59 @@ def _random_step(rng: Random) -> tuple[Any, ...]:
     return what, *details[what]
 
 
-def _take_step(place: Place, model: Model, step: tuple[Any, ...], due: dict[int, int]) -> None:
+def _take_step(harness: MachineHarness, model: Model, step: tuple[Any, ...], due: dict[int, int]) -> None:
     match step:
         case ("acquire" | "broken" as how, holder, want, read):
-            _acquire(place, model, how == "broken", holder, want, read, due)
+            _acquire(harness, model, how == "broken", holder, want, read, due)
         case ("acknowledge", items):
-            _acknowledge(place, model, items)
+            _acknowledge(harness, model, items)
         case ("later", ms):
-            place.later(ms)
+            harness.later(ms)
         case ("restart",):
-            place.restart()
+            harness.restart()
         case ("give back", holder):
-            assert place.do(ReleaseHolder(QUEUE, holder)) == model.release_holder(holder, place.now_ms)
+            assert harness.do(ReleaseHolder(QUEUE, holder)) == model.release_holder(holder, harness.now_ms)
         case ("trim", start):
-            place.do(Trimmed(QUEUE, start))
+            harness.do(Trimmed(QUEUE, start))
             model.cut(start)
         case ("purge", start):
-            place.do(Purge(QUEUE, start))
+            harness.do(Purge(QUEUE, start))
             model.cut(start)
         case ("set", start):
-            place.do(SetPosition(QUEUE, start))
+            harness.do(SetPosition(QUEUE, start))
             model.fates, model.end = {}, start
-    _check(place, model)
+    _check(harness, model)
 
 
 def _acquire(
-    place: Place, model: Model, broken: bool, holder: str, want: int, read: int, due: dict[int, int]
+    harness: MachineHarness, model: Model, broken: bool, holder: str, want: int, read: int, due: dict[int, int]
 ) -> None:
     """What cannot be persisted changes nothing."""
-    end = place.delivery.end
+    end = harness.delivery.end
     fresh = tuple(Fresh(offset, due.get(offset, 0)) for offset in range(end, min(end + read, END)))
-    place.broken = broken
-    if model.in_flight(place.now_ms) >= SETTINGS.in_flight_max:
-        assert model.acquire(holder, want, due, read, place.now_ms) is None
+    harness.broken = broken
+    if model.in_flight(harness.now_ms) >= SETTINGS.in_flight_max:
+        assert model.acquire(holder, want, due, read, harness.now_ms) is None
         with pytest.raises(OverLimit):
-            place.acquire_of(holder, want, fresh)
+            harness.acquire_of(holder, want, fresh)
     else:
-        got = place.acquire_of(holder, want, fresh, visibility_ms=10_000)
+        got = harness.acquire_of(holder, want, fresh, visibility_ms=10_000)
         if not broken:
-            assert offsets(got) == model.acquire(holder, want, due, read, place.now_ms)
+            assert offsets(got) == model.acquire(holder, want, due, read, harness.now_ms)
             assert all(one.count == model.fates[offset].count for one in got for offset in offsets([one]))
-    place.broken = False
+    harness.broken = False
 
 
-def _acknowledge(place: Place, model: Model, items: list[tuple[Any, ...]]) -> None:
+def _acknowledge(harness: MachineHarness, model: Model, items: list[tuple[Any, ...]]) -> None:
     held = [offset for offset, fate in sorted(model.fates.items()) if fate.holder] or [0]
     said = []
     for which, more, who, ack_type, wait in items:
         first = held[which % len(held)]
         fate = model.fates.get(first, Fate())
         holder = (fate.holder if who >= len(HOLDERS) else "") or HOLDERS[who % len(HOLDERS)]  # mostly the right one
-        due_ms = place.now_ms + 4000 * wait if wait else 0
+        due_ms = harness.now_ms + 4000 * wait if wait else 0
         said.append(
             Acknowledgement(max(0, min(first, first + more)), max(first, first + more), holder, ack_type, due_ms)
         )
-    errors = place.do(Acknowledge(QUEUE, tuple(said)))
-    assert [error is None for error in errors] == [model.acknowledge(item, place.now_ms) for item in said]
+    errors = harness.do(Acknowledge(QUEUE, tuple(said)))
+    assert [error is None for error in errors] == [model.acknowledge(item, harness.now_ms) for item in said]

@@ -7,11 +7,11 @@ import pytest
 from penstock.queues.commands import Acknowledge, Acknowledgement, AckType, DeleteGroup, Purge, SetPosition
 from penstock.queues.errors import AlreadyFinished, NotHeld
 
-from .driving import QUEUE, TICKET, Place, read_back
+from .machine_harness import QUEUE, TICKET, MachineHarness, read_back
 
 
-def must_lead(place: Place, command: Any) -> bool:
-    return place.machine.decide(TICKET, command, place.now_ms).must_lead
+def must_lead(harness: MachineHarness, command: Any) -> bool:
+    return harness.machine.decide(TICKET, command, harness.now_ms).must_lead
 
 
 def done(offset: int, holder: str = "ada") -> Acknowledge:
@@ -19,7 +19,7 @@ def done(offset: int, holder: str = "ada") -> Acknowledge:
 
 
 def test_a_delivery_that_came_after_what_is_known_is_not_said_to_be_finished_by_just_anybody() -> None:
-    leader = Place()
+    leader = MachineHarness()
     old = read_back(leader.records, leader.now_ms)  # elected once, and asleep since
     leader.acquire("ada")
     decision = old.decide(TICKET, done(0), leader.now_ms)
@@ -30,7 +30,7 @@ def test_a_delivery_that_came_after_what_is_known_is_not_said_to_be_finished_by_
 
 
 def test_a_refusal_is_the_leaders_too() -> None:
-    leader = Place()
+    leader = MachineHarness()
     leader.acquire("ada")
     decision = leader.machine.decide(TICKET, done(0, "bob"), leader.now_ms)
     assert type(decision.replies[0].value[0]) is NotHeld
@@ -41,16 +41,16 @@ def test_a_refusal_is_the_leaders_too() -> None:
     "command", [done(0), Purge(QUEUE, 1), DeleteGroup("nobody"), Acknowledge("nobody", done(0).items)]
 )
 def test_who_finds_nothing_to_do_may_only_not_know_of_it(command: Any) -> None:
-    place = Place(end=1)
-    place.acquire("ada")
-    assert place.say("ada", AckType.DONE, 0) is None
-    assert must_lead(place, command)
+    harness = MachineHarness(end=1)
+    harness.acquire("ada")
+    assert harness.say("ada", AckType.DONE, 0) is None
+    assert must_lead(harness, command)
 
 
 def test_what_is_persisted_needs_no_other_proof() -> None:
-    place = Place()
-    place.acquire("ada", 2)
+    harness = MachineHarness()
+    harness.acquire("ada", 2)
     for command in (done(0), Purge(QUEUE, 5), DeleteGroup(QUEUE), SetPosition(QUEUE, 7)):
-        decision = place.machine.decide(TICKET, command, place.now_ms)
+        decision = harness.machine.decide(TICKET, command, harness.now_ms)
         assert decision.persist
         assert not decision.must_lead

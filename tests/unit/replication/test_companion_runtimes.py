@@ -16,7 +16,7 @@ from penstock.queues.machine import QueueMachine
 from penstock.replication.companions import CompanionRuntimes
 from penstock.replication.runtime import StateRuntime
 
-from .worlds import World, world_at
+from .broker_state import World, world_at
 
 
 class Office:

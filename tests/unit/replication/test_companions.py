@@ -16,8 +16,8 @@ from penstock.replication.partition import Partition
 from penstock.replication.runtime import StateRuntime
 from tests.simulation.cluster_ledger import Ledger
 
-from ..log.making import NOW_MS, batch, open_at
-from .worlds import World, world_at
+from ..log.builders import NOW_MS, batch, open_at
+from .broker_state import World, world_at
 
 LEADER, FOLLOWER = 1, 2
 

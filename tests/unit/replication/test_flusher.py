@@ -13,8 +13,8 @@ from penstock.cluster.image import PartitionState
 from penstock.foundation.errors import StorageError
 from penstock.log.disk import OsDisk
 
-from ..log.making import NOW_MS, SyncedDisk, batch
-from .worlds import NODE, World, deletion_of, world_at
+from ..log.builders import NOW_MS, SyncedDisk, batch
+from .broker_state import NODE, World, deletion_of, world_at
 
 FOLLOWER = 2
 WAIT_S = 60.0

@@ -16,8 +16,8 @@ from penstock.log.disk import Disk, File, OsDisk
 from penstock.log.folder import LogFolder
 from penstock.replication import maintenance as maintenance_module
 
-from ..log.making import batch, sent, values_in
-from .worlds import World, world_at
+from ..log.builders import batch, sent, values_in
+from .broker_state import World, world_at
 
 DAY_MS = 86_400_000
 

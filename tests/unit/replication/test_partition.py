@@ -12,7 +12,7 @@ from penstock.log.log import Log
 from penstock.replication.errors import FencedLeaderEpoch, UnknownLeaderEpoch
 from penstock.replication.partition import Partition
 
-from ..log.making import NOW_MS, batch, open_at, records_in, sent, settings
+from ..log.builders import NOW_MS, batch, open_at, records_in, sent, settings
 
 NAME = TopicPartition("orders", 3)
 

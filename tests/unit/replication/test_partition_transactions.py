@@ -17,7 +17,7 @@ from penstock.records.batch import batches
 from penstock.records.build import read_marker
 from penstock.replication.partition import Partition
 
-from ..log.making import NOW_MS, batch, committed_values, headers_from, open_at, records_in, sent
+from ..log.builders import NOW_MS, batch, committed_values, headers_from, open_at, records_in, sent
 
 SEVEN = ProducerKey(7, 0)
 EIGHT = ProducerKey(8, 0)

@@ -15,8 +15,8 @@ from penstock.foundation.ids import TopicPartition
 from penstock.log.disk import OsDisk
 from penstock.log.folder import LogFolder
 
-from ..log.making import NOW_MS, FullDisk, SyncedDisk, batch, sent, values_in
-from .worlds import world_at
+from ..log.builders import NOW_MS, FullDisk, SyncedDisk, batch, sent, values_in
+from .broker_state import world_at
 
 
 def folder_of(tmp_path: Path, topic_id: bytes, name: str = "orders", number: int = 0) -> Path:

@@ -26,8 +26,8 @@ from penstock.replication.replay import (
 from penstock.replication.runtime_set import RELOAD_MAX_S, RELOAD_MIN_S
 from penstock.replication.runtimes import StateRuntimes
 
+from .broker_state import World, world_at
 from .test_runtime import Add, Counters, Get, Timers
-from .worlds import World, world_at
 
 TOPIC = "__counters"
 NAME = TopicPartition(TOPIC, 0)

@@ -26,7 +26,7 @@ from penstock.replication.runtime import FOLLOW_BYTES, StateRuntime
 from penstock.replication.runtimes import StateRuntimes, java_hash
 from penstock.replication.state_batches import BATCH_BYTES_MAX
 
-from .worlds import World, world_at
+from .broker_state import World, world_at
 
 TOPIC = "__counters"
 

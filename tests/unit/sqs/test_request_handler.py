@@ -17,7 +17,7 @@ from penstock.security.credentials import AccessKey, Credentials
 from penstock.sqs.actions import receive_message
 from penstock.sqs.call import Endpoint
 from penstock.sqs.request_handler import LARGE_BYTES, SqsRequestHandler
-from tests.unit.broker.queues.shop import Shop, shop_at, turn
+from tests.unit.broker.queues.queue_harness import QueueHarness, harness_at, turn
 
 URL = "http://x/000000000000/jobs"
 LARGE = "x" * LARGE_BYTES
@@ -28,11 +28,11 @@ HIDING = {"QueueUrl": URL, "MaxNumberOfMessages": 10, "VisibilityTimeout": 43_20
 class Front:
     """The front end, and how many time slices it has used: every slice is over after one step."""
 
-    def __init__(self, shop: Shop, credentials: Credentials | None = None) -> None:
+    def __init__(self, harness: QueueHarness, credentials: Credentials | None = None) -> None:
         self.slices = TimeSlices(map(float, itertools.count()).__next__)
         self.front = SqsRequestHandler(
-            shop.service,
-            clock=shop.clock,
+            harness.service,
+            clock=harness.clock,
             slices=self.slices,
             endpoint=Endpoint("x"),
             seed=bytes(10),
@@ -59,9 +59,9 @@ def form(**params: Any) -> HttpRequest:
 
 @asynccontextmanager
 async def opened(folder: Path) -> AsyncIterator[Front]:
-    async with shop_at(folder) as shop:
-        await shop.create("jobs")
-        yield Front(shop)
+    async with harness_at(folder) as harness:
+        await harness.create("jobs")
+        yield Front(harness)
 
 
 async def test_a_small_request_takes_no_slice_and_a_large_one_several(tmp_path: Path) -> None:
@@ -100,9 +100,9 @@ async def test_a_large_request_that_makes_no_sense_is_refused_and_counted(
 
 
 async def test_a_large_request_is_verified_first(tmp_path: Path) -> None:
-    async with shop_at(tmp_path) as shop:
+    async with harness_at(tmp_path) as harness:
         key = AccessKey(access_key="AK", secret="a-secret")
-        front = Front(shop, Credentials(keys={"AK": key}))
+        front = Front(harness, Credentials(keys={"AK": key}))
         for request in (call("SendMessage", {"a": LARGE}), form(Action="SendMessage", a=LARGE)):
             found = await front.ask(request)
             assert found.status == 403
@@ -192,9 +192,9 @@ async def test_messages_that_cannot_be_shown_are_given_back(tmp_path: Path, monk
 
 async def test_an_answer_that_repeats_another_gives_nothing_back(tmp_path: Path) -> None:
     """Who asks again by its ReceiveRequestAttemptId may have received the first answer, and be at work."""
-    async with shop_at(tmp_path) as shop:
-        await shop.create("jobs", is_fifo=True)
-        front = Front(shop)
+    async with harness_at(tmp_path) as harness:
+        await harness.create("jobs", is_fifo=True)
+        front = Front(harness)
         sent = {"MessageBody": "x", "MessageGroupId": "g", "MessageDeduplicationId": "d"}
         await front.call("SendMessage", QueueUrl=URL, **sent)
         wanted = call("ReceiveMessage", {**HIDING, "ReceiveRequestAttemptId": "mine"})
@@ -211,13 +211,13 @@ async def test_an_answer_that_repeats_another_gives_nothing_back(tmp_path: Path)
 async def test_what_is_received_from_a_queue_that_was_only_just_heard_of_can_be_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with shop_at(tmp_path) as shop:
-        front = Front(shop)
+    async with harness_at(tmp_path) as harness:
+        front = Front(harness)
 
         async def wait_for_queue(name: str) -> None:
-            await shop.send(await shop.create(name), b"x")
+            await harness.send(await harness.create(name), b"x")
 
-        monkeypatch.setattr(shop.service, "wait_for_queue", wait_for_queue)
+        monkeypatch.setattr(harness.service, "wait_for_queue", wait_for_queue)
         found = await front.ask(call("ReceiveMessage", HIDING))
         assert b'"Body":"x"' in found.body.replace(b": ", b":")
         found.lose()
@@ -231,10 +231,10 @@ async def test_very_many_queues_are_listed_in_slices(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(pagination, "NAMES_PER_STEP", 2)
     monkeypatch.setattr(list_queues, "NAMES_PER_STEP", 2)
-    async with shop_at(tmp_path) as shop:
-        front = Front(shop)
+    async with harness_at(tmp_path) as harness:
+        front = Front(harness)
         for number in (3, 1, 4, 2, 0):
-            await shop.create(f"q{number}")
+            await harness.create(f"q{number}")
         _, first = await front.call("ListQueues", MaxResults=3, QueueNamePrefix="q")
         assert [url[-2:] for url in first["QueueUrls"]] == ["q0", "q1", "q2"]
         _, second = await front.call("ListQueues", MaxResults=3, NextToken=first["NextToken"])

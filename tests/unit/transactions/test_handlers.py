@@ -36,9 +36,9 @@ from penstock.wire.messages.end_txn import EndTxnRequest
 from penstock.wire.messages.init_producer_id import InitProducerIdRequest
 from penstock.wire.messages.list_transactions import ListTransactionsRequest
 from penstock.wire.schema import RESPONSES, message_of
-from tests.unit.replication.worlds import DEFAULTS, World, world_at
+from tests.unit.replication.broker_state import DEFAULTS, World, world_at
 
-from .driving import SETTINGS, codes, topics
+from .coordinator_harness import SETTINGS, codes, topics
 
 TRANSACTIONS, OFFSETS = "__transaction_state", "__consumer_offsets"
 OFFSETS_TOPIC = {
@@ -59,7 +59,7 @@ def never(seconds: float, action: Callable[[], None]) -> Callable[[], None]:
     return lambda: None
 
 
-class Desk:
+class Harness:
     """A broker as far as transactions are concerned, and calls that come to it."""
 
     def __init__(self, world: World) -> None:
@@ -155,66 +155,66 @@ class Desk:
 
 
 @asynccontextmanager
-async def desk_at(folder: Path, partitions: int = 3, *, loaded: bool = True) -> AsyncIterator[Desk]:
+async def harness_at(folder: Path, partitions: int = 3, *, loaded: bool = True) -> AsyncIterator[Harness]:
     async with world_at(folder) as world:
         for topic in ("orders", "returns"):
             await world.create(topic)
         if partitions:
             await world.create(TRANSACTIONS, partitions)
             await world.create(OFFSETS, partitions)
-        desk = Desk(world)
+        harness = Harness(world)
         if loaded:
-            await desk.load()
-        yield desk
-        desk.transactions.close()
-        desk.groups.close()
+            await harness.load()
+        yield harness
+        harness.transactions.close()
+        harness.groups.close()
 
 
 async def test_a_transaction_is_begun_and_committed(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        producer = await desk.producer("one")
-        assert await desk.add("one", producer, ORDERS, RETURNS) == {ORDERS: 0, RETURNS: 0}
-        answer = await desk.end("one", producer)
+    async with harness_at(tmp_path) as harness:
+        producer = await harness.producer("one")
+        assert await harness.add("one", producer, ORDERS, RETURNS) == {ORDERS: 0, RETURNS: 0}
+        answer = await harness.end("one", producer)
         assert (answer.error_code, answer.producer_id) == (ErrorCode.NONE, producer.producer_id)
         assert answer.producer_epoch == producer.epoch + 1
-        (order,) = desk.orders
+        (order,) = harness.orders
         assert (order.committed, order.partitions) == (True, {ORDERS, RETURNS})
-        assert await desk.described("one") == [("one", ErrorCode.NONE, "PrepareCommit")]
-        desk.transactions.find("one").post(order.written())
-        assert await desk.described("one") == [("one", ErrorCode.NONE, "CompleteCommit")]
+        assert await harness.described("one") == [("one", ErrorCode.NONE, "PrepareCommit")]
+        harness.transactions.find("one").post(order.written())
+        assert await harness.described("one") == [("one", ErrorCode.NONE, "CompleteCommit")]
 
 
 async def test_it_is_read_back_when_the_coordinator_starts_again(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        producer = await desk.producer("one")
-        await desk.add("one", producer, ORDERS)
-        await desk.end("one", producer, committed=False)
-        desk.transactions.close()
-        again = Desk(desk.world)
+    async with harness_at(tmp_path) as harness:
+        producer = await harness.producer("one")
+        await harness.add("one", producer, ORDERS)
+        await harness.end("one", producer, committed=False)
+        harness.transactions.close()
+        again = Harness(harness.world)
         await again.load()
         assert await again.described("one") == [("one", ErrorCode.NONE, "PrepareAbort")]
-        assert again.machine_of("one").wake_at_ms == desk.world.clock.steady_ms()
+        assert again.machine_of("one").wake_at_ms == harness.world.clock.steady_ms()
 
 
 # -- AddPartitionsToTxn
 
 
 async def test_a_partition_that_does_not_exist_keeps_the_others_out(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        producer = await desk.producer("one")
+    async with harness_at(tmp_path) as harness:
+        producer = await harness.producer("one")
         beyond = TopicPartition("orders", 9)
-        assert await desk.add("one", producer, ORDERS, NOWHERE, beyond) == {
+        assert await harness.add("one", producer, ORDERS, NOWHERE, beyond) == {
             ORDERS: ErrorCode.OPERATION_NOT_ATTEMPTED,
             NOWHERE: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
             beyond: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
-        assert desk.machine_of("one").transactions["one"].state is State.EMPTY
+        assert harness.machine_of("one").transactions["one"].state is State.EMPTY
 
 
 async def test_transactions_are_asked_for_where_they_live_and_answered_together(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        assert len({desk.transactions.partition_of(name) for name in NAMES}) > 1
-        producers = {name: await desk.producer(name) for name in NAMES}
+    async with harness_at(tmp_path) as harness:
+        assert len({harness.transactions.partition_of(name) for name in NAMES}) > 1
+        producers = {name: await harness.producer(name) for name in NAMES}
         wanted = [
             AddPartitionsToTxnTransaction(
                 transactional_id=name,
@@ -224,7 +224,7 @@ async def test_transactions_are_asked_for_where_they_live_and_answered_together(
             )
             for name, producer in producers.items()
         ]
-        answer = await desk.ask(ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest(transactions=wanted), 5)
+        answer = await harness.ask(ApiKey.ADD_PARTITIONS_TO_TXN, AddPartitionsToTxnRequest(transactions=wanted), 5)
         assert [result.transactional_id for result in answer.results_by_transaction] == NAMES
         found = [
             [entry.partition_error_code for topic in result.topic_results for entry in topic.results_by_partition]
@@ -236,7 +236,7 @@ async def test_transactions_are_asked_for_where_they_live_and_answered_together(
 
 @pytest.mark.parametrize("version", [3, 5])
 async def test_partitions_are_refused_where_there_is_no_coordinator(tmp_path: Path, version: int) -> None:
-    async with desk_at(tmp_path, 0) as desk:
+    async with harness_at(tmp_path, 0) as harness:
         request = AddPartitionsToTxnRequest(
             v3_and_below_transactional_id="one",
             v3_and_below_topics=topics(ORDERS),
@@ -246,7 +246,7 @@ async def test_partitions_are_refused_where_there_is_no_coordinator(tmp_path: Pa
                 )
             ],
         )
-        answer = await desk.ask(ApiKey.ADD_PARTITIONS_TO_TXN, request, version)
+        answer = await harness.ask(ApiKey.ADD_PARTITIONS_TO_TXN, request, version)
         assert codes(answer) == {ORDERS: ErrorCode.COORDINATOR_NOT_AVAILABLE}
 
 
@@ -260,82 +260,82 @@ def offsets_of(producer: ProducerKey) -> AddOffsetsToTxnRequest:
 
 
 async def test_the_partition_of_the_group_joins_the_transaction(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        producer = await desk.producer("one")
-        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
+    async with harness_at(tmp_path) as harness:
+        producer = await harness.producer("one")
+        answer = await harness.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
         assert answer.error_code == ErrorCode.NONE
-        number = desk.groups.partition_of("group")
-        assert desk.machine_of("one").transactions["one"].partitions == {TopicPartition(OFFSETS, number)}
+        number = harness.groups.partition_of("group")
+        assert harness.machine_of("one").transactions["one"].partitions == {TopicPartition(OFFSETS, number)}
 
 
 async def test_offsets_are_refused_by_a_coordinator_that_does_not_know_the_id(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(ProducerKey(1, 0)))
+    async with harness_at(tmp_path) as harness:
+        answer = await harness.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(ProducerKey(1, 0)))
         assert answer.error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
 async def test_offsets_are_refused_where_there_is_no_coordinator(tmp_path: Path) -> None:
-    async with desk_at(tmp_path, 0) as desk:
-        await desk.world.create(OFFSETS)
-        desk.groups.apply(desk.world.metadata.image)
-        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(ProducerKey(1, 0)))
+    async with harness_at(tmp_path, 0) as harness:
+        await harness.world.create(OFFSETS)
+        harness.groups.apply(harness.world.metadata.image)
+        answer = await harness.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(ProducerKey(1, 0)))
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 async def test_the_topic_of_groups_is_made_for_the_first_offsets_in_a_transaction(tmp_path: Path) -> None:
     """kafka-python asks who coordinates the group only after this."""
-    async with desk_at(tmp_path, 0) as desk:
-        await desk.world.create(TRANSACTIONS)
-        await desk.load()
-        desk.world.metadata.listeners.append(desk.groups.apply)
-        producer = await desk.producer("one")
-        desk.world.store.is_down = True
-        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
+    async with harness_at(tmp_path, 0) as harness:
+        await harness.world.create(TRANSACTIONS)
+        await harness.load()
+        harness.world.metadata.listeners.append(harness.groups.apply)
+        producer = await harness.producer("one")
+        harness.world.store.is_down = True
+        answer = await harness.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        desk.world.store.is_down = False
-        answer = await desk.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
+        harness.world.store.is_down = False
+        answer = await harness.ask(ApiKey.ADD_OFFSETS_TO_TXN, offsets_of(producer))
         assert answer.error_code == ErrorCode.NONE
-        assert len(desk.world.metadata.image.by_name[OFFSETS].partitions) == 2
-        (joined,) = desk.machine_of("one").transactions["one"].partitions
-        assert joined == TopicPartition(OFFSETS, desk.groups.partition_of("group"))
+        assert len(harness.world.metadata.image.by_name[OFFSETS].partitions) == 2
+        (joined,) = harness.machine_of("one").transactions["one"].partitions
+        assert joined == TopicPartition(OFFSETS, harness.groups.partition_of("group"))
 
 
 # -- EndTxn
 
 
-async def at_last_epoch(desk: Desk, name: str) -> ProducerKey:
+async def at_last_epoch(harness: Harness, name: str) -> ProducerKey:
     """A producer with one epoch left, and a transaction under way."""
-    await desk.producer(name)
-    machine = desk.machine_of(name)
+    await harness.producer(name)
+    machine = harness.machine_of(name)
     known: Transaction = machine.transactions[name]._replace(epoch=EPOCH_LAST)
     machine.apply(known.to_record(), -1)
-    assert await desk.add(name, known.producer, ORDERS) == {ORDERS: 0}
+    assert await harness.add(name, known.producer, ORDERS) == {ORDERS: 0}
     return known.producer
 
 
 async def test_a_producer_whose_epochs_are_used_up_is_given_another_id(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        producer = await at_last_epoch(desk, "one")
-        answer = await desk.end("one", producer)
+    async with harness_at(tmp_path) as harness:
+        producer = await at_last_epoch(harness, "one")
+        answer = await harness.end("one", producer)
         assert (answer.error_code, answer.producer_epoch) == (ErrorCode.NONE, 0)
         assert answer.producer_id > producer.producer_id
-        assert await desk.producer("two") > (answer.producer_id, 0)
+        assert await harness.producer("two") > (answer.producer_id, 0)
 
 
 async def test_a_store_that_gives_no_producer_ids_is_waited_for(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        producer = await at_last_epoch(desk, "one")
-        desk.broker.producer_ids = ProducerIds(desk.world.metadata)
-        desk.world.store.is_down = True
-        assert (await desk.end("one", producer)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-        desk.world.store.is_down = False
-        assert (await desk.end("one", producer)).error_code == ErrorCode.NONE
+    async with harness_at(tmp_path) as harness:
+        producer = await at_last_epoch(harness, "one")
+        harness.broker.producer_ids = ProducerIds(harness.world.metadata)
+        harness.world.store.is_down = True
+        assert (await harness.end("one", producer)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        harness.world.store.is_down = False
+        assert (await harness.end("one", producer)).error_code == ErrorCode.NONE
 
 
 @pytest.mark.parametrize("version", [0, 5])
 async def test_the_end_is_refused_where_there_is_no_coordinator(tmp_path: Path, version: int) -> None:
-    async with desk_at(tmp_path, 0) as desk:
-        answer = await desk.end("one", ProducerKey(1, 0), version=version)
+    async with harness_at(tmp_path, 0) as harness:
+        answer = await harness.end("one", ProducerKey(1, 0), version=version)
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -343,20 +343,20 @@ async def test_the_end_is_refused_where_there_is_no_coordinator(tmp_path: Path, 
 
 
 async def test_ids_are_described_where_they_live_in_the_order_asked_for(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
+    async with harness_at(tmp_path) as harness:
         for name in NAMES:
-            await desk.producer(name)
-        assert await desk.described(*NAMES, "nobody", "") == [
+            await harness.producer(name)
+        assert await harness.described(*NAMES, "nobody", "") == [
             *((name, ErrorCode.NONE, "Empty") for name in NAMES),
             ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ""),
             ("", ErrorCode.INVALID_REQUEST, ""),
         ]
-        assert await desk.described() == []
+        assert await harness.described() == []
 
 
 async def test_ids_are_not_described_where_there_is_no_coordinator(tmp_path: Path) -> None:
-    async with desk_at(tmp_path, 0) as desk:
-        assert await desk.described("one") == [("one", ErrorCode.COORDINATOR_NOT_AVAILABLE, "")]
+    async with harness_at(tmp_path, 0) as harness:
+        assert await harness.described("one") == [("one", ErrorCode.COORDINATOR_NOT_AVAILABLE, "")]
 
 
 def listing_of(*states: str, pattern: str | None = None) -> ListTransactionsRequest:
@@ -364,61 +364,61 @@ def listing_of(*states: str, pattern: str | None = None) -> ListTransactionsRequ
 
 
 async def test_the_ids_of_all_coordinators_are_listed(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
+    async with harness_at(tmp_path) as harness:
         for name in NAMES:
-            await desk.producer(name)
-        answer = await desk.ask(ApiKey.LIST_TRANSACTIONS, listing_of())
+            await harness.producer(name)
+        answer = await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of())
         assert answer.error_code == ErrorCode.NONE
         assert {entry.transactional_id for entry in answer.transaction_states} == set(NAMES)
-        answer = await desk.ask(ApiKey.LIST_TRANSACTIONS, listing_of(pattern="t.*"))
+        answer = await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of(pattern="t.*"))
         assert {entry.transactional_id for entry in answer.transaction_states} == {"two", "three"}
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
 async def test_what_is_wrong_with_a_filter_is_said_once(tmp_path: Path, partitions: int) -> None:
-    async with desk_at(tmp_path, partitions) as desk:
-        answer = await desk.ask(ApiKey.LIST_TRANSACTIONS, listing_of("Sleeping", "Ongoing"))
+    async with harness_at(tmp_path, partitions) as harness:
+        answer = await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of("Sleeping", "Ongoing"))
         assert (answer.error_code, list(answer.unknown_state_filters)) == (ErrorCode.NONE, ["Sleeping"])
-        answer = await desk.ask(ApiKey.LIST_TRANSACTIONS, listing_of(pattern="("))
+        answer = await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of(pattern="("))
         assert answer.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
 async def test_nothing_is_listed_while_ids_are_read_back(tmp_path: Path) -> None:
-    async with desk_at(tmp_path, loaded=False) as desk:
-        desk.transactions.apply(desk.world.metadata.image)
-        answer = await desk.ask(ApiKey.LIST_TRANSACTIONS, listing_of())
+    async with harness_at(tmp_path, loaded=False) as harness:
+        harness.transactions.apply(harness.world.metadata.image)
+        answer = await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of())
         assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        await desk.load()
-        assert (await desk.ask(ApiKey.LIST_TRANSACTIONS, listing_of())).error_code == ErrorCode.NONE
+        await harness.load()
+        assert (await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of())).error_code == ErrorCode.NONE
 
 
 # -- CommitSet
 
 
 async def test_all_tasks_of_a_query_are_coordinated_in_one_place_and_committed_together(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
+    async with harness_at(tmp_path) as harness:
         names = [transactional_id("a-query", number, "0.0") for number in range(8)]
-        assert {desk.transactions.partition_of(name) for name in names} == {
-            desk.transactions.partition_of("spark/a-query")
+        assert {harness.transactions.partition_of(name) for name in names} == {
+            harness.transactions.partition_of("spark/a-query")
         }
-        producers = {name: await desk.producer(name) for name in names}
+        producers = {name: await harness.producer(name) for name in names}
         for name, producer in producers.items():
-            assert await desk.add(name, producer, ORDERS) == {ORDERS: 0}
+            assert await harness.add(name, producer, ORDERS) == {ORDERS: 0}
         participants = [
             CommitSetParticipant(transactional_id=name, producer_id=key.producer_id, producer_epoch=key.epoch)
             for name, key in list(producers.items())[:5]
         ]
         request = CommitSetRequest(query="a-query", action=COMMIT, batch_id=0, participants=participants)
-        log = desk.transactions.find("spark/a-query").partition.log
+        log = harness.transactions.find("spark/a-query").partition.log
         before = log.end_offset
-        answer = await desk.ask(ApiKey.COMMIT_SET, request)
+        answer = await harness.ask(ApiKey.COMMIT_SET, request)
         assert (answer.error_code, answer.aborted, answer.last_batch_id) == (0, 3, 0)
         (header,) = [header for _, header in batches(log.read(before, 1 << 20, log.end_offset))]
         assert header.count == 9, "the decision, and what it says about each"
-        assert [order.committed for order in desk.orders] == [True] * 5 + [False] * 3
-        assert {state for _, _, state in await desk.described(*names)} == {"PrepareCommit", "PrepareAbort"}
-        desk.transactions.close()
-        again = Desk(desk.world)
+        assert [order.committed for order in harness.orders] == [True] * 5 + [False] * 3
+        assert {state for _, _, state in await harness.described(*names)} == {"PrepareCommit", "PrepareAbort"}
+        harness.transactions.close()
+        again = Harness(harness.world)
         await again.load()
         assert again.machine_of("spark/a-query").queries.last_batch_of("a-query") == 0
         answer = await again.ask(ApiKey.COMMIT_SET, request)
@@ -426,11 +426,11 @@ async def test_all_tasks_of_a_query_are_coordinated_in_one_place_and_committed_t
 
 
 async def test_a_set_is_refused_in_words_where_it_makes_no_sense_or_nobody_can_decide(tmp_path: Path) -> None:
-    async with desk_at(tmp_path) as desk:
-        answer = await desk.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=9))
+    async with harness_at(tmp_path) as harness:
+        answer = await harness.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=9))
         assert answer.error_code == ErrorCode.INVALID_REQUEST
         assert "no action 9" in answer.error_message
-    async with desk_at(tmp_path / "other", 0) as desk:
-        answer = await desk.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=ABORT))
+    async with harness_at(tmp_path / "other", 0) as harness:
+        answer = await harness.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=ABORT))
         assert answer.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
         assert "send FindCoordinator first" in answer.error_message

@@ -18,8 +18,8 @@ from penstock.transactions.transaction import EPOCH_LAST, TV_2, Transaction
 from penstock.wire.messages.commit_set import ABORT, CLOSE, COMMIT, FORGET
 from penstock.wire.messages.end_txn import EndTxnRequest
 
-from .driving import SETTINGS, START_MS, A, B, Place, asked
-from .test_initialising import at_epoch
+from .coordinator_harness import SETTINGS, START_MS, A, B, CoordinatorHarness, asked
+from .test_init_producer_id import at_epoch
 
 TASK = "spark/q/0/0.0"
 NAMES = ("one", TASK)
@@ -37,39 +37,39 @@ steps = st.one_of(
 )
 
 
-def take(place: Place, step: tuple[Any, ...]) -> Any:
+def take(harness: CoordinatorHarness, step: tuple[Any, ...]) -> Any:
     """One step of a life; what was answered."""
     kind, *rest = step
     if kind == "init":
         name, epoch = rest
-        known = place.machine.transactions.get(name)
+        known = harness.machine.transactions.get(name)
         came = None if epoch is None or epoch < 0 or known is None else ProducerKey(known.producer_id, epoch)
-        return place.init(name, came=came)
+        return harness.init(name, came=came)
     if kind == "join":
         name, partition, verify_only = rest
-        return place.join(producer_of(place, name), partition, name=name, verify_only=verify_only)
+        return harness.join(producer_of(harness, name), partition, name=name, verify_only=verify_only)
     if kind == "end":
         name, committed, version, back = rest
-        producer = producer_of(place, name)
+        producer = producer_of(harness, name)
         came = ProducerKey(producer.producer_id, producer.epoch - back)
-        return place.end(came, name=name, committed=committed, version=version)
+        return harness.end(came, name=name, committed=committed, version=version)
     if kind == "set":
         batch_id, action = rest
-        return place.commit_set(batch_id, {TASK: producer_of(place, TASK)}, action=action)
+        return harness.commit_set(batch_id, {TASK: producer_of(harness, TASK)}, action=action)
     if kind == "mark":
-        if rest[0] < len(place.orders):
-            place.tell(place.orders[rest[0]].written())
+        if rest[0] < len(harness.orders):
+            harness.tell(harness.orders[rest[0]].written())
     elif kind == "pass":
-        place.advance(rest[0])
+        harness.advance(rest[0])
     elif kind == "break":
-        place.broken = rest[0]
+        harness.broken = rest[0]
     elif kind == "restart":
-        place.restart()
+        harness.restart()
     return None
 
 
-def producer_of(place: Place, name: str) -> ProducerKey:
-    known = place.machine.transactions.get(name)
+def producer_of(harness: CoordinatorHarness, name: str) -> ProducerKey:
+    known = harness.machine.transactions.get(name)
     return known.producer if known else ProducerKey(1, 0)
 
 
@@ -90,19 +90,19 @@ def rebuilt(records: list[StateRecord]) -> Known:
 @given(st.lists(steps, max_size=40), st.sampled_from((0, EPOCH_LAST - 2, EPOCH_LAST)))
 @examples(max_examples=200)
 def test_whoever_reads_the_records_knows_what_the_coordinator_knows(life: list[Any], epoch: int) -> None:
-    place = Place()
-    at_epoch(place, epoch, "one")
+    harness = CoordinatorHarness()
+    at_epoch(harness, epoch, "one")
     for step in life:
-        take(place, step)
-        assert rebuilt(place.records) == known_to(place.machine)
-        newest = {record.key: record for record in place.records}
-        assert rebuilt(list(newest.values())) == known_to(place.machine), "compaction loses nothing"
+        take(harness, step)
+        assert rebuilt(harness.records) == known_to(harness.machine)
+        newest = {record.key: record for record in harness.records}
+        assert rebuilt(list(newest.values())) == known_to(harness.machine), "compaction loses nothing"
 
 
 @given(st.lists(steps.filter(lambda step: step[0] in ("init", "join", "end", "set")), max_size=30))
 @examples(max_examples=200)
 def test_a_life_with_restarts_is_answered_like_one_without(life: list[Any]) -> None:
-    whole, broken_up = Place(), Place()
+    whole, broken_up = CoordinatorHarness(), CoordinatorHarness()
     for step in life:
         assert take(whole, step) == take(broken_up, step)
         whole.write_markers()
@@ -115,101 +115,101 @@ def test_a_life_with_restarts_is_answered_like_one_without(life: list[Any]) -> N
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("version", [4, 5])
 def test_the_markers_of_what_was_decided_are_ordered_again(committed: bool, version: int) -> None:
-    place = Place()
-    producer = place.producer()
-    place.join(producer, A, B)
-    place.end(producer, committed=committed, version=version)
-    (before,) = place.orders
-    place.restart()
-    assert place.machine.wake_at_ms == place.now_ms
-    place.advance(0)
-    (order,) = place.orders
+    harness = CoordinatorHarness()
+    producer = harness.producer()
+    harness.join(producer, A, B)
+    harness.end(producer, committed=committed, version=version)
+    (before,) = harness.orders
+    harness.restart()
+    assert harness.machine.wake_at_ms == harness.now_ms
+    harness.advance(0)
+    (order,) = harness.orders
     assert (order.transactional_id, order.producer, order.committed) == ("id", before.producer, committed)
     assert order.partitions == {A, B}
     assert (before.coordinator_epoch, order.coordinator_epoch) == (1, 2)
-    place.tell(before.written())
-    assert place.state().is_prepared, "only the markers of the present coordinator count"
-    place.tell(order.written())
-    assert place.state().state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
+    harness.tell(before.written())
+    assert harness.state().is_prepared, "only the markers of the present coordinator count"
+    harness.tell(order.written())
+    assert harness.state().state is (State.COMPLETE_COMMIT if committed else State.COMPLETE_ABORT)
 
 
 def test_the_markers_of_many_are_ordered_again_at_once() -> None:
-    place = Place()
+    harness = CoordinatorHarness()
     for number in range(20):
-        producer = place.producer(f"id-{number}")
-        place.join(producer, A, name=f"id-{number}")
+        producer = harness.producer(f"id-{number}")
+        harness.join(producer, A, name=f"id-{number}")
         if number % 2:
-            place.end(producer, name=f"id-{number}")
-    place.restart()
-    place.advance(0)
-    assert {order.transactional_id for order in place.orders} == {f"id-{number}" for number in range(1, 20, 2)}
+            harness.end(producer, name=f"id-{number}")
+    harness.restart()
+    harness.advance(0)
+    assert {order.transactional_id for order in harness.orders} == {f"id-{number}" for number in range(1, 20, 2)}
 
 
 def test_markers_are_ordered_again_though_nothing_can_be_persisted() -> None:
-    place = Place()
-    place.producer("hung")
-    place.join(place.state("hung").producer, A, name="hung")
-    producer = place.producer()
-    place.join(producer, A)
-    place.end(producer)
-    place.now_ms += 10_000_000
-    place.restart()
-    place.broken = True
-    place.advance(SETTINGS.abort_interval_ms)
-    assert [order.transactional_id for order in place.orders] == ["id"]
+    harness = CoordinatorHarness()
+    harness.producer("hung")
+    harness.join(harness.state("hung").producer, A, name="hung")
+    producer = harness.producer()
+    harness.join(producer, A)
+    harness.end(producer)
+    harness.now_ms += 10_000_000
+    harness.restart()
+    harness.broken = True
+    harness.advance(SETTINGS.abort_interval_ms)
+    assert [order.transactional_id for order in harness.orders] == ["id"]
 
 
 def test_what_was_decided_without_partitions_is_completed_when_it_is_read_back() -> None:
-    place = Place()
-    producer = place.producer()
-    place.end(producer, committed=False)
-    place.records.pop()  # the completion, lost with the end of the log
-    place.restart()
-    assert place.state().state is State.PREPARE_ABORT
-    place.advance(0)
-    assert (place.state().state, place.orders) == (State.COMPLETE_ABORT, [])
+    harness = CoordinatorHarness()
+    producer = harness.producer()
+    harness.end(producer, committed=False)
+    harness.records.pop()  # the completion, lost with the end of the log
+    harness.restart()
+    assert harness.state().state is State.PREPARE_ABORT
+    harness.advance(0)
+    assert (harness.state().state, harness.orders) == (State.COMPLETE_ABORT, [])
 
 
 def test_records_of_a_newer_broker_are_passed_over() -> None:
-    place = Place()
-    place.producer()
-    place.records.append(StateRecord(key=b"\x00\x63whatever", value=b"\x00\x00whatever"))
-    place.restart()
-    assert set(place.machine.transactions) == {"id"}
+    harness = CoordinatorHarness()
+    harness.producer()
+    harness.records.append(StateRecord(key=b"\x00\x63whatever", value=b"\x00\x00whatever"))
+    harness.restart()
+    assert set(harness.machine.transactions) == {"id"}
 
 
 def test_nobody_writes_to_the_coordinator_within_a_transaction() -> None:
-    place = Place()
-    producer = place.producer()
-    before = place.state()
-    place.machine.end_transaction(producer.producer_id, True)
-    assert place.state() == before
+    harness = CoordinatorHarness()
+    producer = harness.producer()
+    before = harness.state()
+    harness.machine.end_transaction(producer.producer_id, True)
+    assert harness.state() == before
 
 
 # -- several ids in one decision
 
 
 def test_several_ids_can_be_decided_on_together() -> None:
-    place = Place()
+    harness = CoordinatorHarness()
     for name in NAMES:
-        place.join(place.producer(name), TopicPartition(name, 0), name=name)
-    draft = Draft(place.machine.transactions, place.machine.queries)
+        harness.join(harness.producer(name), TopicPartition(name, 0), name=name)
+    draft = Draft(harness.machine.transactions, harness.machine.queries)
     for name in NAMES:
-        draft.end(place.state(name).prepared(True, TV_2, NO_PRODUCER, START_MS), START_MS)
+        draft.end(harness.state(name).prepared(True, TV_2, NO_PRODUCER, START_MS), START_MS)
     assert [transaction.transactional_id for transaction in draft.to_mark] == list(NAMES)
     for record in draft.records:
-        place.machine.apply(record, NO_PRODUCER)
-    assert {place.state(name).state for name in NAMES} == {State.PREPARE_COMMIT}
+        harness.machine.apply(record, NO_PRODUCER)
+    assert {harness.state(name).state for name in NAMES} == {State.PREPARE_COMMIT}
 
 
 def test_a_draft_changes_nothing_by_itself() -> None:
-    place = Place()
-    producer = place.producer()
-    place.join(producer, A)
+    harness = CoordinatorHarness()
+    producer = harness.producer()
+    harness.join(producer, A)
     request = EndTxnRequest(
         transactional_id="id", producer_id=producer.producer_id, producer_epoch=producer.epoch, committed=True
     )
-    decision = place.machine.decide(1, asked(request, 5), START_MS)
+    decision = harness.machine.decide(1, asked(request, 5), START_MS)
     assert decision.persist
-    assert place.state().state is State.ONGOING
-    assert place.join(producer, B) == {B: ErrorCode.NONE}
+    assert harness.state().state is State.ONGOING
+    assert harness.join(producer, B) == {B: ErrorCode.NONE}

@@ -5,7 +5,7 @@ import pytest
 from penstock.transactions.states import ALLOWED, AT_REST, BY_LABEL, PREPARED, State
 from penstock.transactions.transaction import TV_0, TV_2, Transaction
 
-from .driving import START_MS
+from .coordinator_harness import START_MS
 
 KAFKA = {
     0: "Empty",

@@ -14,7 +14,7 @@ from penstock.transactions.states import State
 from penstock.transactions.transaction import EPOCH_LAST, EPOCH_MAX, TV_0, TV_2, Transaction, tombstone
 from penstock.wire.state import kind_of, read_key, read_value, state_record
 
-from .driving import START_MS, A, B, C
+from .coordinator_harness import START_MS, A, B, C
 
 longs = st.integers(-1, 2**63 - 1)
 epochs = st.integers(-1, 2**15 - 1)

@@ -9,7 +9,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.transactions.coordinator import TransactionCoordinator
 from penstock.transactions.records import DECIDED, TRANSACTION
 
-from .driving import SETTINGS
+from .coordinator_harness import SETTINGS
 
 SEEDS = range(10)
 

@@ -26,7 +26,7 @@ from penstock.views.terms import (
     Term,
     Timestamp,
 )
-from tests.unit.views.naive import judge
+from tests.unit.views.naive_predicate import judge
 
 pytestmark = pytest.mark.usefixtures("twin")
 

@@ -21,10 +21,9 @@ from penstock.wire.messages.streams_group_heartbeat import (
     TaskOffset,
 )
 from penstock.wire.state import kind_of
-from tests.simulation.consumer_machine import topic_of
-from tests.simulation.streams_machine import StreamsMachine
+from tests.simulation.group_machines import StreamsMachine, topic_of
 
-from .making import (
+from .topologies import (
     COUNT,
     READY,
     REBALANCE_MS,
@@ -69,12 +68,12 @@ def test_a_second_member_waits_until_the_first_has_given_up_tasks() -> None:
     machine = machine_of(READY)
     first = joined(machine, "a")
     assert tasks_in(joined(machine, "b")) == ({}, {})
-    told = answered(machine.ask(owning("a", 1, first), NOW_MS))
-    kept, _ = tasks_in(told)
+    response = answered(machine.ask(owning("a", 1, first), NOW_MS))
+    kept, _ = tasks_in(response)
     assert sum(map(len, kept.values())) == 4
-    assert told.member_epoch == 1, "it is in the new epoch only when it has given up tasks"
+    assert response.member_epoch == 1, "it is in the new epoch only when it has given up tasks"
     assert answered(machine.ask(beat("b", 2), NOW_MS)).active_tasks is None
-    assert answered(machine.ask(owning("a", 1, told), NOW_MS)).member_epoch == 2
+    assert answered(machine.ask(owning("a", 1, response), NOW_MS)).member_epoch == 2
     given, _ = tasks_in(answered(machine.ask(beat("b", 2), NOW_MS)))
     assert sum(map(len, given.values())) == 4
     assert machine.group.state_name == "Stable"
@@ -103,9 +102,9 @@ def test_topics_that_are_missing_are_asked_for_and_tasks_are_assigned_once_they_
     (status,) = answered(machine.ask(beat("a", 1), NOW_MS)).status or ()
     assert status.status_detail == "Internal topics are missing: app-c, app-r; Creation failed: app-r (no room)."
     machine.set_image(image(words=2, app_r=2, app_c=2), NOW_MS)
-    told = answered(machine.ask(beat("a", 1), NOW_MS))
-    assert tasks_in(told) == ({"0": [0, 1], "1": [0, 1]}, {})
-    assert statuses_in(told) == []
+    response = answered(machine.ask(beat("a", 1), NOW_MS))
+    assert tasks_in(response) == ({"0": [0, 1], "1": [0, 1]}, {})
+    assert statuses_in(response) == []
 
 
 def test_copies_of_state_are_kept_in_other_processes() -> None:
@@ -113,8 +112,8 @@ def test_copies_of_state_are_kept_in_other_processes() -> None:
     first = joined(machine, "a")
     assert tasks_in(first)[1] == {}, "there is no other process"
     joined(machine, "b")
-    told = answered(machine.ask(owning("a", 1, first), NOW_MS))
-    machine.ask(owning("a", 1, told), NOW_MS)
+    response = answered(machine.ask(owning("a", 1, first), NOW_MS))
+    machine.ask(owning("a", 1, response), NOW_MS)
     active, standby = tasks_in(answered(machine.ask(beat("b", 2), NOW_MS)))
     assert set(standby) == {"1"}
     assert not set(standby["1"]) & set(active.get("1", ()))
@@ -128,7 +127,7 @@ def test_a_change_of_the_number_of_copies_is_a_new_assignment() -> None:
     assert answered(machine.ask(beat("a", 1), NOW_MS)).member_epoch == epoch + 1
 
 
-def test_a_member_that_missed_a_response_is_told_again() -> None:
+def test_a_member_that_missed_a_response_gets_its_tasks_again() -> None:
     machine = machine_of(READY)
     joined(machine, "a")
     behind = beat("a", 0, rebalance_timeout_ms=REBALANCE_MS, topology=COUNT)
@@ -159,7 +158,7 @@ def test_all_members_have_the_same_topology_until_the_group_is_empty() -> None:
     assert tasks_in(joined(machine, "b", given=other)) == ({"0": [0, 1, 2, 3]}, {})
 
 
-def test_a_member_with_an_older_topology_is_told_so() -> None:
+def test_a_member_with_an_older_topology_gets_stale_topology() -> None:
     machine = machine_of(READY)
     joined(machine, "a", given=topology(*COUNT.subtopologies, epoch=2))
     old = topology(part("0", source_topics=("words",)), epoch=1)
@@ -301,7 +300,7 @@ def test_one_member_can_have_the_whole_application_shut_down() -> None:
     assert statuses_in(joined(machine, "c")) == [], "a group that was empty begins anew"
 
 
-def test_members_are_told_where_queries_are_answered() -> None:
+def test_members_get_the_endpoints_for_interactive_queries() -> None:
     machine = machine_of(READY)
     answer = joined(machine, "a", user_endpoint=Endpoint(host="here", port=8080))
     (entry,) = answer.partitions_by_user_endpoint or ()
@@ -323,9 +322,9 @@ def test_a_member_may_commit_in_its_epoch_and_in_an_older_one_what_it_has_kept()
     words, others = topic_of("words", 4).topic_id, topic_of("app-r", 4).topic_id
     machine.group.check_commit("a", 1, [(words, 0)])
     joined(machine, "b")
-    told = answered(machine.ask(owning("a", 1, first), NOW_MS))
-    machine.ask(owning("a", 1, told), NOW_MS)
-    kept, _ = tasks_in(told)
+    response = answered(machine.ask(owning("a", 1, first), NOW_MS))
+    machine.ask(owning("a", 1, response), NOW_MS)
+    kept, _ = tasks_in(response)
     gone = next(number for number in range(4) if number not in kept.get("0", ()))
     machine.group.check_commit("a", 1, [(words, number) for number in kept.get("0", ())])
     with pytest.raises(StaleMemberEpoch):
@@ -333,7 +332,7 @@ def test_a_member_may_commit_in_its_epoch_and_in_an_older_one_what_it_has_kept()
     with pytest.raises(StaleMemberEpoch):
         machine.group.check_commit("a", 9, [(others, 0)])
     with pytest.raises(UnknownMemberId):
-        machine.group.check_commit("nobody", 1, [(words, 0)])
+        machine.group.check_commit("missing", 1, [(words, 0)])
     with pytest.raises(UnknownMemberId):
         machine.group.check_commit("", -1, [(words, 0)])
 

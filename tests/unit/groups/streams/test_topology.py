@@ -6,7 +6,7 @@ from penstock.groups.streams import topology as module
 from penstock.groups.streams.topology import Status, configure
 from penstock.wire.messages.streams_group_heartbeat import Topology
 
-from .making import COUNT, image, internal, part, persisted, together, topology
+from .topologies import COUNT, image, internal, part, persisted, together, topology
 
 
 def found(given: Topology, **sizes: int) -> module.ConfiguredTopology:
