@@ -299,7 +299,7 @@ def test_bytes_are_warmed_through_a_descriptor_of_their_own(disk: OsDisk, tmp_pa
     assert disk.load("other") == b"x"
 
 
-def test_whoever_does_not_want_cold_bytes_any_more_leaves_nothing_behind(disk: OsDisk, tmp_path: Path) -> None:
+def test_a_cancelled_cold_read_leaves_nothing_behind(disk: OsDisk, tmp_path: Path) -> None:
     before = open_below(tmp_path)
     for _ in range(3):
         cold = cold_read(disk, tmp_path / "data")
@@ -384,7 +384,7 @@ def test_files_do_not_use_up_descriptors(disk: OsDisk) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_file_that_has_grown_large_has_its_blocks_ahead_and_gives_back_the_rest(tmp_path: Path) -> None:
+def test_a_large_file_preallocates_blocks_and_releases_the_rest(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     file = disk.open("log")
     piece = bytes(range(256)) * 4096

@@ -38,9 +38,11 @@ def test_a_machine_that_stops_under_a_process_is_noticed(
 
 @pytest.mark.parametrize("ends", [pytest.param(False, id="killed"), pytest.param(True, id="stopped")])
 @pytest.mark.parametrize("boot_id", ["boot-2", "boot-3"])
-def test_lost_power_is_not_forgotten_before_the_cluster_was_told(tmp_path: Path, ends: bool, boot_id: str) -> None:
+def test_lost_power_is_not_forgotten_before_it_was_reported_to_the_cluster(
+    tmp_path: Path, ends: bool, boot_id: str
+) -> None:
     LastRun(OsDisk(tmp_path), "boot-1")
-    for _ in range(2):  # the store cannot be reached, say, and somebody starts it again
+    for _ in range(2):  # such as when the store cannot be reached, and the broker is started again
         before = LastRun(OsDisk(tmp_path), "boot-2")
         assert before.lost_power
         if ends:

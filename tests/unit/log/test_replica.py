@@ -96,7 +96,7 @@ def test_gaps_that_compaction_left_are_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operations", range(1, 10))
-def test_whoever_dies_at_a_gap_keeps_what_comes_after_it(operations: int) -> None:
+def test_a_follower_killed_at_a_gap_keeps_what_comes_after_it(operations: int) -> None:
     """The leader has compacted what is between. The follower is killed at the gap, and later, far behind it."""
     source, disk = open_at(), FakeDisk(Random(operations))
     for number in range(6):
@@ -174,7 +174,7 @@ def test_logs_of_different_leaders_become_one(
             epoch += 2 * jump
             for number in range(count):
                 append(log, b"%s %d %d" % (name, epoch, number), epoch=epoch)
-    # Whoever leads has the newest epoch there is.
+    # The leader has the newest epoch.
     leader.note_epoch(1000, leader.end_offset)
     following = Following(follower, 0)
     reconcile(leader, following)

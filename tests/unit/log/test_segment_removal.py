@@ -1,4 +1,4 @@
-"""Segments that nobody needs any more, taken out of the middle of a log."""
+"""Removal of finished segments from the middle of a log."""
 
 from random import Random
 

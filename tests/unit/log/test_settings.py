@@ -214,7 +214,7 @@ def test_a_cleanup_policy_may_be_both(policy: str, compacted: bool, deleted: boo
 
 
 @pytest.mark.parametrize("retention_bytes", ["-1", "0"])
-def test_a_topic_in_memory_is_bounded_whatever_it_says(retention_bytes: str) -> None:
+def test_a_topic_in_memory_is_bounded_with_any_retention(retention_bytes: str) -> None:
     settings = LogSettings.of({"storage": "memory", "retention.bytes": retention_bytes})
     assert settings.retention_bytes == MEMORY_RETENTION_BYTES
     assert settings.segment_bytes == MEMORY_RETENTION_BYTES // MEMORY_SEGMENTS

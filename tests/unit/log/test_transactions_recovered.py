@@ -108,7 +108,7 @@ def test_the_epoch_and_the_coordinator_of_a_producer_are_remembered(tmp_path: Pa
 
 
 def test_a_kill_anywhere_leaves_a_transaction_open_or_aborted() -> None:
-    """Ended by a marker that is in the log, and listed if it is; whatever file was being written."""
+    """Ended by a marker that is in the log, and listed if it is; for a kill during a write to any file."""
     for operations in range(1, 60):
         disk = FakeDisk(Random(operations))
         log = open_at(disk, **SMALL)
@@ -206,7 +206,7 @@ def test_power_loss_may_take_a_list_that_was_not_synced(tmp_path: Path) -> None:
 
 
 def test_what_a_sync_vouches_for_has_its_lists_synced() -> None:
-    """Whatever power loss takes: what was synced is listed, and no one else."""
+    """After power loss exactly the synced transactions are listed."""
     for seed in range(80):
         disk = FakeDisk(Random(seed))
         log = filled(disk)

@@ -198,7 +198,7 @@ def test_epochs_follow_a_truncation() -> None:
 
 
 def test_a_truncation_that_finds_no_space_changes_nothing() -> None:
-    """What is being sent to somebody cannot be cut off under his feet: what stays is copied, if there is room."""
+    """A file that is being sent cannot be truncated: what stays is copied, if there is free space."""
     disk = FakeDisk(Random(1))
     log = filled(disk)
     end = log.append(sent(7, 0, b"taken back"), 3, NOW_MS).last_offset + 1

@@ -109,7 +109,7 @@ def test_a_snappy_block_that_claims_four_gigabytes_is_stopped_before_any_is_allo
 
 
 def test_many_empty_members_take_time_in_proportion() -> None:
-    # Each member hands back what follows it: without feeding in steps this copies 10 GB.
+    # Each member returns what follows it: without feeding in steps this copies 10 GB.
     assert decompress(Codec.GZIP, gzip.compress(b"") * 20_000, 0) == b""
 
 

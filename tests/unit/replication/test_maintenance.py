@@ -231,7 +231,7 @@ async def test_ticks_come_by_themselves(tmp_path: Path, monkeypatch: pytest.Monk
         put(world, "orders", b"x")
         log = world.partition("orders").log
         running = asyncio.create_task(world.maintenance.run())
-        for _ in range(2):  # the first tick may still be under way
+        for _ in range(2):  # the first tick may still be running
             world.ticked.clear()
             async with asyncio.timeout(10):
                 await world.ticked.wait()

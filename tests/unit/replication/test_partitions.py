@@ -99,7 +99,7 @@ async def test_a_topic_that_is_made_again_begins_at_zero(tmp_path: Path) -> None
 
 
 async def test_a_topic_that_was_made_again_in_one_step_is_another(tmp_path: Path) -> None:
-    """Changes may be told together: the old topic and the new one of its name then pass each other."""
+    """Changes may be applied together: the old topic and the new one of its name then pass each other."""
     async with world_at(tmp_path) as world:
         await world.create("orders")
         old, image = world.partition("orders"), world.metadata.image
@@ -186,7 +186,7 @@ async def test_a_log_that_is_damaged_takes_its_partition_offline_and_no_other(tm
     assert path.stat().st_size == len(batch(b"x")) - 1
 
 
-async def test_a_torn_tail_is_cut_off_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_torn_tail_is_truncated_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with world_at(tmp_path) as world:
         topic_id = await world.create("orders")
         world.partition("orders").append(batch(b"x"), NOW_MS)

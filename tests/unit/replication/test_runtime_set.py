@@ -15,7 +15,7 @@ COUNT = 5 * LOADS_MAX
 
 
 class SlowRuntime:
-    """Stands for a runtime whose log is read when the test says so."""
+    """Stands for a runtime whose log is read on demand."""
 
     def __init__(self, owner: "SlowSet", partition: Partition) -> None:
         self.partition = partition

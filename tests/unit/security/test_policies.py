@@ -169,7 +169,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_a_statement_says_it_is_evaluated_and_never_allows_by_mistake(statement: Any) -> None:
+def test_any_statement_is_evaluated_and_never_allows_by_mistake(statement: Any) -> None:
     found = may(statement)
     if found:
         assert statement["Effect"] == "Allow"

@@ -185,9 +185,9 @@ def as_sent(protocol: str, action: str, params: dict[str, Any]) -> HttpRequest:
 def as_understood(protocol: str, action: str, response: HttpResponse) -> dict[str, Any]:
     """What botocore makes of an answer."""
     lines = [line.split(": ", 1) for line in response.headers.decode().split("\r\n") if line]
-    told = {"status_code": int(response.status), "headers": dict(lines), "body": response.body}
+    parsed = {"status_code": int(response.status), "headers": dict(lines), "body": response.body}
     shape = service_model(protocol).operation_model(action).output_shape
-    return create_parser(protocol).parse(told, shape)
+    return create_parser(protocol).parse(parsed, shape)
 
 
 def in_json(params: dict[str, Any]) -> dict[str, Any]:
@@ -488,7 +488,7 @@ def fault_of(read: Callable[[], object]) -> errors.Fault | None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     request = HttpRequest(b"POST", "/", data.decode("latin-1"), {}, data)
     assert fault_of(lambda: json_codec.decode(data)) in (None, errors.SERIALIZATION)
     refused = (None, errors.MALFORMED_QUERY, errors.INVALID_PARAMETER_VALUE)

@@ -17,7 +17,7 @@ def added(policy: str, label: str) -> str:
     return with_statement(policy, ARN, label, [PRINCIPAL], ["SendMessage"])
 
 
-def test_a_policy_that_somebody_has_written_is_kept() -> None:
+def test_statements_of_an_existing_policy_are_kept() -> None:
     written = {"Version": "2012-10-17", "Id": "mine", "Statement": {"Effect": "Deny", "Principal": "*"}}
     found = json.loads(added(json.dumps(written), "l"))
     assert (found["Version"], found["Id"]) == ("2012-10-17", "mine")

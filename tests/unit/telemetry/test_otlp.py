@@ -125,7 +125,7 @@ def test_a_point_without_a_number_is_counted() -> None:
 
 
 def test_there_are_breaks_in_metrics_of_any_shape() -> None:
-    """Whatever a megabyte holds, little of it is read between two breaks."""
+    """Little of a megabyte of any contents is read between two breaks."""
     empty_metric = b"\x12\x00"
     scope = empty_metric * 20_000
     shapes = {

@@ -66,9 +66,9 @@ def test_every_id_is_described_in_the_order_asked_for() -> None:
 
 
 def test_an_id_that_is_not_known_is_not_found() -> None:
-    found = described(some(), "nobody", "empty")
+    found = described(some(), "missing", "empty")
     assert [state.error_code for state in found] == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.NONE]
-    assert (found[0].transactional_id, found[0].transaction_state) == ("nobody", "")
+    assert (found[0].transactional_id, found[0].transaction_state) == ("missing", "")
 
 
 def test_an_empty_id_is_not_described() -> None:
