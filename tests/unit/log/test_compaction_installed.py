@@ -177,7 +177,7 @@ def test_a_trace_goes_when_its_producer_has_written_again() -> None:
 # -- races
 
 
-def test_what_is_written_while_compaction_runs_is_kept() -> None:
+def test_records_written_during_compaction_are_kept() -> None:
     log = filled()
     job, result = ran(log)
     put(log, ("key 3", b"meanwhile"))

@@ -179,7 +179,7 @@ def test_a_device_that_takes_nothing_is_a_storage_error() -> None:
     file.close()
 
 
-def test_what_the_operating_system_refuses_is_a_storage_error(disk: OsDisk, tmp_path: Path) -> None:
+def test_errors_of_the_operating_system_are_storage_errors(disk: OsDisk, tmp_path: Path) -> None:
     (tmp_path / "data" / "folder").mkdir()
     refusals = [
         lambda: disk.open("nowhere/log"),
@@ -399,7 +399,7 @@ def test_a_large_file_preallocates_blocks_and_releases_the_rest(tmp_path: Path) 
     assert (tmp_path / "log").stat().st_blocks * 512 <= RESERVE_BYTES + 2 * len(piece)
 
 
-def test_what_is_removed_is_gone_at_once_and_its_blocks_later(tmp_path: Path) -> None:
+def test_a_removed_file_is_gone_at_once_and_its_blocks_later(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         disk = OsDisk(tmp_path, threads)
         disk.make_folder("logs/orders")
@@ -418,7 +418,7 @@ def test_what_is_removed_is_gone_at_once_and_its_blocks_later(tmp_path: Path) ->
     assert disk.names("") == ["logs", "trash"]
 
 
-def test_what_a_killed_process_had_thrown_away_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_trash_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
     left = tmp_path / "trash" / "3" / "17"
     left.mkdir(parents=True)
     (left / "0.log").write_bytes(b"x")

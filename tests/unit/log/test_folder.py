@@ -106,7 +106,7 @@ def test_a_log_that_is_removed_is_gone_and_not_lost(disk: OsDisk) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_left_of_a_removed_log_is_known_for_it_when_power_is_lost(seed: int) -> None:
+def test_leftovers_of_a_removed_log_are_recognised_after_power_loss(seed: int) -> None:
     disk = FakeDisk(Random(seed))
     folder = LogFolder(disk)
     folder.make([ORDERS, OTHERS])

@@ -54,7 +54,7 @@ def test_lost_power_is_not_forgotten_before_it_was_reported_to_the_cluster(
     assert not LastRun(OsDisk(tmp_path), "boot-4").lost_power
 
 
-def test_what_a_version_before_has_noted_is_understood(tmp_path: Path) -> None:
+def test_files_of_the_version_before_are_read(tmp_path: Path) -> None:
     (tmp_path / "last-run").write_bytes(b'{"boot_id": "boot-1", "ended": false}'.ljust(256))
     assert LastRun(OsDisk(tmp_path), "boot-2").lost_power
     (tmp_path / "last-run").write_bytes(b'{"boot_id": "boot-1", "ended": false}'.ljust(256))
@@ -69,6 +69,6 @@ def test_a_full_disk_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"boot_id": "boot-1"}'])
-def test_what_cannot_be_read_says_nothing_good(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_file_counts_as_lost_power(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last-run").write_bytes(content)
     assert LastRun(OsDisk(tmp_path), "boot-1").lost_power

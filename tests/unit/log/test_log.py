@@ -80,7 +80,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "error"), REFUSED)
-def test_what_is_not_exactly_one_whole_batch_is_refused(data: bytes, error: type[PenstockError]) -> None:
+def test_anything_but_exactly_one_whole_batch_is_refused(data: bytes, error: type[PenstockError]) -> None:
     log = open_at(max_message_bytes=2000)
     with pytest.raises(error):
         log.append(bytearray(data), 0, NOW_MS)

@@ -202,7 +202,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     assert log.last_stable_offset(3) == 3
 
 
-def test_what_lies_behind_the_high_watermark_holds_back_no_one() -> None:
+def test_transactions_beyond_the_high_watermark_do_not_delay_readers() -> None:
     log = open_at()
     append(log, b"a")
     write(log, 7, 0, b"b")
@@ -210,7 +210,7 @@ def test_what_lies_behind_the_high_watermark_holds_back_no_one() -> None:
     assert log.last_stable_offset(0) == 0
 
 
-def test_what_retention_took_of_an_open_transaction_holds_back_no_one() -> None:
+def test_open_transactions_removed_by_retention_do_not_delay_readers() -> None:
     log = open_at(segment_bytes=1024)
     write(log, 7, 0, b"x" * 600)
     for _ in range(4):

@@ -105,7 +105,7 @@ def test_nothing_takes_the_place_of_a_first_batch_that_was_refused_for_now() -> 
     take(state, header(1), 11)
 
 
-def test_what_follows_a_batch_that_was_refused_for_now_is_refused_for_the_same_reason() -> None:
+def test_batches_after_a_retriable_refusal_are_refused_for_the_same_reason() -> None:
     """Not for its sequence: librdkafka would then begin another epoch, and send again what it does not know about."""
     state = Producers()
     take(state, header(0), 10)
@@ -120,7 +120,7 @@ def test_what_follows_a_batch_that_was_refused_for_now_is_refused_for_the_same_r
     take(state, header(2), 12)
 
 
-def test_what_was_refused_and_taken_later_does_not_stand_for_what_is_refused_next() -> None:
+def test_an_accepted_retry_clears_the_earlier_refusal() -> None:
     state = with_sequences(0)
     for sequence in (1, 2, 3):
         state.refuse(header(sequence), FULL)

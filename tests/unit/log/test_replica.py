@@ -73,7 +73,7 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_time() -> None:
     assert values(follower) == [b"one"]
 
 
-def test_what_is_there_already_is_not_taken_again() -> None:
+def test_batches_that_exist_are_not_appended_again() -> None:
     leader, follower = open_at(), open_at()
     append(leader, b"one")
     copy(leader, follower)
@@ -195,7 +195,7 @@ def test_a_follower_is_committed_as_far_as_its_leader_says_and_it_has() -> None:
     assert following.high_watermark == 2
 
 
-def test_what_the_leader_has_trimmed_goes() -> None:
+def test_records_that_the_leader_has_trimmed_are_removed() -> None:
     leader, following = open_at(), Following(open_at(), 0)
     for value in (b"one", b"two", b"three"):
         append(leader, value)

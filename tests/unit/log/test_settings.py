@@ -74,13 +74,13 @@ def test_every_setting_is_looked_at_here() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, good, _) in VALUES.items() for text in good])
-def test_what_is_right_is_taken(name: str, text: str) -> None:
+def test_valid_values_are_accepted(name: str, text: str) -> None:
     others = {"retention.ms": "-1"} if name == "delivery.delay.ms" else {}  # they must go together
     assert LogSettings.of({name: f" {text} ", **others}) == LogSettings.of({name: text, **others})
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, _, bad) in VALUES.items() for text in bad])
-def test_what_is_wrong_is_refused_with_what_would_be_right(name: str, text: str) -> None:
+def test_invalid_values_are_refused_with_the_valid_ones(name: str, text: str) -> None:
     with pytest.raises(InvalidConfig, match=f"^{name}=.* is not allowed; expected ") as refused:
         LogSettings.of({name: text})
     assert refused.value.code == ErrorCode.INVALID_CONFIG

@@ -122,7 +122,7 @@ async def test_pipelined_requests_are_answered_in_turns(monkeypatch: pytest.Monk
     assert max(in_one_turn) <= 2, "one, and the first of what has just come"
 
 
-async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pipelined_requests_wait_for_the_response_to_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "SLICE_S", 0.0)
     gate, pending = asyncio.Event(), list[str]()
 
@@ -147,7 +147,7 @@ async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeyp
     assert [path for path in pending if path != "/x"] == [f"/{number}" for number in range(400)]
 
 
-async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
+async def test_bytes_received_with_the_head_of_a_waiting_body_are_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_connection, "SLICE_S", 0.0)
@@ -163,7 +163,7 @@ async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
                 assert await client.answer() == (200, b"%d" % size)
 
 
-async def test_what_follows_a_request_that_closes_is_not_answered_however_much_it_is() -> None:
+async def test_bytes_after_connection_close_are_not_answered() -> None:
     pending = list[str]()
 
     def answer(request: HttpRequest) -> HttpResponse:
@@ -268,14 +268,14 @@ async def test_headers_that_are_too_large_are_refused() -> None:
         assert (await client.head())[0] == 431
 
 
-async def test_what_is_no_http_is_said_to_be_none() -> None:
+async def test_invalid_http_gets_bad_request() -> None:
     async with serving(echo) as connected, connected() as client:
         client.send(b"\x00\x00\x00\x10not http at all\r\n\r\n")
         assert (await client.head())[0] == 400
         assert (await client.rest()).startswith(b"this port speaks HTTP")
 
 
-async def test_what_came_before_nonsense_is_answered_first() -> None:
+async def test_valid_requests_before_invalid_bytes_are_answered_first() -> None:
     async with serving(echo) as connected, connected() as client:
         client.send(b"GET /1 HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
         assert await client.answer() == (200, b"GET /1? ")
@@ -599,7 +599,7 @@ async def test_a_listener_that_stops_answers_what_is_under_way_and_lets_the_othe
         await stopping
 
 
-async def test_what_takes_too_long_is_cut_off_when_a_listener_stops() -> None:
+async def test_slow_connections_are_closed_when_a_listener_stops() -> None:
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
     async def never() -> HttpResponse:

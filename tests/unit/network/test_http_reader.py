@@ -99,7 +99,7 @@ def test_headers_are_bounded_in_size_and_in_number() -> None:
         (CHUNKED + b"1;", 400),
     ],
 )
-def test_what_does_not_end_is_refused_before_it_is_held(start: bytes, status: int, size: int | None) -> None:
+def test_endless_requests_are_refused_before_they_are_buffered(start: bytes, status: int, size: int | None) -> None:
     handler, piece = Handler().feed(start), b"a" * (size or FEED_BYTES)
     sent = 0
 

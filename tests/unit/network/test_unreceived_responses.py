@@ -118,7 +118,9 @@ def test_a_disconnect_before_an_immediate_response_returns_its_item(run: Run) ->
     run(main())
 
 
-def test_what_was_written_to_a_client_that_had_hung_up_comes_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_written_to_a_disconnected_client_returns_its_item(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As over a network, where it takes a while until the broker's kernel hears of it."""
     monkeypatch.setattr(http_connection, "has_disconnected", lambda transport: False)
 

@@ -40,7 +40,7 @@ def test_a_second_delete_reports_that_it_is_already_finished() -> None:
 
 
 @pytest.mark.parametrize("ack_type", [AckType.RENEW, AckType.RELEASE, AckType.DELETE])
-def test_what_is_over_cannot_be_renewed_released_or_deleted(ack_type: AckType) -> None:
+def test_finished_messages_cannot_be_renewed_released_or_deleted(ack_type: AckType) -> None:
     harness = MachineHarness()
     harness.acquire("ada")
     harness.later(VISIBILITY_MS)
@@ -145,7 +145,7 @@ def test_a_message_that_is_let_go_with_a_delay_waits_that_long() -> None:
     assert offsets(harness.acquire("bob")) == [0]
 
 
-def test_what_is_undone_was_never_delivered() -> None:
+def test_an_undone_delivery_is_not_counted() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     assert harness.say("ada", AckType.UNDO, 0) is None
@@ -235,7 +235,7 @@ def test_a_move_names_its_destination() -> None:
         harness.say("ada", AckType.MOVE, 0)
 
 
-def test_what_was_received_together_and_is_finished_together_is_one_record() -> None:
+def test_messages_received_and_finished_together_are_one_record() -> None:
     harness = MachineHarness(end=10)
     harness.acquire("ada", 10)
     before = len(harness.records)

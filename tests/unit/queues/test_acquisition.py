@@ -53,7 +53,7 @@ def test_a_worker_that_dies_gives_its_message_back() -> None:
     assert [(one.first, one.count, one.first_received_ms) for one in again] == [(0, 2, START_MS)]
 
 
-def test_what_came_back_is_given_before_what_is_fresh() -> None:
+def test_redelivered_messages_come_before_new_ones() -> None:
     harness = MachineHarness()
     harness.acquire("ada", 4)
     harness.say("ada", AckType.DONE, 1)
@@ -195,7 +195,7 @@ def test_runs_of_messages_are_given_as_if_each_were_read_by_itself(
         assert places[0].delivery.end == places[1].delivery.end
 
 
-def test_what_was_read_behind_the_end_is_left_aside() -> None:
+def test_messages_read_behind_the_end_are_ignored() -> None:
     harness = MachineHarness(start=5)
     harness.do(SetPosition(QUEUE, 2))
     assert harness.do(Acquire(QUEUE, "ada", 2, 1000, (Fresh(5), Fresh(6)), 7, 5)) == ()

@@ -82,7 +82,7 @@ def test_a_claim_that_is_undone_was_never_there() -> None:
     assert [(one.first, one.last, one.count) for one in harness.acquire("bob", 4)] == [(0, 1, 2), (2, 3, 1)]
 
 
-def test_what_is_claimed_and_finished_is_gone() -> None:
+def test_a_claimed_and_finished_message_is_gone() -> None:
     harness = MachineHarness(end=5)
     claim(harness, "mender", (1, 1), (3, 3))
     assert harness.say("mender", AckType.DONE, 1) is None
@@ -119,7 +119,7 @@ def test_a_claim_whose_time_is_up_is_found_by_its_holder_and_finished_late() -> 
     assert offsets(harness.acquire("ada", 4)) == [2, 3]
 
 
-def test_what_is_delayed_finished_or_dead_cannot_be_claimed() -> None:
+def test_delayed_finished_and_dead_messages_cannot_be_claimed() -> None:
     harness = MachineHarness(DeliverySettings(max_deliveries=1, dead_letter=DEAD), end=6)
     harness.acquire("ada", 2)
     harness.say("ada", AckType.DONE, 0)
@@ -129,7 +129,7 @@ def test_what_is_delayed_finished_or_dead_cannot_be_claimed() -> None:
     assert harness.delivery.counts(harness.now_ms) == Counts(0, 3, 1, 1)
 
 
-def test_what_is_no_message_is_not_made_one() -> None:
+def test_offsets_without_a_message_cannot_be_claimed() -> None:
     harness = MachineHarness(end=6)
     assert claim(harness, "mender", (0, 5), gaps=(1, 2, 5)) == [0, 3, 4]
     assert harness.delivery.end == 6

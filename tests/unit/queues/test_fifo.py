@@ -58,7 +58,7 @@ def test_more_of_a_group_come_before_others_though_they_were_not_read_yet() -> N
     assert harness.receive("cyd", 3) == [1]
 
 
-def test_what_is_left_of_a_group_waits_for_all_that_are_in_flight() -> None:
+def test_the_rest_of_a_group_waits_for_all_messages_in_flight() -> None:
     harness = Queue("aaaa")
     assert harness.receive("ada", 2) == [0, 1]
     harness.say("ada", AckType.DONE, 0)
@@ -75,7 +75,7 @@ def test_a_worker_that_dies_gives_its_group_back_in_order() -> None:
 
 
 @pytest.mark.parametrize(("kept", "visible"), [(0, []), (1, [0]), (2, [0, 1])])
-def test_what_is_before_a_message_in_flight_is_delivered_and_what_is_behind_it_is_not(
+def test_messages_before_one_in_flight_are_delivered_and_those_behind_it_are_not(
     kept: int, visible: list[int]
 ) -> None:
     """As AWS: recorded by LocalStack's test_fifo_group_visibility_extends_with_change_message_visibility."""

@@ -209,7 +209,7 @@ def test_news_of_a_move_that_is_over_means_nothing() -> None:
     assert len(harness.records) == count
 
 
-def test_what_could_not_be_persisted_is_said_again() -> None:
+def test_a_move_that_could_not_be_persisted_is_repeated() -> None:
     harness = MachineHarness(REJECTS)
     rejected(harness, 2)
     (copy_effect,) = harness.carries()
@@ -240,7 +240,7 @@ def test_a_producer_is_asked_for_until_there_is_one() -> None:
     assert harness.machine.wake_at_ms is None
 
 
-def test_what_waits_when_it_is_read_back_sets_out() -> None:
+def test_pending_moves_start_when_they_are_read_back() -> None:
     harness = MachineHarness(REJECTS)
     rejected(harness, 1)
     harness.restart()

@@ -47,7 +47,7 @@ def test_an_old_leader_does_not_report_that_there_is_nothing_to_do(command: Any)
     assert must_lead(harness, command)
 
 
-def test_what_is_persisted_needs_no_other_proof() -> None:
+def test_a_persisted_decision_needs_no_other_proof() -> None:
     harness = MachineHarness()
     harness.acquire("ada", 2)
     for command in (done(0), Purge(QUEUE, 5), DeleteGroup(QUEUE), SetPosition(QUEUE, 7)):

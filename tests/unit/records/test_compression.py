@@ -27,7 +27,7 @@ def raw_snappy(data: bytes) -> bytes:
 @pytest.mark.parametrize("codec", Codec)
 @settings(max_examples=50, deadline=None)
 @given(data=st.binary(max_size=300), times=st.sampled_from([1, 1, 500]))
-def test_what_is_compressed_comes_back(codec: Codec, data: bytes, times: int) -> None:
+def test_compressed_bytes_are_decompressed_to_the_original(codec: Codec, data: bytes, times: int) -> None:
     data *= times
     assert decompress(codec, compress(codec, data), len(data)) == data
     assert decompress(codec, memoryview(compress(codec, bytearray(data))), len(data)) == data

@@ -89,7 +89,7 @@ async def test_a_machine_is_there_as_long_as_its_companion_is(tmp_path: Path) ->
         assert positions(office.runtime(places[0])) == {}
 
 
-async def test_what_was_decided_is_read_back_by_the_next_process(tmp_path: Path) -> None:
+async def test_decisions_are_read_back_by_the_next_process(tmp_path: Path) -> None:
     async with office_at(tmp_path) as office:
         topic_id = await office.world.create("orders")
         await add_companion(office.world.metadata, topic_id)

@@ -193,7 +193,7 @@ def test_a_companion_that_comes_later_waits_for_all_that_are_in_sync() -> None:
     assert len(main.leadership.tracks) == 1
 
 
-def test_what_is_written_to_one_log_while_the_other_begins_to_be_led_is_committed() -> None:
+def test_records_written_while_the_companion_becomes_leader_are_committed() -> None:
     """A waiter of the first log that is woken when the new epoch begins may append to both logs."""
     main, companion = pair()
     main.lead(led_with(), LEADER, 1000, 10)

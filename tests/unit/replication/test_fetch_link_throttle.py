@@ -58,7 +58,7 @@ def test_it_asks_for_no_more_than_there_is_room_for() -> None:
     assert asked(link, NOW_MS + 500) == {0: RATE // 2}
 
 
-def test_what_came_is_taken_off_what_may_come() -> None:
+def test_fetched_bytes_are_taken_from_the_quota() -> None:
     throttle = Throttle(lambda: RATE)
     link = link_with(throttle, follower())
     asked(link, NOW_MS)

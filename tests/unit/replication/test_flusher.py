@@ -163,7 +163,7 @@ async def test_closed_segments_are_synced_though_no_request_waits_for_it(tmp_pat
         assert one.log.checkpoint.synced_to == 4
 
 
-async def test_what_comes_while_closed_segments_are_synced_is_committed_when_its_followers_have_it(
+async def test_records_during_a_sync_of_closed_segments_are_committed_by_followers(
     tmp_path: Path,
 ) -> None:
     """It was written before the sync ends, and is not in it."""

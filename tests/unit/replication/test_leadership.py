@@ -217,7 +217,7 @@ def test_a_replica_that_is_joining_the_isr_counts_at_once() -> None:
     assert mark(lead) == 20
 
 
-def test_what_is_not_known_to_have_failed_counts_until_something_else_is_written() -> None:
+def test_an_isr_change_with_an_unknown_outcome_counts_until_the_next_write() -> None:
     lead = leading(LEADER, A)
     fetch(lead, A, 10)
     fetch(lead, B, 10)

@@ -34,7 +34,7 @@ class Calls(list[str]):
 # -- what is committed
 
 
-def test_what_was_there_at_the_start_is_committed() -> None:
+def test_records_from_before_the_start_are_committed() -> None:
     log = open_at()
     log.append(batch(b"a", b"b"), 0, NOW_MS)
     assert partition_of(log).high_watermark == 2

@@ -264,7 +264,7 @@ def test_a_trim_over_an_open_transaction_moves_the_last_stable_offset_with_the_s
     assert one.read(2, 9999, stable=True) == b""
 
 
-def test_what_has_ended_is_not_remembered_for_ever() -> None:
+def test_ended_transactions_are_forgotten() -> None:
     one = partition()
     for number in range(50):
         write(one, SEVEN, number, b"v")

@@ -216,7 +216,7 @@ def test_a_possibly_replaced_leader_answers_only_what_it_can_commit(tmp_path: Pa
     run(main())
 
 
-def test_what_a_machine_refuses_is_the_answer(tmp_path: Path) -> None:
+def test_an_error_of_a_machine_is_the_response(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -402,7 +402,7 @@ class AddAgain:
         self._machine._add(self._name, said)
 
 
-def test_what_is_repeated_is_persisted_and_applied_like_anything_else(tmp_path: Path) -> None:
+def test_repeated_decisions_are_persisted_and_applied_like_others(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -419,7 +419,7 @@ def test_what_is_repeated_is_persisted_and_applied_like_anything_else(tmp_path: 
     run(main())
 
 
-def test_what_cannot_be_persisted_at_once_is_not_repeated(tmp_path: Path) -> None:
+def test_a_repeated_decision_is_refused_if_it_cannot_be_persisted_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -619,7 +619,7 @@ def test_a_follower_reads_only_committed_records(tmp_path: Path) -> None:
     run(main())
 
 
-def test_what_was_read_and_then_taken_back_leads_astray(tmp_path: Path) -> None:
+def test_a_truncation_below_the_applied_end_makes_the_state_invalid(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)

@@ -99,7 +99,7 @@ def presigned(
         lambda: presigned(url="http://localhost:9324/?Action=SendMessage&MessageBody=a%20b%2Bc%26d%3D%C3%A9"),
     ],
 )
-def test_what_botocore_has_signed_is_recognised(request_of: Callable[[], HttpRequest]) -> None:
+def test_signatures_of_botocore_are_accepted(request_of: Callable[[], HttpRequest]) -> None:
     assert Verifier(CREDENTIALS).verify(request_of(), now_ms()) is KEY
 
 

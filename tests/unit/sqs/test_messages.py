@@ -242,7 +242,7 @@ def test_every_other_character_is_taken(body: str) -> None:
         ({"MessageBody": "x", "MessageDeduplicationId": "d"}, errors.INVALID_PARAMETER_VALUE),
     ],
 )
-def test_what_is_wrong_with_a_message_has_awss_code(params: dict[str, Any], fault: errors.Fault | None) -> None:
+def test_an_invalid_message_gets_the_error_code_of_aws(params: dict[str, Any], fault: errors.Fault | None) -> None:
     if fault is None:
         assert send(STANDARD, **params).message.headers == ()
         return

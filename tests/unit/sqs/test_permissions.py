@@ -55,7 +55,7 @@ def test_an_account_is_named_once_and_there_are_fifty_at_most() -> None:
     assert raised.value.fault is errors.OVER_LIMIT
 
 
-def test_what_can_be_shared_and_what_cannot() -> None:
+def test_actions_that_can_be_shared() -> None:
     """AWS: cross-account permissions do not apply to the actions of the second list."""
     load_actions()
     check_actions(["SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility"], list(ACTIONS))

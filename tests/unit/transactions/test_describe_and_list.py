@@ -145,6 +145,6 @@ def test_all_filters_hold_together() -> None:
 
 
 @pytest.mark.parametrize("command", [asked(HeartbeatRequest(group_id="", generation_id=0, member_id=""), 0), "hello"])
-def test_what_is_not_about_transactions_is_refused(command: Any) -> None:
+def test_other_requests_are_refused(command: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"does not handle (HeartbeatRequest|str)"):
         CoordinatorHarness().submit(command)

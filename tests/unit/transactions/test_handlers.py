@@ -375,7 +375,7 @@ async def test_the_ids_of_all_coordinators_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-async def test_what_is_wrong_with_a_filter_is_said_once(tmp_path: Path, partitions: int) -> None:
+async def test_an_invalid_filter_is_reported_once(tmp_path: Path, partitions: int) -> None:
     async with harness_at(tmp_path, partitions) as harness:
         answer = await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of("Sleeping", "Ongoing"))
         assert (answer.error_code, list(answer.unknown_state_filters)) == (ErrorCode.NONE, ["Sleeping"])

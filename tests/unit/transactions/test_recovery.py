@@ -159,7 +159,7 @@ def test_markers_are_ordered_again_though_nothing_can_be_persisted() -> None:
     assert [order.transactional_id for order in harness.orders] == ["id"]
 
 
-def test_what_was_decided_without_partitions_is_completed_when_it_is_read_back() -> None:
+def test_a_decision_without_partitions_is_completed_when_it_is_read_back() -> None:
     harness = CoordinatorHarness()
     producer = harness.producer()
     harness.end(producer, committed=False)

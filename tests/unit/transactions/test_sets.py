@@ -343,7 +343,7 @@ def test_a_task_that_goes_on_after_the_decision_is_shut_out() -> None:
     assert states(harness, FIRST, AGAIN) == [State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
 
 
-def test_what_an_attempt_opens_after_the_decision_is_aborted_with_the_next_one() -> None:
+def test_transactions_opened_after_the_decision_are_aborted_with_the_next_one() -> None:
     harness = CoordinatorHarness()
     harness.commit_set(0, tasks(harness))
     harness.write_markers()
@@ -395,7 +395,7 @@ def test_a_query_that_is_forgotten_begins_anew() -> None:
     assert harness.commit_set(0, tasks(harness)).outcome == COMMITTED
 
 
-def test_what_was_decided_is_kept_when_the_ids_have_expired() -> None:
+def test_decisions_are_kept_when_the_ids_have_expired() -> None:
     harness = CoordinatorHarness()
     harness.commit_set(9, tasks(harness))
     harness.write_markers()
@@ -598,7 +598,7 @@ def test_a_task_that_changes_after_it_was_prepared_is_looked_at_again() -> None:
     assert [entry.transactional_id for entry in reply.value.broken] == [SECOND]
 
 
-def test_what_is_wrong_with_a_request_is_found_while_it_is_prepared() -> None:
+def test_invalid_requests_are_found_in_the_preparation() -> None:
     harness = CoordinatorHarness()
     request = set_request(0, {"spark/other/0/0.0": ProducerKey(1, 0)})
     with pytest.raises(InvalidRequest, match="is not in query"):

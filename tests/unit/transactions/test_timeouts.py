@@ -85,7 +85,7 @@ def test_each_transaction_has_the_whole_time() -> None:
     assert harness.state().state is State.ONGOING
 
 
-def test_what_is_decided_does_not_time_out() -> None:
+def test_a_decided_transaction_does_not_time_out() -> None:
     harness = CoordinatorHarness()
     harness.end(hung(harness))
     harness.advance(10 * 60_000)

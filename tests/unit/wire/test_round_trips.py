@@ -37,7 +37,7 @@ def any_version(cls: type) -> st.SearchStrategy[tuple[int, Any]]:
 
 
 @each_class
-def test_what_we_write_we_read_back_and_as_a_plain_encoder_writes_it(cls: type) -> None:
+def test_messages_are_read_back_and_encoded_as_by_the_plain_encoder(cls: type) -> None:
     @settings(max_examples=25, deadline=None, database=None)
     @given(any_version(cls))
     def check(drawn: tuple[int, Any]) -> None:
