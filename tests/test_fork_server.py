@@ -65,7 +65,7 @@ def test_a_signal_is_a_negative_exit_code(tmp_path: Path) -> None:
         broker.kill()  # no process has this pid any more
 
 
-def test_what_python_reads_when_it_starts_needs_exec() -> None:
+def test_environment_variables_of_the_interpreter_need_exec() -> None:
     assert can_fork({**os.environ, "PENSTOCK_BOOTSTRAP": "127.0.0.1:2"})
     assert not can_fork({**os.environ, "PYTHONPATH": "/elsewhere"})
     assert not can_fork({**os.environ, "LD_PRELOAD": "/elsewhere"})

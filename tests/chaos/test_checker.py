@@ -34,7 +34,7 @@ def test_two_values_at_one_offset_are_inconsistent() -> None:
     assert names(*history)["inconsistent-offsets"] == 1
 
 
-def test_what_was_acknowledged_at_an_offset_and_read_otherwise_there_is_inconsistent() -> None:
+def test_a_record_that_differs_from_the_acknowledged_one_at_its_offset_is_inconsistent() -> None:
     found = check([sent(at(0, "a")), polled(at(0, "b"))])
     assert [one.what for one in found if one.name == "inconsistent-offsets"] == ["offset 0: ['a', 'b']"]
 
@@ -56,7 +56,7 @@ def test_an_unread_acknowledged_value_at_the_end_is_unseen_but_not_lost() -> Non
     assert names(sent(at(0, "a")), sent(at(1, "b")), polled(at(0, "a"))) == {"unseen": 1}
 
 
-def test_what_one_of_two_readers_never_polls_is_unseen() -> None:
+def test_a_value_that_one_of_two_readers_never_polls_is_unseen() -> None:
     history = [sent(at(0, "a")), sent(at(1, "b")), polled(at(0, "a"), at(1, "b")), polled(at(0, "a"), by="other")]
     found = check(history)
     assert [(one.name, one.what) for one in found] == [("unseen", "b at offset 1 by other")]
@@ -76,7 +76,7 @@ def test_an_unread_aborted_transaction_is_no_anomaly() -> None:
     assert names(sent(at(0, "a"), outcome=Outcome.FAIL), sent(at(2, "b")), polled(at(2, "b"))) == {}
 
 
-def test_what_may_have_happened_may_be_read_or_not() -> None:
+def test_a_write_with_an_unknown_outcome_may_be_read_or_not() -> None:
     unknown = sent(at(None, "a"), at(None, "b"), outcome=Outcome.INFO)
     assert names(unknown, polled(at(0, "a"), at(1, "b"))) == {}
     assert names(unknown, sent(at(0, "c")), polled(at(0, "c"))) == {}

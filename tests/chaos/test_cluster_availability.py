@@ -84,7 +84,7 @@ def report(what: str, kind: str, found: list[float]) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @EACH_STORE
-def test_what_a_killed_broker_led_takes_messages_again_within_its_lease_and_a_second(kind: str) -> None:
+def test_partitions_of_a_killed_broker_are_writable_within_its_lease_and_a_second(kind: str) -> None:
     with probed(kind) as (cluster, probe):
 
         def trial(broker: ClusterBroker, led: list[int]) -> float:
@@ -100,7 +100,7 @@ def test_what_a_killed_broker_led_takes_messages_again_within_its_lease_and_a_se
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 @EACH_STORE
-def test_what_a_broker_led_that_is_stopped_goes_on_within_half_a_second(kind: str) -> None:
+def test_partitions_of_a_stopped_broker_are_writable_within_half_a_second(kind: str) -> None:
     with probed(kind) as (cluster, probe):
 
         def trial(broker: ClusterBroker, led: list[int]) -> float:

@@ -71,7 +71,7 @@ def test_where_there_is_nothing_to_do_nothing_is_done(cli: Cli, topic: str) -> N
     assert cli.json("cluster", "rebalance") == [{"version": 1, "partitions": []}]
 
 
-def test_what_is_not_there_is_named(cli: Cli, topic: str) -> None:
+def test_missing_topics_and_brokers_are_named(cli: Cli, topic: str) -> None:
     assert "there is no topic 'no-such'" in cli.refused(
         "cluster", "reassign", "--replication-factor", "1", "--topic", "no-such", code=1
     )

@@ -21,7 +21,7 @@ def test_a_delayed_message_is_listed_and_cancelled(cli: Cli, direct: Direct, fre
     assert direct.values(fresh) == [b"now"]
 
 
-def test_what_makes_no_sense_is_said_before_anything_is_sent(cli: Cli, topic: str) -> None:
+def test_invalid_options_are_reported_before_anything_is_sent(cli: Cli, topic: str) -> None:
     assert "is not a duration" in cli.refused("publish", topic, "x", "--delay", "soon", code=2)
     assert "give one of them" in cli.refused("publish", topic, "x", "--delay", "1s", "--deliver-at", "@5", code=2)
     for options in (("--delay", "1s"), ("--deliver-at", "@5"), ("--header", "penstock-delay=1s")):

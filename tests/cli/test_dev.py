@@ -173,7 +173,7 @@ def test_with_restart_a_broker_and_the_store_that_die_come_back(start: Start) ->
 
 
 @pytest.mark.timeout(300)
-def test_what_runs_is_shown_in_a_table_and_a_folder_has_one_cluster_at_a_time(start: Start, tmp_path: Path) -> None:
+def test_running_processes_are_shown_in_a_table_and_a_folder_has_one_cluster(start: Start, tmp_path: Path) -> None:
     kind = available()
     dev = start("--brokers", "1")
     refused = Cli(None).refused("dev", "--data-dir", str(dev.folder), code=1)

@@ -153,7 +153,7 @@ def test_insights_refuses_a_group_that_is_not_there(cli: Cli, orders: str) -> No
     assert b"there is no consumer group 'biling'" in done.stderr
 
 
-def test_what_has_an_end_cannot_run_on(cli: Cli) -> None:
+def test_a_pipeline_with_an_end_cannot_run_continuously(cli: Cli) -> None:
     said = cli.refused("pipeline", "run", "insights", "-o", "topics=a", "--continuous", code=2)
     assert "insights is a batch pipeline and cannot be run with --continuous" in said
 

@@ -104,9 +104,7 @@ def test_fewer_acknowledgements_can_be_asked_for(cli: Cli, topic: str) -> None:
         (["TOPIC", "hi", "--compression", "rar"], 2, "'rar' is not one of"),
     ],
 )
-def test_what_cannot_be_published_is_refused(
-    cli: Cli, empty: str, arguments: list[str], code: int, words: str
-) -> None:
+def test_invalid_messages_are_refused(cli: Cli, empty: str, arguments: list[str], code: int, words: str) -> None:
     assert words in cli.refused("publish", *(empty if part == "TOPIC" else part for part in arguments), code=code)
 
 

@@ -104,7 +104,7 @@ def test_lines_are_messages_and_are_shown_in_a_table(cli: Cli, queue: str) -> No
     assert cli.ok("queue", "purge", queue, "--yes") == f"purged queue {queue}: about 13 messages\n"
 
 
-def test_what_is_set_is_described(cli: Cli, queues: Queues, name: str) -> None:
+def test_describe_shows_the_attributes(cli: Cli, queues: Queues, name: str) -> None:
     queues.create(f"{name}-dead", retention_s=30 * 86_400)
     options = ("--visibility", "2m", "--delay", "90s", "--wait", "5s", "--retention", "1h", "--tag", "team=eu")
     cli.ok("queue", "create", name, *options, "--dead-letter", f"{name}-dead", "--max-receives", "3")

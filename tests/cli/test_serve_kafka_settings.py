@@ -89,7 +89,7 @@ def test_a_setting_on_the_command_line_must_be_known() -> None:
         ('"node.id" = "seven"', "expected a whole number from 0"),
     ],
 )
-def test_what_cannot_be_done_stops_the_start(tmp_path: Path, line: str, said: str) -> None:
+def test_an_unsupported_setting_prevents_the_start(tmp_path: Path, line: str, said: str) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text(f"[broker]\n{line}\n")
     assert said in refused("--config", str(file), "--http", "127.0.0.1:0", code=MISUSED)

@@ -142,6 +142,6 @@ def test_a_reader_that_has_had_enough_ends_the_command_quietly(cli: Cli, direct:
         (["TOPIC", "--format", "line", "--json"], 2, "--json and --format both set the output format"),
     ],
 )
-def test_what_cannot_be_read_is_refused(cli: Cli, empty: str, arguments: list[str], code: int, words: str) -> None:
+def test_invalid_arguments_are_refused(cli: Cli, empty: str, arguments: list[str], code: int, words: str) -> None:
     said = cli.refused("subscribe", *(empty if part == "TOPIC" else part for part in arguments), code=code)
     assert words.replace("TOPIC", empty) in said

@@ -46,7 +46,7 @@ def test_one_that_is_not_ready_in_time_is_killed(monkeypatch: pytest.MonkeyPatch
     assert child.pid is None
 
 
-def test_what_a_program_says_is_heard_and_kept(tmp_path: Path) -> None:
+def test_output_of_a_program_is_printed_and_kept(tmp_path: Path) -> None:
     async def work() -> Child:
         child = shell(f"echo before; trap 'echo after; exit 0' TERM; {READY}; {SLEEP}", tmp_path / "its.log")
         await child.start()

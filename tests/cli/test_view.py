@@ -44,7 +44,7 @@ def test_the_same_view_may_be_asked_for_again(cli: Cli, topic: str, view: str) -
     assert "a different view" in cli.refused(*again, "tag = 'us'", "--if-not-exists", code=1)
 
 
-def test_what_is_wrong_with_a_condition_is_marked(cli: Cli, topic: str) -> None:
+def test_the_error_position_in_a_condition_is_marked(cli: Cli, topic: str) -> None:
     done = cli("view", "create", f"{topic}-2", "--of", topic, "--where", "tag = 'eu' AND lower(x) = 'y'")
     assert done.returncode == 1
     *_, line, arrows = done.stderr.decode().rstrip().splitlines()

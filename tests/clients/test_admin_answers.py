@@ -98,7 +98,7 @@ def test_delegation_tokens_are_refused_as_on_a_listener_without_authentication(
         assert raw.ask(request_, version).error_code == ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 
 
-def test_what_has_settings_is_listed(broker: BrokerProcess, topic: str) -> None:
+def test_resources_with_settings_are_listed(broker: BrokerProcess, topic: str) -> None:
     ConfluentDriver(broker.kafka).create_topic(topic)
     with RawClient(broker.address) as raw:
         every = raw.ask(ListConfigResourcesRequest(), 1)

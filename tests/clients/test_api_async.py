@@ -378,7 +378,7 @@ def test_a_loop_that_fails_while_no_task_waits_is_closed_all_the_same(run: Run, 
     wait_until(lambda: threads() <= before, "no thread is left")
 
 
-def test_what_makes_no_sense_is_refused_before_anything_is_opened(run: Run, topic: str) -> None:
+def test_invalid_arguments_are_refused_before_a_connection_is_opened(run: Run, topic: str) -> None:
     async def use(mq: AsyncConnection) -> None:
         with pytest.raises(penstock.InvalidArgument, match="idempotent_by="):
             mq.subscribe(topic, delivery="exactly-once")

@@ -194,7 +194,7 @@ def test_nothing_is_published_when_the_loop_has_ended(mq: Connection, source: st
     ("options", "hint"),
     [({"group": ""}, "group="), ({"batch": 0}, "batch=0"), ({"batch_s": 60}, "time out"), ({"limit": 0}, "limit=0")],
 )
-def test_what_makes_no_sense_is_refused(mq: Connection, options: dict[str, object], hint: str) -> None:
+def test_invalid_arguments_are_refused(mq: Connection, options: dict[str, object], hint: str) -> None:
     with pytest.raises(penstock.InvalidArgument, match=hint):
         mq.exactly_once("topic", **{"group": "g", **options})  # type: ignore[arg-type]
 

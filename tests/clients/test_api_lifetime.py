@@ -105,7 +105,7 @@ def test_closing_ends_everything_and_leaves_no_thread(group_broker: BrokerProces
     wait_until(lambda: threads() <= before, "no thread is left")
 
 
-def test_what_is_forgotten_is_closed(group_broker: BrokerProcess, topic: str, group: str) -> None:
+def test_a_garbage_collected_connection_is_closed(group_broker: BrokerProcess, topic: str, group: str) -> None:
     before = threads()
     connect(group_broker.kafka).publish(topic, 1)
     for message in connect(group_broker.kafka).subscribe(topic, group=group):

@@ -74,7 +74,7 @@ def test_a_loop_that_is_left_gives_its_message_back(queue: Queue) -> None:
     assert queue.receive(wait=PATIENCE)[0].receive_count == 4  # at once: nothing has failed
 
 
-def test_what_is_said_within_a_loop_counts(queue: Queue) -> None:
+def test_acknowledgements_within_a_loop_are_applied(queue: Queue) -> None:
     queue.send_many(["later", "done"])
     for job in queue.work(visibility=LONG, limit=2):
         if job.body == "later":

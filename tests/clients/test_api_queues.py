@@ -29,7 +29,7 @@ def queue(mq: Connection) -> Queue:
     return mq.create_queue(new_name())
 
 
-def test_what_is_sent_is_received_with_all_that_was_said(queue: Queue) -> None:
+def test_a_message_is_received_with_all_its_attributes(queue: Queue) -> None:
     attributes = {"tenant": "eu", "size": 7, "ratio": Decimal("0.25"), "raw": b"\xff\x00"}
     sent = queue.send({"id": 1}, attributes=attributes)
     (job,) = queue.receive(max=10, wait=PATIENCE)
@@ -61,7 +61,7 @@ def test_a_batch_reports_the_message_that_is_refused_and_sends_the_others(queue:
     assert queue.counts().available == 11
 
 
-def test_what_follows_a_failure_in_a_fifo_queue_does_not_overtake_it(mq: Connection) -> None:
+def test_messages_behind_a_failed_one_in_a_fifo_queue_do_not_overtake_it(mq: Connection) -> None:
     queue = mq.create_queue(f"{new_name()}.fifo", content_based_deduplication=True)
     messages = [OutgoingJob({"n": n}, group="g") for n in range(25)]
     messages[3] = OutgoingJob("x", group="g", attributes={"no blanks please": "x"})

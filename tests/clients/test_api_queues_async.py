@@ -26,7 +26,7 @@ def with_queue(broker: BrokerProcess, use: Use, name: str | None = None, **optio
     asyncio.run(asyncio.wait_for(work(), 60))
 
 
-def test_what_is_sent_is_received_and_finished(broker: BrokerProcess) -> None:
+def test_a_message_is_sent_received_and_deleted(broker: BrokerProcess) -> None:
     async def use(mq: AsyncConnection, queue: AsyncQueue) -> None:
         await queue.send({"id": 1}, attributes={"tenant": "eu"})
         (job,) = await queue.receive(max=10, wait=PATIENCE)

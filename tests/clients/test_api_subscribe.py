@@ -158,7 +158,7 @@ def test_a_message_can_be_retried(mq: Connection, topic: str, group: str) -> Non
     assert rest(mq, topic, group) == []
 
 
-def test_what_is_finished_is_committed_while_the_loop_goes_on(
+def test_finished_messages_are_committed_while_the_loop_runs(
     mq: Connection, topic: str, group: str, group_broker: BrokerProcess
 ) -> None:
     mq.publish_many(topic, range(3))
@@ -366,9 +366,7 @@ def test_a_group_that_begins_at_the_end_misses_nothing_from_then_on(mq: Connecti
     assert numbers(mq.subscribe(topic, group=group, from_="latest", idle_timeout_s=IDLE_S)) == [1]
 
 
-def test_what_was_trimmed_away_is_passed_over(
-    mq: Connection, topic: str, group: str, group_broker: BrokerProcess
-) -> None:
+def test_trimmed_messages_are_skipped(mq: Connection, topic: str, group: str, group_broker: BrokerProcess) -> None:
     mq.publish_many(topic, range(10))
     assert numbers(mq.subscribe(topic, group=group, limit=2)) == [0, 1]
     ConfluentDriver(group_broker.kafka).trim(topic, 5)
@@ -520,7 +518,7 @@ def test_a_topic_that_does_not_exist_is_waited_for(
         assert next(messages).json() == 4, "from its beginning again"
 
 
-def test_what_to_do_about_a_missing_topic_is_checked(mq: Connection, topic: str) -> None:
+def test_the_option_for_missing_topics_is_validated(mq: Connection, topic: str) -> None:
     with pytest.raises(penstock.InvalidArgument, match="'error', 'wait', 'create'"):
         mq.subscribe(topic, missing="ignore")  # type: ignore[arg-type]
     with pytest.raises(penstock.InvalidArgument, match="cannot be combined"):

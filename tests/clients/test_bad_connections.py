@@ -96,7 +96,7 @@ def frame(api_key: int, version: int, body: bytes = b"") -> bytes:
         pytest.param(LENGTH.pack(20) + struct.pack(">hhih", 18, 0, 1, 5000) + bytes(10), id="a-client-id-too-long"),
     ],
 )
-def test_what_makes_no_sense_closes_its_connection(target: BrokerProcess, data: bytes) -> None:
+def test_invalid_bytes_close_their_connection(target: BrokerProcess, data: bytes) -> None:
     before_kib = target.rss_anon_kib()
     with RawClient(target.address) as raw:
         raw.socket.sendall(data)
@@ -167,7 +167,7 @@ def test_a_newer_client_gets_the_supported_versions(target: BrokerProcess) -> No
         assert raw.ask(ApiVersionsRequest(client_software_name="a", client_software_version="1"), 3).error_code == 0
 
 
-def test_what_is_unstable_in_kafka_is_not_advertised(target: BrokerProcess) -> None:
+def test_unstable_versions_of_kafka_are_not_advertised(target: BrokerProcess) -> None:
     with RawClient(target.address) as raw:
         advertised = {api.api_key: api.max_version for api in raw.ask(ApiVersionsRequest(), 0).api_keys}
     assert advertised[ApiKey.INIT_PRODUCER_ID] == 5

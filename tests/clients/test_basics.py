@@ -36,7 +36,7 @@ def test_a_client_makes_a_topic_by_asking_for_it(client: Driver, topic: str, raw
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_what_was_produced_is_consumed(client: Driver, topic: str, compression: str) -> None:
+def test_produced_messages_are_consumed(client: Driver, topic: str, compression: str) -> None:
     if compression not in client.compressions:
         pytest.skip(f"{client.name} has no {compression} here: pip install python-snappy")
     sent = [Outgoing(key=b"key %d" % (number % 7), value=b"value %d " % number * 20) for number in range(300)]

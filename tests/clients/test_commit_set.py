@@ -161,7 +161,7 @@ def test_a_query_is_cleaned_up_and_forgotten(group_raw: RawClient, group_broker:
     assert read_to_end(group_broker.kafka, own) == [b"first", b"second"]
 
 
-def test_what_makes_no_sense_is_refused_in_words(group_raw: RawClient, own: str) -> None:
+def test_invalid_requests_are_refused_with_a_message(group_raw: RawClient, own: str) -> None:
     find_coordinator(group_raw, f"spark/{own}", TRANSACTION)
     stranger = RawProducer(group_raw, transactional_id("another", 0, "0.0"))
     for request in (
@@ -217,7 +217,7 @@ def markers_in(broker: BrokerProcess, topic: str) -> int:
     return sum(header.is_control for path in segments for _, header in batches(path.read_bytes()))
 
 
-def test_what_is_open_survives_a_killed_broker_and_is_committed_after_it(
+def test_open_transactions_survive_a_killed_broker_and_are_committed_after_it(
     own_broker: Callable[..., BrokerProcess],
 ) -> None:
     broker = own_broker(OWN)
@@ -235,7 +235,7 @@ def test_what_is_open_survives_a_killed_broker_and_is_committed_after_it(
         assert read_to_end(broker.kafka, "orders", partition) == [b"kept"] * 3
 
 
-def test_what_was_decided_is_carried_out_by_a_broker_that_was_killed_before_the_markers(
+def test_a_decision_is_carried_out_after_a_kill_before_the_markers(
     own_broker: Callable[..., BrokerProcess],
 ) -> None:
     """Killed at the answer, until the kill was seen to come between the decision and the last of the markers."""

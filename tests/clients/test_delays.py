@@ -100,7 +100,7 @@ def test_an_idempotent_producer_goes_on_as_ever(admin_client: AdminDriver, broke
 
 
 @pytest.mark.parametrize("compression", COMPRESSIONS)
-def test_what_is_hidden_is_passed_by_in_every_codec(broker: BrokerProcess, topic: str, compression: str) -> None:
+def test_hidden_records_are_skipped_with_every_codec(broker: BrokerProcess, topic: str, compression: str) -> None:
     make(broker.kafka, topic)
     client = ConfluentDriver(broker.kafka)
     sent = [Outgoing(value=b"%d" % number, headers=((DELAY, LATER),) if number % 3 else ()) for number in range(90)]
@@ -264,7 +264,7 @@ def test_every_record_of_a_topic_can_be_held_back(admin_client: AdminDriver, bro
     assert admin_client.range(topic) == (0, 5)
 
 
-def test_what_is_held_back_is_not_trimmed(broker: BrokerProcess, topic: str) -> None:
+def test_delayed_messages_are_not_trimmed(broker: BrokerProcess, topic: str) -> None:
     client = ConfluentDriver(broker.kafka)
     client.create_topic(topic, configs={"delivery.delay.ms": "1000"})
     client.produce(topic, [Outgoing(value=b"x")] * 5)
@@ -279,7 +279,7 @@ def test_what_is_held_back_is_not_trimmed(broker: BrokerProcess, topic: str) -> 
     assert [message.value for message in client.consume_from_start(topic, 5)] == [b"y"] * 5
 
 
-def test_what_is_held_back_stays_so_when_the_broker_is_killed(own_broker: Callable[..., BrokerProcess]) -> None:
+def test_delayed_messages_stay_delayed_when_the_broker_is_killed(own_broker: Callable[..., BrokerProcess]) -> None:
     broker = own_broker()
     client = ConfluentDriver(broker.kafka)
     (made,) = client.admin.create_topics([NewTopic("held", 1, config={"delivery.delay.ms": "4000"})]).values()

@@ -359,7 +359,7 @@ def test_a_follower_that_never_syncs_is_removed(arrive: Arrive) -> None:
 
 
 @pytest.mark.parametrize("bytes_", [b"", b"\x00", b"\xff" * 40, bytes(1000)], ids=["none", "half", "ones", "zeros"])
-def test_what_members_say_to_each_other_is_their_own_affair(
+def test_subscriptions_and_assignments_may_be_any_bytes(
     group_broker: BrokerProcess, arrive: Arrive, topic: str, bytes_: bytes
 ) -> None:
     """Subscriptions and assignments that cannot be decoded: the group works, and can be looked at."""

@@ -120,7 +120,7 @@ COMMITTERS: dict[str, type[Committer]] = {
 
 
 @pytest.mark.parametrize("library", COMMITTERS)
-def test_what_one_library_commits_every_library_finds(
+def test_commits_of_one_library_are_fetched_by_every_library(
     group_broker: BrokerProcess, topic: str, library: str, rng: random.Random
 ) -> None:
     ConfluentDriver(group_broker.kafka).create_topic(topic, PARTITIONS)

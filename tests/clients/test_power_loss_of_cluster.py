@@ -99,7 +99,7 @@ def _elect_uncleanly(cluster: ClusterProcesses, topic: str) -> None:
     assert list(elected.values()) == [None]
 
 
-def test_what_was_synced_is_there_and_the_rest_waits_for_the_last_broker(cluster: ClusterProcesses) -> None:
+def test_synced_partitions_are_served_and_others_wait_for_the_last_broker(cluster: ClusterProcesses) -> None:
     _fill(cluster)
     _stop_the_power(cluster)
     cluster.brokers[1].start()

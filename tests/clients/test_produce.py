@@ -353,7 +353,7 @@ def test_messages_are_written_with_every_acks_setting(
     ]
 
 
-def test_what_is_acknowledged_after_a_flush_can_be_read_at_once(client: Driver, topic: str) -> None:
+def test_records_acknowledged_after_a_flush_can_be_read_at_once(client: Driver, topic: str) -> None:
     ConfluentDriver(client.bootstrap).create_topic(topic, configs={"flush": "group"})
     for number in range(3):
         client.produce(topic, [Outgoing(value=b"%d" % number)], idempotent=True)

@@ -290,7 +290,7 @@ def test_a_throttled_replica_catches_up_no_faster_than_it_may(cluster: ClusterPr
     throttle(confluent, topic, None)
 
 
-def test_what_is_moved_shows_in_the_metrics(cluster: ClusterProcesses, topic: str) -> None:
+def test_reassignments_show_in_the_metrics(cluster: ClusterProcesses, topic: str) -> None:
     confluent = ConfluentDriver(cluster.bootstrap)
     place(confluent, topic, [1, 2, 3], min_insync_replicas="2")
     brokers = cluster.brokers.values()

@@ -117,7 +117,7 @@ sys.stdin.read()
 """
 
 
-def test_what_a_worker_had_that_was_killed_comes_back_at_once(share_broker: BrokerProcess, jobs: str) -> None:
+def test_messages_of_a_killed_worker_are_redelivered_at_once(share_broker: BrokerProcess, jobs: str) -> None:
     sent = produce(share_broker, jobs, 5)
     command = [sys.executable, "-c", WORKER, share_broker.kafka, f"g-{jobs}", jobs]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as worker:

@@ -148,7 +148,7 @@ def test_a_message_that_was_delivered_too_often_is_given_up(
     assert one.described(0)[0].start_offset == 2
 
 
-def test_what_is_rejected_or_given_up_goes_to_the_dead_letters(
+def test_rejected_and_exhausted_messages_become_dead_letters(
     share_broker: BrokerProcess, jobs: str, member: MakeMember
 ) -> None:
     ConfluentDriver(share_broker.kafka).create_topic(f"dlq.{jobs}", partitions=1)

@@ -69,7 +69,7 @@ def test_a_queue_is_worked_off_by_a_share_consumer_and_an_sqs_receiver_side_by_s
     assert counts(sqs, url) == (0, 0)
 
 
-def test_what_one_door_has_given_out_the_other_counts_and_gets_back(
+def test_deliveries_by_share_groups_and_by_sqs_are_counted_together(
     share_broker: BrokerProcess, sqs: Any, topic: str
 ) -> None:
     url = create(sqs, topic, VisibilityTimeout="40")

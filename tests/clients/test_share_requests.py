@@ -103,7 +103,7 @@ def test_messages_are_acquired_and_accepted_in_every_version(jobs: str, member: 
     assert again.fetch() == {}, "what is accepted is done"
 
 
-def test_what_one_member_has_no_other_gets(jobs: str, member: MakeMember) -> None:
+def test_acquired_messages_are_not_delivered_to_other_members(jobs: str, member: MakeMember) -> None:
     one, two = member(jobs), member(jobs, "m2")
     assert offsets_of(one.fetch(max_records=5)[0].acquired) == [0, 1, 2, 3, 4]
     assert offsets_of(two.fetch()[0].acquired) == [5, 6, 7, 8, 9]
@@ -250,7 +250,9 @@ def test_a_lock_that_is_renewed_holds(
     assert one.acknowledge((0, 4, [ACCEPT])) == ErrorCode.NONE
 
 
-def test_what_is_over_cannot_be_renewed(share_broker: BrokerProcess, jobs: str, member: MakeMember) -> None:
+def test_an_expired_acquisition_lock_cannot_be_renewed(
+    share_broker: BrokerProcess, jobs: str, member: MakeMember
+) -> None:
     earliest(share_broker, f"g-{jobs}", share_record_lock_duration_ms="1000")
     one = member(jobs)
     one.take(10)
@@ -326,9 +328,7 @@ def test_closing_a_session_releases_its_messages_without_counting_the_delivery(
     assert two.fetch(max_wait_ms=20_000)[0].acquired == [(1, 9, 1)]
 
 
-def test_what_a_member_had_that_is_suddenly_gone_comes_back_at_once_and_is_counted(
-    jobs: str, member: MakeMember
-) -> None:
+def test_messages_of_a_disconnected_member_are_redelivered_at_once_and_counted(jobs: str, member: MakeMember) -> None:
     one, two = member(jobs), member(jobs, "m2")
     one.fetch()
     two.fetch()
@@ -391,7 +391,7 @@ def test_acknowledgements_that_make_no_sense_are_refused(
     assert got[0].acknowledge_error == ErrorCode.INVALID_REQUEST
 
 
-def test_what_a_member_does_not_have_it_cannot_acknowledge(jobs: str, member: MakeMember) -> None:
+def test_a_member_cannot_acknowledge_messages_that_it_has_not_acquired(jobs: str, member: MakeMember) -> None:
     one, two = member(jobs), member(jobs, "m2")
     one.fetch(max_records=5)
     two.fetch(max_records=1, share_acquire_mode=RECORD_LIMIT)

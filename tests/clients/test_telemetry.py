@@ -77,7 +77,9 @@ def test_a_client_that_nothing_is_subscribed_of_is_asked_for_nothing(raw: RawCli
 
 
 @pytest.mark.parametrize("codec", list(Codec))
-def test_what_a_client_pushes_is_shown_until_it_hangs_up(broker: BrokerProcess, topic: str, codec: Codec) -> None:
+def test_pushed_metrics_are_shown_until_the_client_disconnects(
+    broker: BrokerProcess, topic: str, codec: Codec
+) -> None:
     settings = {"metrics": "org.apache.kafka.,mine.", "interval_ms": "100"}
     with subscribed(broker, topic, **settings, match=f"client_software_name={topic}"):
         with RawClient(broker.address) as raw:

@@ -123,7 +123,7 @@ def test_an_administrator_cannot_end_it_for_a_producer_that_is_fenced(
     wait_until(lambda: read_to_end(group_broker.kafka, topic) == [b"one", b"two"], "it is committed all the same")
 
 
-def test_what_is_not_there_is_not_described(
+def test_missing_transactions_are_not_described(
     group_broker: BrokerProcess, admin: KafkaAdminClient, driver: ConfluentDriver, topic: str
 ) -> None:
     with refused(KafkaPythonDriver(group_broker.kafka), ErrorCode.TRANSACTIONAL_ID_NOT_FOUND):

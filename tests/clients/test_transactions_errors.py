@@ -151,7 +151,7 @@ def test_a_partition_that_was_not_added_cannot_be_written_to(
     assert read_to_end(group_broker.kafka, topic, 1) == [b"added"]
 
 
-def test_what_comes_after_the_end_is_refused(group_broker: BrokerProcess, make: Make, topic: str) -> None:
+def test_requests_after_the_end_are_refused(group_broker: BrokerProcess, make: Make, topic: str) -> None:
     """A batch that was on its way when its transaction ended must not begin another one that would never be ended."""
     producer = begun(make(), topic)
     assert producer.commit() is ErrorCode.NONE

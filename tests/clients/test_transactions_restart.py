@@ -92,9 +92,7 @@ def test_a_transaction_goes_on_after_the_broker_is_killed_at_any_step(
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_what_was_decided_is_carried_out_by_the_next_broker(
-    own_broker: Callable[..., BrokerProcess], version: int
-) -> None:
+def test_a_decision_is_carried_out_after_a_restart(own_broker: Callable[..., BrokerProcess], version: int) -> None:
     """Killed right after the answer to EndTxn, maybe before the markers were written."""
     broker = own_broker(OWN)
     ConfluentDriver(broker.kafka).create_topic("orders", 4)

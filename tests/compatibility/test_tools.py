@@ -179,7 +179,7 @@ def test_reassignments_and_elections(tool: Tool, target: Target) -> None:
     assert "moved-0" in tool("LeaderElectionCommand", *elected)
 
 
-def test_what_a_cluster_is(tool: Tool, target: Target) -> None:
+def test_describing_the_cluster(tool: Tool, target: Target) -> None:
     versions = tool("BrokerApiVersionsCommand")
     assert versions.count("Produce(0)") == target.replicas
     assert "StreamsGroupHeartbeat(88): 0" in versions

@@ -172,14 +172,14 @@ async def test_a_transaction_without_operations_does_nothing(stores: Stores) -> 
         [Put("", b"1", ABSENT)],
     ],
 )
-async def test_what_not_every_store_can_do_is_refused_by_all(stores: Stores, ops: list[Op]) -> None:
+async def test_operations_that_one_store_lacks_are_refused_by_all(stores: Stores, ops: list[Op]) -> None:
     async with stores.opened() as store:
         with pytest.raises(ValueError, match="key"):
             await store.transact(ops)
         assert await store.get("k") is None
 
 
-async def test_what_is_said_twice_is_done_once(stores: Stores) -> None:
+async def test_repeated_operations_of_a_transaction_are_done_once(stores: Stores) -> None:
     async with stores.opened() as store:
         made = Put("k", b"1", ABSENT)
         await store.transact([Check("other", ABSENT), made, Check("other", ABSENT), made])
@@ -188,7 +188,7 @@ async def test_what_is_said_twice_is_done_once(stores: Stores) -> None:
         assert found.value == b"1"
 
 
-async def test_what_was_written_is_there_for_the_next_connection(stores: Stores) -> None:
+async def test_writes_are_visible_to_the_next_connection(stores: Stores) -> None:
     async with stores.opened() as store:
         kept = await put(store, "kept", b"1")
         gone = await put(store, "gone", b"1")

@@ -137,7 +137,7 @@ async def test_a_watcher_that_fails_keeps_nothing_from_the_others(
         assert watched.values == {"k": b"1", "l": b"1"}
 
 
-async def test_what_one_connection_writes_the_watchers_of_another_see(remote: Stores) -> None:
+async def test_writes_of_one_connection_are_delivered_to_watchers_of_another(remote: Stores) -> None:
     async with remote.opened() as one, remote.opened() as other:
         watched = Watched()
         await other.watch("", watched)

@@ -84,7 +84,7 @@ async def test_after_a_compaction_in_a_gap_there_is_a_new_snapshot(
             assert watched.snapshots == 2
 
 
-async def test_what_is_leased_to_a_session_that_is_over_is_refused_and_the_next_session_takes_it(
+async def test_a_lease_of_an_expired_session_is_refused_and_the_next_session_takes_the_key(
     etcd: Stores,
 ) -> None:
     async with etcd.opened(ttl_s=60) as store:  # so that it is the transaction that finds out

@@ -17,7 +17,7 @@ def _run(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_group_keeps_its_promises_through_deaths_restarts_and_a_bad_network(seed: int) -> None:
+def test_invariants_hold_through_deaths_restarts_and_a_bad_network(seed: int) -> None:
     counts = _run(seed)
     assert counts["steps"] >= STEPS
     assert counts["stable_steps"] > 0
@@ -25,7 +25,7 @@ def test_a_group_keeps_its_promises_through_deaths_restarts_and_a_bad_network(se
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_group_keeps_its_promises_over_many_seeds() -> None:
+def test_invariants_hold_over_many_seeds() -> None:
     total, count = run_many(_run, 2_000)
     check_seen(
         total,

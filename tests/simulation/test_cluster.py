@@ -69,13 +69,13 @@ LONG = (5, 7)
 @pytest.mark.parametrize(
     "seed", [pytest.param(seed, marks=[pytest.mark.slow] if seed in LONG else []) for seed in range(12)]
 )
-def test_what_was_acknowledged_is_never_lost(seed: int) -> None:
+def test_acknowledged_records_are_never_lost(seed: int) -> None:
     assert _run(seed)["steps"] >= STEPS
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(6 * 3600)
-def test_what_was_acknowledged_is_never_lost_over_many_seeds() -> None:
+def test_acknowledged_records_are_never_lost_over_many_seeds() -> None:
     first = int(os.environ.get("SEED", "1000"))
     wanted = int(os.environ.get("SEEDS", "10000"))
     total: Counter[str] = Counter()

@@ -21,13 +21,13 @@ def _run(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_a_group_that_moves_between_the_protocols_keeps_its_promises(seed: int) -> None:
+def test_invariants_hold_while_members_change_the_protocol(seed: int) -> None:
     assert _run(seed)["replaced"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_group_that_moves_between_the_protocols_keeps_its_promises_over_many_seeds() -> None:
+def test_invariants_hold_while_members_change_the_protocol_over_many_seeds() -> None:
     total, count = run_many(_run, 2_000)
     check_seen(
         total,

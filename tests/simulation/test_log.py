@@ -16,14 +16,14 @@ def _run(seed: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_log_keeps_its_promises_through_kills_power_loss_failed_fsyncs_and_full_disks(seed: int) -> None:
+def test_invariants_hold_through_kills_power_loss_failed_fsyncs_and_full_disks(seed: int) -> None:
     counts = _run(seed)
     assert counts["kills"] >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_a_log_keeps_its_promises_over_many_seeds() -> None:
+def test_invariants_hold_over_many_seeds() -> None:
     total, count = run_many(_run, 1_000)
     check_seen(
         total,

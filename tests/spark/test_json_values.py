@@ -53,6 +53,6 @@ def test_times_are_found_at_any_depth_and_everything_else_is_as_it_was(spark: "S
     assert found["n"] == ms
 
 
-def test_what_is_missing_stays_missing(spark: "SparkSession") -> None:
+def test_missing_fields_stay_missing(spark: "SparkSession") -> None:
     found = _read(spark, "a STRUCT<at: TIMESTAMP>, at TIMESTAMP", "{}")
     assert (found["a"], found["at"]) == (None, None)

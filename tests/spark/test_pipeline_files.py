@@ -167,7 +167,7 @@ def test_every_ready_pipeline_is_described_and_every_option_too(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["archive", "replay", "insights", "mirror", "audit", "sql"])
-def test_what_must_be_given_is_asked_for(name: str) -> None:
+def test_missing_required_options_are_reported(name: str) -> None:
     with pytest.raises(PipelineInvalid, match="is missing"):
         load(name)
 

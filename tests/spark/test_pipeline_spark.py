@@ -148,7 +148,7 @@ def test_sql_into_a_lake_brings_each_row_once(pipelines: Pipelines, lab: Lab, to
 
 
 @pytest.mark.slow
-def test_what_is_wrong_with_sql_is_one_sentence(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+def test_a_sql_error_is_one_sentence(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.fill(topic, orders(3, partitions=1))
     with pytest.raises(
@@ -196,7 +196,7 @@ def test_a_checkpoint_of_another_pipeline_is_refused(pipelines: Pipelines, lab: 
 
 
 @pytest.mark.slow
-def test_what_is_not_there_is_found_before_spark_starts(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+def test_missing_topics_are_found_before_spark_starts(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(f"{topic}s")
     with pytest.raises(PipelineInvalid, match=f"there is no topic '{topic}' on .*did you mean '{topic}s'"):
         pipelines("archive", topics=topic, path="lake")

@@ -91,7 +91,7 @@ def test_topics_are_chosen_by_name() -> None:
         LessThan(TIME, datetime(2026, 1, 1, tzinfo=UTC)),
     ],
 )
-def test_what_we_do_not_understand_is_left_to_spark(left_to_spark: Filter) -> None:
+def test_unsupported_filters_are_left_to_spark(left_to_spark: Filter) -> None:
     pushed, residual = push_filters([left_to_spark])
     assert residual == [left_to_spark]
     assert pushed.clip(OffsetRange(NAME, 0, 9)) == OffsetRange(NAME, 0, 9) or isinstance(left_to_spark, In)
@@ -99,7 +99,7 @@ def test_what_we_do_not_understand_is_left_to_spark(left_to_spark: Filter) -> No
     assert pushed.time_min_ms is None
 
 
-def test_what_is_never_null_need_not_be_looked_at_again() -> None:
+def test_null_filters_of_non_null_columns_are_fully_applied() -> None:
     assert (
         push_filters([IsNotNull(OFFSET), IsNotNull(PARTITION), IsNotNull(TOPIC), IsNotNull(("timestampType",))])[1]
         == []

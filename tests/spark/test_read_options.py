@@ -28,7 +28,7 @@ def test_case_does_not_count() -> None:
     assert options.tasks_min == 7
 
 
-def test_what_is_not_said_is_as_in_sparks_kafka_source_except_for_the_isolation() -> None:
+def test_defaults_are_those_of_sparks_kafka_source_except_for_the_isolation() -> None:
     options = parse()
     assert options.committed
     assert options.fail_on_data_loss
@@ -114,7 +114,7 @@ def test_the_fetch_is_no_larger_than_either_size_allows() -> None:
         ({"topic": "orders"}, "it is for writing"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name_with_what_can(given: dict[str, str], said: str) -> None:
+def test_invalid_options_are_refused_by_name_with_the_valid_ones(given: dict[str, str], said: str) -> None:
     assert said in refused(**given)
 
 

@@ -392,7 +392,7 @@ def test_a_start_past_the_end_is_refused(lab: Lab, topic: str) -> None:
         lab.rows(topic, startingOffsets=f'{{"{topic}": {{"0": 9}}}}', endingOffsets=f'{{"{topic}": {{"0": 4}}}}')
 
 
-def test_what_is_trimmed_after_planning_is_an_error_or_left_out(lab: Lab, topic: str) -> None:
+def test_records_trimmed_after_planning_are_an_error_or_skipped(lab: Lab, topic: str) -> None:
     lab.create(topic)
     lab.fill(topic, 20)
     strict, lenient = lab.reader(topic), lab.reader(topic, failOnDataLoss="false")

@@ -146,7 +146,7 @@ def test_some_columns_can_be_read_alone(spark: SparkSession, lab: Lab, topic: st
 # -- streaming
 
 
-def test_what_is_there_is_taken_once_and_the_next_run_goes_on(
+def test_an_available_now_query_reads_everything_once_and_the_next_run_goes_on(
     spark: SparkSession, lab: Lab, topic: str, checkpoint: str, tmp_path: Path
 ) -> None:
     lab.create(topic)

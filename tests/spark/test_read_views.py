@@ -18,7 +18,7 @@ def tagged(start: int, count: int) -> list[Outgoing]:
     ]
 
 
-def test_what_is_planned_on_a_view_is_read_with_its_gaps(lab: Lab, topic: str) -> None:
+def test_a_planned_range_of_a_view_is_read_with_its_gaps(lab: Lab, topic: str) -> None:
     """Without Spark: spans are cut by offsets, and most have little or nothing in them."""
     lab.create(topic, 2)
     view = lab.create(f"{topic}-eu", **{"view.of": topic, "view.where": "tag = 'eu'"})

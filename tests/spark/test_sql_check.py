@@ -44,7 +44,7 @@ ORDERS: Tables = {
         "SELECT current_timestamp(), current_date, id FROM orders",
     ],
 )
-def test_what_spark_can_run_is_not_refused(sql: str) -> None:
+def test_sql_that_spark_can_run_is_accepted(sql: str) -> None:
     assert list(sql_problems(sql, ORDERS)) == []
 
 
@@ -60,14 +60,14 @@ def test_what_spark_can_run_is_not_refused(sql: str) -> None:
         ("", "must be one query"),
     ],
 )
-def test_what_is_wrong_is_found(sql: str, said: str) -> None:
+def test_sql_errors_are_found(sql: str, said: str) -> None:
     found = list(sql_problems(sql, ORDERS))
     assert found
     assert said in found[0]
 
 
 @pytest.mark.parametrize("sql", ["SELECT item, FROM WHERE", "SELECT (item FROM orders", "SELECT 'item FROM orders"])
-def test_what_cannot_be_read_here_is_left_to_spark(sql: str) -> None:
+def test_unparsable_sql_is_left_to_spark(sql: str) -> None:
     with pytest.raises(Unreadable, match="cannot be parsed here"):
         list(sql_problems(sql, ORDERS))
 

@@ -43,7 +43,7 @@ def schema(**columns: DataType) -> StructType:
     return found
 
 
-def test_what_is_not_said_is_exactly_once() -> None:
+def test_the_default_is_exactly_once() -> None:
     options = parse()
     assert options.delivery is Delivery.EXACTLY_ONCE
     assert options.codec is Codec.NONE
@@ -103,7 +103,7 @@ def test_every_codec_can_be_chosen(codec: Codec) -> None:
         ("subscribe", "orders", "for reading"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name_with_what_can(option: str, value: str, said: str) -> None:
+def test_invalid_options_are_refused_by_name_with_the_valid_ones(option: str, value: str, said: str) -> None:
     name = option.replace("__", ".")
     with pytest.raises(BadOption, match=said) as caught:
         parse(**{option: value})

@@ -97,7 +97,7 @@ def test_sequence_numbers_grow(sqs: Any, fifo: str) -> None:
     assert [message["Attributes"]["MessageDeduplicationId"] for message in found] == list("01234")
 
 
-def test_what_was_sent_already_is_not_sent_again(sqs: Any, fifo: str) -> None:
+def test_duplicates_are_not_sent_again(sqs: Any, fifo: str) -> None:
     first = send(sqs, fifo, "one", id="same")
     again = send(sqs, fifo, "another body", id="same")
     assert (again["MessageId"], again["SequenceNumber"]) == (first["MessageId"], first["SequenceNumber"])

@@ -334,7 +334,7 @@ def test_a_receive_that_asks_for_too_much_is_refused(sqs: Any, queue: str, param
     assert message_of(raised).startswith(said)
 
 
-def test_what_is_missing_is_named(sqs: Any, queue: str) -> None:
+def test_missing_parameters_are_named(sqs: Any, queue: str) -> None:
     for ask, name in (
         (lambda: sqs.send_message(QueueUrl=queue), "MessageBody"),
         (lambda: sqs.delete_message(QueueUrl=queue), "ReceiptHandle"),

@@ -133,7 +133,7 @@ def test_an_sdk_may_have_it_as_its_endpoint(broker: BrokerProcess, sqs: Any, que
         ("POST", PATH, "QueueUrl=" + "x" * (300 << 10), "InvalidRequest"),
     ],
 )
-def test_what_cannot_be_shown_is_an_error(
+def test_invalid_peeks_are_refused(
     web: http.client.HTTPConnection, method: str, path: str, body: str, code: str
 ) -> None:
     status, _, data = ask(web, method, path, body, Accept="application/json")

@@ -291,7 +291,7 @@ def test_a_dead_letter_queue_must_be_there_of_the_same_kind_and_willing(
     assert sqs.list_dead_letter_source_queues(QueueUrl=closed).get("queueUrls", []) == []
 
 
-def test_what_is_our_own_can_be_set_as_well(sqs: Any, name: str) -> None:
+def test_penstocks_own_attributes_can_be_set(sqs: Any, name: str) -> None:
     url = sqs.create_queue(
         QueueName=name, Attributes={"PenstockPartitions": "3", "PenstockRetentionPeriod": "31536000"}
     )["QueueUrl"]

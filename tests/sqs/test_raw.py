@@ -138,7 +138,7 @@ def test_the_url_has_the_host_and_the_scheme_that_the_client_has_used(
     assert found(Host="<script>") == url, "what is no host is not repeated"
 
 
-def test_what_is_not_for_queues_is_answered_as_before(web: http.client.HTTPConnection) -> None:
+def test_other_paths_are_answered_by_other_endpoints(web: http.client.HTTPConnection) -> None:
     assert ask(web, "GET", "/healthz")[2] == b"ok\n"
     assert ask(web, "GET", "/readyz")[2] == b"ready\n"
     assert ask(web, "HEAD", "/healthz")[1]["content-length"] == "3"

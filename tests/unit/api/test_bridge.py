@@ -23,7 +23,7 @@ def run(use: Callable[[WorkerThread], Awaitable[None]]) -> None:
     asyncio.run(main())
 
 
-def test_what_a_cancelled_task_has_asked_for_is_done_before_anything_else() -> None:
+def test_a_call_of_a_cancelled_task_is_finished_before_the_next() -> None:
     done: list[str] = []
     go_on = threading.Event()
 
@@ -95,7 +95,7 @@ def test_nothing_more_is_done_when_it_is_closed() -> None:
     run(use)
 
 
-def test_what_must_not_be_left_half_done_is_waited_for_by_a_cancelled_task() -> None:
+def test_a_cancelled_task_waits_for_calls_that_must_be_completed() -> None:
     async def main() -> None:
         is_done = False
         go_on = asyncio.Event()

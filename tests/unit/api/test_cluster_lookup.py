@@ -24,7 +24,7 @@ def test_places_to_begin_are_an_end_an_offset_or_a_time(from_: From, expected: S
 
 
 @pytest.mark.parametrize("from_", ["start", "", None, 1.5, True, datetime(2026, 1, 1)])
-def test_what_is_no_place_is_refused_with_what_is_one(from_: From) -> None:
+def test_an_invalid_start_position_is_refused_with_the_valid_ones(from_: From) -> None:
     with pytest.raises(InvalidArgument, match=r"'earliest', 'latest', a datetime|tzinfo=UTC"):
         start_of(from_)
 
@@ -48,6 +48,6 @@ def test_a_pattern_must_match_the_whole_name_and_finds_no_internal_topics() -> N
 
 
 @pytest.mark.parametrize("topics", ["", [], [""], ["a", 1], "^("])
-def test_what_names_no_topics_is_refused(topics: Topics) -> None:
+def test_an_empty_topic_selection_is_refused(topics: Topics) -> None:
     with pytest.raises(InvalidArgument, match=r"names no topics|is not a regular expression"):
         TopicSelection(topics)

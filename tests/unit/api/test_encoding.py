@@ -63,7 +63,7 @@ def test_json_is_compact_and_keeps_its_letters() -> None:
 
 
 @pytest.mark.parametrize("value", [{1, 2}, object(), float("nan"), [float("inf")], datetime.now(UTC), Order, 1j])
-def test_what_is_no_json_is_refused_with_advice(value: object) -> None:
+def test_values_that_json_cannot_encode_are_refused_with_advice(value: object) -> None:
     with pytest.raises(InvalidValue, match=r"give bytes, str, or what json\.dumps takes") as caught:
         encode_value(value)
     assert caught.value.code is ErrorCode.INVALID_RECORD

@@ -25,7 +25,7 @@ def staged(count: int, **options: object) -> BufferHarness:
     return harness
 
 
-def test_what_was_read_is_committed_with_what_was_published() -> None:
+def test_offsets_are_committed_with_published_messages() -> None:
     harness = staged(3, idle_timeout_s=5)
     for _ in range(3):
         publish(harness, harness.one())

@@ -20,7 +20,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
-def test_what_is_marked_was_seen_and_may_be_marked_again() -> None:
+def test_a_marked_message_is_known_and_may_be_marked_again() -> None:
     store = SqliteHandled()
     assert not store.seen("a")
     store.mark("a")
@@ -51,7 +51,7 @@ def test_a_file_is_remembered_by_the_next_one_and_shared_with_others(tmp_path: P
     third.close()
 
 
-def test_what_is_too_old_is_forgotten_at_once_and_goes_in_time(clock: FakeClock, tmp_path: Path) -> None:
+def test_expired_marks_are_ignored_at_once_and_deleted_later(clock: FakeClock, tmp_path: Path) -> None:
     store = SqliteHandled(tmp_path / "handled.sqlite", keep_s=10, clock=clock)
     store.mark("a")
     clock.advance(10_000)

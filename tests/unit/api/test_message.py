@@ -16,7 +16,7 @@ def test_json_and_text_are_read_from_the_value() -> None:
     assert message("ü".encode()).text() == "ü"
 
 
-def test_what_is_no_json_says_where_it_is_and_what_it_is() -> None:
+def test_a_json_error_names_the_message_and_its_value() -> None:
     plain = message(b"hello", headers=(("content-type", b"text/plain"),))
     with pytest.raises(InvalidValue, match=r"offset 17 of partition orders-1 is not JSON .*text/plain"):
         plain.json()

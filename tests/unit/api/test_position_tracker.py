@@ -28,7 +28,7 @@ def test_an_offset_is_due_when_all_before_it_are_finished() -> None:
     assert position.unfinished == 0
 
 
-def test_what_is_passed_over_counts_as_finished() -> None:
+def test_skipped_messages_count_as_finished() -> None:
     position = PartitionPosition(ORDERS)
     position.skip(3)
     assert position.due() == 4
@@ -37,7 +37,7 @@ def test_what_is_passed_over_counts_as_finished() -> None:
     assert position.due() == 4
 
 
-def test_what_was_asked_for_is_not_due_again_unless_it_failed() -> None:
+def test_a_requested_commit_is_not_due_again_unless_it_failed() -> None:
     position = PartitionPosition(ORDERS)
     position.skip(0)
     position.mark_requested()
@@ -94,7 +94,7 @@ def test_a_partition_that_went_and_came_back_starts_anew() -> None:
     assert tracker.position(OTHERS) is not None
 
 
-def test_what_is_due_can_be_asked_for_some_partitions() -> None:
+def test_due_commits_can_be_limited_to_some_partitions() -> None:
     tracker = PositionTracker()
     tracker.assign([ORDERS, OTHERS])
     for place in (ORDERS, OTHERS):

@@ -50,7 +50,7 @@ def test_bodies_are_written_as_messages_of_topics_are() -> None:
 
 
 @pytest.mark.parametrize("body", [b"\xff", "", None, {1, 2}])
-def test_what_no_queue_can_carry_is_refused_before_it_is_sent(body: object) -> None:
+def test_invalid_messages_are_refused_before_they_are_sent(body: object) -> None:
     with pytest.raises(InvalidValue):
         entry_of(OutgoingJob(body))
 
@@ -116,7 +116,7 @@ def test_the_queues_own_word_is_kept() -> None:
 
 
 @pytest.mark.parametrize("value", ["", "x", "-1s", "5 weeks", -1, float("inf"), float("nan"), True, None])
-def test_what_is_no_duration_is_refused(value: object) -> None:
+def test_invalid_durations_are_refused(value: object) -> None:
     with pytest.raises(InvalidArgument, match="duration"):
         seconds_of(value, "delay")  # type: ignore[arg-type]
 

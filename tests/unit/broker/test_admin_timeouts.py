@@ -28,7 +28,7 @@ def with_metadata(folder: Path, work: Callable[[Metadata], Awaitable[None]]) -> 
     asyncio.run(run())
 
 
-def test_what_is_done_in_time_is_answered(tmp_path: Path) -> None:
+def test_work_within_the_timeout_is_answered(tmp_path: Path) -> None:
     async def work(metadata: Metadata) -> None:
         assert await run_with_timeout(metadata, 60_000, metadata.reserve("numbers", 5)) == 0
         assert await run_with_timeout(metadata, 60_000, metadata.reserve("numbers", 5)) == 5
@@ -36,7 +36,7 @@ def test_what_is_done_in_time_is_answered(tmp_path: Path) -> None:
     with_metadata(tmp_path, work)
 
 
-def test_what_goes_wrong_is_raised(tmp_path: Path) -> None:
+def test_errors_are_raised(tmp_path: Path) -> None:
     async def refuse() -> None:
         raise InvalidRequest("no")
 

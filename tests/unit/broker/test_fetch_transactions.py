@@ -195,7 +195,7 @@ async def test_read_uncommitted_gets_everything_and_the_last_stable_offset_too(t
             assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (2, 1, None)
 
 
-async def test_what_was_aborted_is_named_for_exactly_the_range_of_the_answer(tmp_path: Path) -> None:
+async def test_aborted_transactions_are_listed_for_exactly_the_range_of_the_response(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         for number in range(4):
             harness.write(7, b"%0200d" % number)

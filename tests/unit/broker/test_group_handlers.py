@@ -279,7 +279,7 @@ async def test_waiting_members_get_an_error_when_the_coordinator_resigns(tmp_pat
         assert joined.response.error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-async def test_what_was_committed_is_read_back_by_the_next_coordinator(tmp_path: Path) -> None:
+async def test_committed_offsets_are_loaded_by_the_next_coordinator(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.answer(ApiKey.OFFSET_COMMIT, commit_of({0: 5}), 9)
         harness.groups.close()

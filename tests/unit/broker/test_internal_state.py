@@ -79,7 +79,7 @@ def test_the_last_value_of_a_key_counts() -> None:
     assert table_of((a, b"1"), (b, b"2"), (a, b"3"), (b, None)).values == {a: b"3", b: None}
 
 
-def test_what_a_transaction_wrote_counts_at_its_place_once_it_has_committed() -> None:
+def test_transactional_records_count_at_their_offset_once_committed() -> None:
     a, b, c = offset_key("a"), offset_key("b"), offset_key("c")
     table = StateTable(GROUPS_TOPIC)
     table.apply(StateRecord(key=a, value=b"in transaction"), 1)
@@ -116,7 +116,7 @@ def test_a_key_that_is_in_its_partition_is_not_copied_again() -> None:
         assert (move.source, move.is_copied) == (1 - home, True)
 
 
-def test_what_was_deleted_or_is_not_known_stays() -> None:
+def test_deleted_and_unknown_keys_are_not_moved() -> None:
     a = offset_key("a")
     tables = {number: table_of((a, None), (b"\x00\x63?", b"x")) for number in range(2)}
     assert list(find_moves(GROUPS_TOPIC, tables)) == []

@@ -26,7 +26,7 @@ from penstock.foundation.errors import InvalidConfig
         ({"listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SSL:SSL"}, {}),
     ],
 )
-def test_what_is_understood_is_not_warned_of(given: dict[str, str], expected: dict[str, str]) -> None:
+def test_supported_settings_cause_no_warning(given: dict[str, str], expected: dict[str, str]) -> None:
     found = understand(given, is_strict=True)
     assert found.settings == {name: text for name, text in expected.items() if name in BROKER_SETTINGS.by_name}
     assert found.warnings == []
@@ -81,7 +81,7 @@ def test_a_name_that_is_not_known_is_reported_with_what_was_meant_or_refused() -
         ("unclean.leader.electon.enable", "false", "did you mean unclean.leader.election.enable?"),
     ],
 )
-def test_what_is_about_security_or_durability_is_never_ignored(name: str, text: str, said: str) -> None:
+def test_settings_of_security_or_durability_are_never_ignored(name: str, text: str, said: str) -> None:
     with pytest.raises(InvalidConfig) as caught:
         understand({name: text}, is_strict=False)
     assert said in str(caught.value)

@@ -114,7 +114,7 @@ def test_pieces_ask_for_the_same_as_the_whole() -> None:
     assert max(len(part.groups) for part in pieces) <= SPLITS[ApiKey.DESCRIBE_GROUPS].piece
 
 
-def test_what_is_asked_for_again_is_dropped_where_the_answer_may_be_large() -> None:
+def test_duplicates_are_dropped_where_the_response_may_be_large() -> None:
     described = without_duplicates(ApiKey.DESCRIBE_GROUPS, DescribeGroupsRequest(groups=["a", "b", "a"]))
     assert described.groups == ["a", "b"]
     some = OffsetFetchRequestGroup(group_id="a", topics=[])

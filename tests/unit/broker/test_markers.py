@@ -275,7 +275,7 @@ def test_a_leader_that_has_changed_or_is_not_reached_is_looked_for_again(tmp_pat
     run(main())
 
 
-def test_what_a_newer_coordinator_has_ended_elsewhere_is_ended(tmp_path: Path) -> None:
+def test_a_transaction_that_a_newer_coordinator_has_ended_is_ended(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             harness = Harness(world)

@@ -262,7 +262,7 @@ def run(folder: Path, work: Callable[[Harness], Coroutine[Any, Any, None]], **se
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_what_comes_again_takes_the_lane_in_every_version(tmp_path: Path, version: int) -> None:
+def test_repeated_commits_take_the_fast_path_in_every_version(tmp_path: Path, version: int) -> None:
     async def work(harness: Harness) -> None:
         client = await harness.connect()
         membership = await harness.join(client, "readers")
@@ -358,7 +358,7 @@ def test_a_commit_puts_off_the_end_of_the_session(tmp_path: Path) -> None:
     run(tmp_path, work)
 
 
-def test_what_the_lane_answers_is_counted(tmp_path: Path) -> None:
+def test_commits_on_the_fast_path_are_counted(tmp_path: Path) -> None:
     async def work(harness: Harness) -> None:
         client = await harness.connect()
         membership = await harness.join(client, "readers")

@@ -149,14 +149,14 @@ def test_exactly_the_batches_are_read_that_hold_what_was_acquired(sizes: list[in
     assert found.ends == [end - 1 for _, end in wanted]
 
 
-def test_what_was_trimmed_since_is_left_out() -> None:
+def test_trimmed_messages_are_left_out() -> None:
     partition = _partition([2] * 10)
     partition.log.trim(5)
     found = SharePartition(partition, TERMS, None).read((Acquired(0, 3, 1, 0, 0), Acquired(4, 7, 1, 0, 0)))
     assert found.ends == [5, 7]
 
 
-def test_what_lies_side_by_side_goes_out_in_one_piece() -> None:
+def test_adjacent_batches_are_sent_in_one_piece() -> None:
     partition = _partition([2] * 10)
     assert len(SharePartition(partition, TERMS, None).read((Acquired(0, 19, 1, 0, 0),)).pieces) == 1
     apart = SharePartition(partition, TERMS, None).read((Acquired(0, 1, 1, 0, 0), Acquired(6, 6, 1, 0, 0)))

@@ -37,7 +37,7 @@ def test_no_message_is_lost_between_them(kinds: list[int]) -> None:
     assert all(one[2] != other[2] for one, other in itertools.pairwise(runs))
 
 
-def test_what_makes_sense_is_taken() -> None:
+def test_valid_acknowledgements_are_accepted() -> None:
     check_acknowledged([], version=1, is_renew=False)
     check_acknowledged([_said(0, 3, 0), _said(4, 5, 1, 3)], version=1, is_renew=False)
     check_acknowledged([_said(0, 3, RENEW), _said(4, 4, ACCEPT)], version=2, is_renew=True)
@@ -57,7 +57,7 @@ def test_what_makes_sense_is_taken() -> None:
         ([_said(0, 3, 1), _said(3, 4, 1)], 2, False),
     ],
 )
-def test_what_makes_none_is_refused(said: list[AcknowledgementBatch], version: int, is_renew: bool) -> None:
+def test_invalid_acknowledgements_are_refused(said: list[AcknowledgementBatch], version: int, is_renew: bool) -> None:
     with pytest.raises(InvalidRequest):
         check_acknowledged(said, version=version, is_renew=is_renew)
 

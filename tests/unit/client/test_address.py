@@ -14,6 +14,6 @@ def test_an_ipv6_address_stands_in_brackets_both_ways() -> None:
 
 
 @pytest.mark.parametrize("text", ["", ",", "localhost", "localhost:", ":9092", "a:0", "a:65536", "a:http"])
-def test_what_is_no_address_is_refused_with_an_example(text: str) -> None:
+def test_an_invalid_address_is_refused_with_an_example(text: str) -> None:
     with pytest.raises(ValueError, match=r"127\.0\.0\.1:9092"):
         parse_bootstrap(text)

@@ -132,7 +132,7 @@ async def test_a_group_on_a_plain_topic_keeps_what_is_done_and_shows_what_is_lef
         assert (offset.start, offset.lag) == (1, 3)
 
 
-async def test_what_makes_no_sense_is_refused(broker: BrokerProcess, sqs: Any) -> None:
+async def test_invalid_claims_are_refused(broker: BrokerProcess, sqs: Any) -> None:
     async with connected(broker) as client:
         fill(sqs, "dead", 2)
         claims = await claims_of(client, "dead")

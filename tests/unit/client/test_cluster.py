@@ -72,7 +72,7 @@ async def test_a_partition_that_a_topic_lacks_is_named_with_how_many_there_are(b
             await client.leader(TopicPartition(topic, 7))
 
 
-async def test_what_is_known_of_a_topic_is_asked_for_again_when_it_is_old(bootstrap: str, topic: str) -> None:
+async def test_metadata_of_a_topic_expires(bootstrap: str, topic: str) -> None:
     async with (
         KafkaClient(bootstrap, settings=ClientSettings(topic_age_max_s=0)) as client,
         KafkaClient(bootstrap) as slow,
@@ -164,7 +164,7 @@ async def test_trying_again_ends_when_its_time_is_up(tmp_path: Path) -> None:
     await client.close()
 
 
-async def test_what_must_not_be_done_twice_is_not_sent_again_after_its_answer_was_lost(tmp_path: Path) -> None:
+async def test_a_request_that_is_not_idempotent_is_not_retried_after_a_lost_response(tmp_path: Path) -> None:
     async with ForgetfulProxy(ApiKey.CREATE_TOPICS) as proxy:
         address = NodeAddress(host=LOCAL, port=proxy.port)
         async with running_node(tmp_path, advertise=address) as node:

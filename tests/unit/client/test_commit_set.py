@@ -88,7 +88,9 @@ async def test_a_set_that_is_broken_says_by_whom(bootstrap: str, topic: str) -> 
         assert (str(again), again.broken) == (str(caught.value), (Broken(*broken),))
 
 
-async def test_what_a_query_left_open_is_aborted_and_its_decisions_are_forgotten(bootstrap: str, topic: str) -> None:
+async def test_open_transactions_of_a_query_are_aborted_and_its_decisions_forgotten(
+    bootstrap: str, topic: str
+) -> None:
     async with cluster(bootstrap, topic) as client:
         names = ids(topic, 3)
         for name in names:
@@ -118,7 +120,7 @@ async def test_a_task_of_a_query_that_is_closed_begins_nothing(bootstrap: str, t
         assert await transaction_states(client, [early, late]) == {early: "Empty"}
 
 
-async def test_what_makes_no_sense_is_refused_at_once(bootstrap: str, topic: str) -> None:
+async def test_invalid_requests_are_refused_at_once(bootstrap: str, topic: str) -> None:
     async with KafkaClient(bootstrap) as client:
         with pytest.raises(ServerError, match="is invalid; expected 0"):
             await commit_set(client, query=topic, batch_id=-1, participants=[])

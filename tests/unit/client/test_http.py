@@ -143,6 +143,6 @@ def test_an_endpoint_is_an_address_or_a_url(text: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ftp://x", "http://", "http://x/path", "x:port", "http://x?y"])
-def test_what_is_no_endpoint_is_refused(text: str) -> None:
+def test_an_invalid_endpoint_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         Endpoint.parse(text)

@@ -54,7 +54,7 @@ def test_the_next_broker_is_asked_if_one_cannot_be_reached() -> None:
     assert ask(saying(answer(b'{"a":1}')), others=(NOWHERE, NOWHERE._replace(port=2))) == {"a": 1}
 
 
-def test_what_was_lost_or_could_not_be_done_just_then_is_asked_again() -> None:
+def test_lost_and_retriable_requests_are_retried() -> None:
     busy = answer(b'{"__type":"x#ServiceUnavailable","message":"m"}', "503 Service Unavailable")
     gateway = answer(b"<html>", "502 Bad Gateway")
     assert ask(saying(busy, gateway, HANG_UP, answer(b"{}"))) == {}

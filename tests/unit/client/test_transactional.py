@@ -61,7 +61,9 @@ async def values(client: KafkaClient, topic: str) -> dict[int, list[bytes | None
     }
 
 
-async def test_what_is_committed_can_be_read_and_the_next_transaction_counts_anew(bootstrap: str, topic: str) -> None:
+async def test_committed_records_can_be_read_and_the_next_transaction_is_independent(
+    bootstrap: str, topic: str
+) -> None:
     async with KafkaClient(bootstrap) as client:
         await Admin(client).create(topic, partitions=2)
         producer = await TransactionalProducer.open(client, f"{topic}-id")

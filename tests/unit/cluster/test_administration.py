@@ -154,7 +154,7 @@ async def test_a_broker_that_lost_its_session_halfway_does_not_go_on_with_what_i
         assert len(one.image.topics[TOPIC_ID].partitions) == 450
 
 
-async def test_what_kafka_refuses_is_refused_and_leaves_nothing() -> None:
+async def test_invalid_requests_are_refused_as_in_kafka_and_leave_nothing() -> None:
     async with cluster(1) as (one,):
         before = set(one.store.server.states)
         with pytest.raises(InvalidPartitions):

@@ -265,7 +265,7 @@ def test_many_preferred_leaders_are_moved_in_several_transactions(table: Table) 
 # -- what is left of topics
 
 
-def test_what_is_left_of_a_large_topic_that_was_deleted_is_removed(table: Table) -> None:
+def test_leftovers_of_a_large_deleted_topic_are_removed(table: Table) -> None:
     before = set(table.states)
     topic_id = large(table, "orders", 300, [1])
     driver = Driver(table)

@@ -83,7 +83,7 @@ async def test_a_broker_that_is_not_registered_is_not_the_controller() -> None:
     await one.stop()
 
 
-async def test_what_is_to_be_done_is_done_when_settling_returns() -> None:
+async def test_pending_work_is_done_when_settling_returns() -> None:
     server = Server()
     one = await Node(server, 1).start()
     place = await one.create("orders", partitions=250)

@@ -190,7 +190,7 @@ def test_a_topic_stays_until_its_own_key_is_gone() -> None:
     assert list(image.incomplete[topic_id].partitions) == [0, 2], "and what is missing is not waited for"
 
 
-def test_what_is_left_of_a_topic_waits_to_be_removed() -> None:
+def test_leftovers_of_a_topic_are_pending_removal() -> None:
     table = table_with_brokers(1)
     topic_id = table.create("orders", partitions=2)
     table.delete(keys.topic(topic_id))

@@ -24,7 +24,7 @@ async def test_a_cooldown_is_over_after_a_minute_for_every_broker(tmp_path: Path
         assert await other.is_over(DELETED, "jobs")
 
 
-async def test_what_is_over_is_forgotten_and_the_rest_is_bounded(tmp_path: Path) -> None:
+async def test_expired_cooldowns_are_removed_and_the_rest_is_bounded(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         clock = FakeClock()
         metadata = await followed(store)

@@ -62,7 +62,7 @@ queues = st.builds(
 
 
 @given(queues)
-def test_what_is_written_is_read_back(queue: Queue) -> None:
+def test_a_queue_is_read_back_as_it_was_written(queue: Queue) -> None:
     assert Queue.read(queue.name, keys.decode(queue.dump())) == queue
 
 
@@ -74,7 +74,7 @@ def test_a_move_task_is_read_back(status: MoveStatus, number: int, text: str) ->
     assert MoveTask.read(keys.decode(keys.encode(task.dump()))) == task
 
 
-def test_what_is_as_it_would_be_anyway_takes_no_room() -> None:
+def test_default_values_are_not_stored() -> None:
     assert QueueSettings().dump() == {}
     assert QueueSettings(delay_s=5).dump() == {"delay_s": 5}
 

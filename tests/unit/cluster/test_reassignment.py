@@ -74,7 +74,7 @@ def test_a_removed_leader_is_replaced_in_the_same_step(table: Table, place: Topi
     assert state.leader_broker_epoch == table.image.brokers[4].epoch
 
 
-def test_what_needs_no_copying_is_done_at_once(table: Table, place: TopicIdPartition) -> None:
+def test_a_reassignment_without_new_replicas_is_done_at_once(table: Table, place: TopicIdPartition) -> None:
     state = moved(table, place, 3, 1, 2)
     assert (state.replicas, state.leader, state.leader_epoch, state.is_reassigned) == ((3, 1, 2), 1, 0, False)
     state = moved(table, place, 3, 2)
@@ -206,7 +206,7 @@ def test_a_partition_that_is_not_there_is_not_moved(table: Table, place: TopicId
 # -- ongoing reassignments
 
 
-def test_what_is_under_way_is_listed(table: Table, place: TopicIdPartition) -> None:
+def test_ongoing_reassignments_are_listed(table: Table, place: TopicIdPartition) -> None:
     other = TopicIdPartition(table.create("payments", partitions=1), 0)
     assert list(find_reassignments(table.image)) == []
     moved(table, place, 4, 5)

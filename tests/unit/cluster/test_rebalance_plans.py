@@ -95,7 +95,7 @@ def test_a_new_broker_gets_its_share_of_topics_of_one_partition() -> None:
     topic_id=TOPIC_IDS,
 )
 @settings(max_examples=100, deadline=None)
-def test_what_is_balanced_is_left_alone_and_no_plan_breaks_a_rule(
+def test_a_balanced_cluster_needs_no_moves_and_no_plan_breaks_a_rule(
     factor: int, partitions: int, hosts: list[tuple[int, int]], topic_id: bytes
 ) -> None:
     brokers = [

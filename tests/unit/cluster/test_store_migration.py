@@ -150,7 +150,7 @@ async def test_it_can_be_interrupted_over_and_over(tmp_path: Path) -> None:
     assert values(server) == moves
 
 
-async def test_what_was_moved_is_moved_once(tmp_path: Path) -> None:
+async def test_a_migrated_cluster_is_migrated_once(tmp_path: Path) -> None:
     moves, server = await fill(tmp_path), Server()
     await migrate(tmp_path, server.session())
     await server.session().transact([Put("later", b"1", ABSENT)])

@@ -61,7 +61,7 @@ def test_a_topic_is_made_in_one_transaction_with_its_name_reserved(table: Table)
     assert (first.replicas, first.isr, first.leader, first.leader_epoch) == ((1,), (1,), 1, 0)
 
 
-def test_what_is_not_said_is_the_brokers_default(table: Table) -> None:
+def test_unset_values_are_the_brokers_defaults(table: Table) -> None:
     table.transact(planned(table.image, defaults=Defaults(partitions=4, replication_factor=2, partitions_max=10)))
     partitions = table.image.by_name["orders"].partitions
     assert len(partitions) == 4

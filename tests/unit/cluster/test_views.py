@@ -99,7 +99,7 @@ def test_two_that_take_a_name_at_once_meet_in_the_store(table: Table) -> None:
     ("of", "error"),
     [("missing", UnknownTopicOrPartition), ("orders-eu", InvalidTopic), ("__consumer_offsets", InvalidTopic)],
 )
-def test_what_no_view_can_be_of(table: Table, of: str, error: type[Exception]) -> None:
+def test_topics_that_cannot_have_views_are_refused(table: Table, of: str, error: type[Exception]) -> None:
     table.create("__consumer_offsets")
     table.transact(plan_view(table.image, view()))
     with pytest.raises(error):

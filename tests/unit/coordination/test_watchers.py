@@ -74,7 +74,7 @@ def test_watchers_have_seen_a_read_at_the_revision_that_they_got() -> None:
     assert watchers.limit_to_seen(2) == 2
 
 
-async def test_what_takes_too_long_is_unavailable() -> None:
+async def test_a_wait_that_times_out_raises_unavailable() -> None:
     with pytest.raises(StoreUnavailable, match=r"the store did not answer within 0\.01 s"):
         async with in_time(0.01, "the store"):
             await asyncio.Event().wait()

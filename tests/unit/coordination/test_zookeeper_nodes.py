@@ -40,7 +40,7 @@ def test_a_key_is_read_back_from_its_node(root: str, key: str) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/penstock", "/penstock/00", "/penstock/zz/a", "/penstocks/00/a", "/x/00/a"])
-def test_what_is_no_keys_node_has_no_key(path: str) -> None:
+def test_other_nodes_have_no_key(path: str) -> None:
     assert Nodes("/penstock").key_at(path) is None
 
 
@@ -73,13 +73,13 @@ def test_the_step_that_failed_tells_which_key_is_in_conflict(at: int, error: typ
 
 
 @pytest.mark.parametrize(("at", "error"), [(2, NoNodeError), (3, NoAuthError)])
-def test_what_is_no_conflict_is_not_called_one(at: int, error: type[Exception]) -> None:
+def test_other_errors_are_no_conflicts(at: int, error: type[Exception]) -> None:
     results = [RolledBackError()] * at + [error()] + [NotTried()] * (4 - at)
     with pytest.raises(StoreUnavailable):
         Nodes("/r").raise_if_refused(OPS, results)
 
 
-def test_what_was_done_is_no_refusal() -> None:
+def test_successful_results_are_no_conflicts() -> None:
     Nodes("/r").raise_if_refused(OPS, ["/r/00/absent", True, "/r/00/made", True, True])
     assert Nodes("/r").transaction(OPS).operations
 

@@ -52,7 +52,7 @@ def test_times_and_delays_are_read(name: str, text: bytes, delivery_time: Delive
         (DELIVER_AT, None),
     ],
 )
-def test_what_makes_no_sense_is_refused(name: str, text: bytes | None) -> None:
+def test_invalid_headers_are_refused(name: str, text: bytes | None) -> None:
     with pytest.raises(BadDelay):
         parse_delivery_time(name, text)
 

@@ -125,7 +125,7 @@ def test_a_clock_that_was_set_back_delays_no_message(log: Log) -> None:
     assert log.take(NOW_MS + 2 * year_ms) == [3, 2]
 
 
-def test_what_is_cancelled_is_not_delivered_and_said_once(log: Log) -> None:
+def test_a_cancelled_message_is_not_delivered_and_recorded_once(log: Log) -> None:
     log.copy((1, NOW_MS), (2, NOW_MS + 1), (3, NOW_MS + 2))
     assert log.decide(Cancel((2, 9))).replies[0].value == {2: True, 9: False}
     assert log.decide(Cancel((2,))).replies[0].value == {2: False}
@@ -157,7 +157,7 @@ def test_nothing_is_copied_twice(log: Log) -> None:
     assert log.machine.pending_count == 2
 
 
-def test_what_an_unclean_election_took_back_waits_no_more(log: Log) -> None:
+def test_messages_lost_in_an_unclean_election_are_not_pending_any_more(log: Log) -> None:
     log.copy((1, NOW_MS + 5), (7, NOW_MS + 6))
     log.decide(Rewind(4))
     assert (log.machine.copied_to, log.machine.pending_count) == (4, 1)

@@ -32,7 +32,7 @@ def _collect(collector: Collector, times: Times, cpu_s: float, generation: int =
     collector.on_collection("stop", info)
 
 
-def test_what_survives_a_long_full_collection_is_frozen(times: Times) -> None:
+def test_survivors_of_a_long_full_collection_are_frozen(times: Times) -> None:
     collector = Collector(lambda: times.now_s, lambda: times.cpu_s)
     _collect(collector, times, LONG_S / 2)
     _collect(collector, times, 10 * LONG_S, generation=1)

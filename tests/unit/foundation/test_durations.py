@@ -14,7 +14,7 @@ def test_a_duration_is_a_number_and_a_unit(number: int, unit: str, blank: str) -
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1w", "1s 2m", "1e3", "٣s"])
-def test_what_is_no_duration_says_how_it_is_written(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_the_format(text: str) -> None:
     with pytest.raises(ValueError, match="30s, 5m, 2h, 1d"):
         parse_duration(text)
 

@@ -20,7 +20,7 @@ def test_escapes_are_decoded_as_urllib_does(text: bytes) -> None:
 
 
 @given(st.binary().filter(lambda data: b"\0" not in data))
-def test_what_is_escaped_is_what_comes_out(data: bytes) -> None:
+def test_an_escaped_text_is_decoded_to_the_original(data: bytes) -> None:
     assert unescape(quote_from_bytes(data).encode()) == data
     assert unescape(data.replace(b"%", b"%25")) == data
 

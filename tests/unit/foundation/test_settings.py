@@ -48,7 +48,7 @@ def test_a_value_is_read_by_its_kind(kind: Kind, text: str, value: object) -> No
         (Kind.DOUBLE, "1_0.5", "a number"),
     ],
 )
-def test_what_cannot_be_read_is_refused_with_what_was_expected(kind: Kind, text: str, expected: str) -> None:
+def test_invalid_values_are_refused_with_the_expected_format(kind: Kind, text: str, expected: str) -> None:
     with pytest.raises(InvalidConfig, match=f"^it={text!r} is not allowed; expected {expected}"):
         setting(kind).parse(text)
 

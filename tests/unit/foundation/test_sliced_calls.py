@@ -37,7 +37,7 @@ class Loop:
         return self.calls.add(run)
 
 
-def test_what_takes_little_time_runs_in_the_next_iteration_and_in_its_order() -> None:
+def test_short_calls_run_in_the_next_iteration_in_order() -> None:
     loop = Loop()
     for number in range(100):
         loop.add(number)
@@ -55,7 +55,7 @@ def test_an_iteration_ends_when_its_slice_is_over() -> None:
     assert [loop.iterate() for _ in range(4)] == [[0, 1, 2], [3, 4, 5], [6], []]
 
 
-def test_what_is_added_meanwhile_waits_behind_the_others() -> None:
+def test_calls_added_meanwhile_run_after_the_others() -> None:
     loop = Loop()
     loop.add(0, SLICE_S)
     loop.add(1, SLICE_S)
@@ -65,7 +65,7 @@ def test_what_is_added_meanwhile_waits_behind_the_others() -> None:
     assert loop.iterate() == [2]
 
 
-def test_what_is_taken_back_does_not_run() -> None:
+def test_cancelled_calls_do_not_run() -> None:
     loop = Loop()
     take_back = loop.add(0)
     loop.add(1)

@@ -60,6 +60,6 @@ def test_an_id_of_another_shape_is_found_by_itself(name: str) -> None:
         ("q", 0, "0" * TASK_ID_BYTES_MAX),
     ],
 )
-def test_what_would_be_no_id_of_a_task_is_refused(query: str, partition: int, attempt: str) -> None:
+def test_an_invalid_task_id_is_refused(query: str, partition: int, attempt: str) -> None:
     with pytest.raises(InvalidRequest):
         transactional_id(query, partition, attempt)

@@ -47,7 +47,7 @@ def test_an_eager_member_rejoins_on_rebalance_in_progress_and_gets_its_share_at_
     assert world.hears(memberships["a"]) == ErrorCode.ILLEGAL_GENERATION
 
 
-def test_what_a_classic_member_gives_up_goes_to_the_one_that_waits_for_it() -> None:
+def test_partitions_that_a_classic_member_revokes_go_to_the_waiting_member() -> None:
     world = MigrationHarness()
     memberships, response = world.mixed(SHARES)
     assert response.member_epoch == 2

@@ -83,7 +83,7 @@ def test_an_older_epoch_commits_what_the_member_had_by_then_and_still_has() -> N
         check("m1", 3, [(topics["a"], 0)])
 
 
-def test_what_is_being_given_up_may_still_be_committed() -> None:
+def test_offsets_of_partitions_being_revoked_may_still_be_committed() -> None:
     group = _two()
     group.beat("m1", 1, subscribed_topic_names=("a", "b"))
     (topic_id,) = {place.topic_id for place in group.machine.group.state.members["m1"].revoking}

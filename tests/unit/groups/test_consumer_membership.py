@@ -67,7 +67,7 @@ def test_a_second_member_gets_its_share_once_the_first_has_let_go() -> None:
     assert group.machine.group.state_name == "Stable"
 
 
-def test_what_a_member_still_owns_is_not_given_away() -> None:
+def test_partitions_that_a_member_still_owns_are_not_reassigned() -> None:
     group = ConsumerHarness()
     group.join("m1", "a")
     group.join("m2", "a")

@@ -54,7 +54,7 @@ def test_every_version_says_which_topics(version: int) -> None:
 
 
 @pytest.mark.parametrize("written", [b"", b"\0", b"\0\1", KAFKAS[:-3], b"\xff\xff" + KAFKAS[2:]])
-def test_what_cannot_be_read_is_refused(written: bytes) -> None:
+def test_invalid_bytes_are_refused(written: bytes) -> None:
     with pytest.raises(MalformedRequest):
         read_subscription(written)
 

@@ -215,7 +215,7 @@ def test_a_member_is_what_its_records_say(member: Member) -> None:
 
 @given(members, members)
 @examples(deadline=None)
-def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, written: Member) -> None:
+def test_a_member_is_read_back_as_it_was_written(known: Member, written: Member) -> None:
     """A change goes to the state as it was made, and after a restart as its record's bytes say."""
     known, written = known._replace(member_id="m"), written._replace(member_id="m")
     for change in (
@@ -237,7 +237,7 @@ def test_what_was_just_written_counts_as_what_is_read_back_of_it(known: Member, 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.none() | members), max_size=12), st.data())
 @examples(deadline=None)
-def test_what_all_subscribe_to_is_the_same_whenever_it_is_asked(
+def test_the_cached_subscribed_topics_are_up_to_date(
     steps: list[tuple[str, Member | None]], data: st.DataObject
 ) -> None:
     """It is remembered, and replaced only by a change."""

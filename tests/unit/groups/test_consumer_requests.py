@@ -34,7 +34,7 @@ def test_only_a_joining_member_may_have_no_id_in_version_0(epoch: int) -> None:
     ("field", "what"), [("group_id", "group id"), ("instance_id", "group.instance.id"), ("rack_id", "rack id")]
 )
 @pytest.mark.parametrize("value", ["", " "])
-def test_what_is_said_is_not_empty(field: str, what: str, value: str) -> None:
+def test_strings_must_not_be_empty(field: str, what: str, value: str) -> None:
     assert what in _refused("m1", 0, {}, **JOINS, **{field: value})
 
 

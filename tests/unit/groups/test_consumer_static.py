@@ -164,7 +164,7 @@ def test_ranges_stay_with_static_members_through_a_restart_of_all() -> None:
     assert (group.assigned("b"), group.assigned("c")) == ({"a": [0, 1]}, {"a": [2, 3]})
 
 
-def test_what_a_static_member_gets_back_it_may_commit_in_any_epoch() -> None:
+def test_a_returning_static_member_may_commit_its_partitions_in_any_epoch() -> None:
     group = _two()
     group.beat("s1", -2, instance_id="i1")
     group.join("s2", "a", instance_id="i1")

@@ -47,7 +47,7 @@ def test_internal_topics_are_matched_by_their_very_name_only() -> None:
 
 
 @pytest.mark.parametrize("text", ["[", "(a", "a{1001}", r"(a)\1", "(?=a)", "*", "\ud800", "a(?!b)"])
-def test_what_re2_cannot_read_is_refused(text: str) -> None:
+def test_expressions_that_re2_refuses_are_refused(text: str) -> None:
     with pytest.raises(InvalidRegularExpression, match="RE2") as refused:
         TopicPattern(text)
     assert refused.value.code == ErrorCode.INVALID_REGULAR_EXPRESSION
@@ -139,7 +139,7 @@ def test_an_expression_can_be_exchanged_and_given_up() -> None:
     assert group.machine.group.state.regexes == {}
 
 
-def test_what_an_expression_resolves_to_is_kept_while_one_member_has_it() -> None:
+def test_a_resolved_expression_is_kept_while_a_member_uses_it() -> None:
     group = ConsumerHarness({"orders": 2})
     group.join("m1", subscribed_topic_regex="orders")
     group.join("m2", subscribed_topic_regex="orders")

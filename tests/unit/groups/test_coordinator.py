@@ -278,7 +278,7 @@ def test_a_tombstone_of_a_group_that_is_not_there_changes_nothing() -> None:
     assert not world.machine.groups
 
 
-def test_what_is_due_at_one_time_is_done_one_thing_at_a_time() -> None:
+def test_timers_due_at_the_same_time_run_one_at_a_time() -> None:
     """The second removal must see the first: each is persisted before the next is decided."""
     world = World()
     for name in ("m", "n"):

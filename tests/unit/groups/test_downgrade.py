@@ -129,7 +129,7 @@ def test_a_group_without_members_is_not_a_classic_one_by_that() -> None:
     assert world.consumer.is_empty
 
 
-def test_what_members_still_hold_after_a_downgrade_is_not_given_to_the_next_newer_one() -> None:
+def test_partitions_held_after_a_downgrade_are_not_given_to_the_next_newer_member() -> None:
     """It was the target of one that has left, but the members that have to give it up have not heard of that."""
     world = MigrationHarness()
     world.mixed({"a": {"orders": [0, 1, 2, 3]}}, protocol="cooperative-sticky")

@@ -151,7 +151,7 @@ def test_old_clients_say_themselves_how_long_their_offsets_are_kept() -> None:
     assert not world.machine.groups
 
 
-def test_what_cannot_be_persisted_is_found_again() -> None:
+def test_an_expiry_that_cannot_be_persisted_is_repeated() -> None:
     world = World()
     world.call(commit_of({0: 1}), 9)
     world.can_persist = False

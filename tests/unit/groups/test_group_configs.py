@@ -73,12 +73,12 @@ def test_timeouts_of_members_are_a_groups_own() -> None:
         {"consumer.session.timeout.ms": "5000", "consumer.heartbeat.interval.ms": "5000"},
     ],
 )
-def test_what_is_wrong_is_refused(wrong: dict[str, str]) -> None:
+def test_invalid_values_are_refused(wrong: dict[str, str]) -> None:
     with pytest.raises(InvalidConfig):
         check_group_configs(wrong, _broker())
 
 
-def test_what_is_right_is_taken() -> None:
+def test_valid_values_are_accepted() -> None:
     check_group_configs(
         {
             "share.session.timeout.ms": "45000",

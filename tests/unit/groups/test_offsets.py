@@ -443,7 +443,7 @@ def test_offsets_in_topics_that_members_read_stay() -> None:
     assert world.fetched(0) == [5]
 
 
-def test_what_cannot_be_understood_is_taken_for_a_subscription() -> None:
+def test_unreadable_metadata_counts_as_a_subscription() -> None:
     world = World()
     (membership,) = world.stable("a", protocols=[("range", b"\0")])
     _commit(world, {0: 5}, membership)
@@ -538,7 +538,7 @@ def test_records_are_written_as_kafka_writes_them() -> None:
     committed_ms=st.integers(0, 2**60),
     topic_id=st.sampled_from([bytes(16), b"\1" * 16]),
 )
-def test_what_is_committed_is_read_back_as_it_was(
+def test_commits_are_read_back_as_they_were(
     offset: int, leader_epoch: int, metadata: str, committed_ms: int, topic_id: bytes
 ) -> None:
     committed = Committed(

@@ -164,7 +164,7 @@ def test_a_new_subscription_that_covers_all_changes_nothing() -> None:
     assert reconcile(revokes, course(6, 0, changed=True, owned=places(0, 1))) is revokes
 
 
-def test_what_a_new_subscription_takes_away_need_not_be_given_up_if_it_is_not_owned() -> None:
+def test_unsubscribed_partitions_that_are_not_owned_need_not_be_revoked() -> None:
     known = member(STABLE, 5, 0)._replace(assigned={**held(0), **held(0, topic=OTHER)})
     narrowed = reconcile(known, course(5, 0, changed=True, owned=places(0)))
     assert (narrowed.epoch, narrowed.state, narrowed.assigned, narrowed.revoking) == (5, STABLE, held(0), {})

@@ -148,13 +148,13 @@ def test_a_commit_of_a_client_that_is_not_a_member_creates_a_group() -> None:
     ],
     ids=["no such partition", "no such topic", "long metadata", "nothing", "much"],
 )
-def test_what_is_unusual_is_not_remembered(rows: Rows) -> None:
+def test_unusual_commits_are_not_cached(rows: Rows) -> None:
     world = World()
     (membership,) = world.stable("m")
     assert learn(world, membership, rows) is None
 
 
-def test_what_is_to_be_kept_for_a_while_only_is_not_remembered() -> None:
+def test_commits_with_a_retention_time_are_not_cached() -> None:
     world = World()
     request = OffsetCommitRequest(group_id=GROUP, member_id="", retention_time_ms=5000, topics=[])
     partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")

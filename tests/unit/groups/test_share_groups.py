@@ -157,7 +157,7 @@ def test_a_full_group_accepts_only_its_members() -> None:
         ("m1", -2, (), {}),
     ],
 )
-def test_what_makes_no_sense_is_refused(
+def test_invalid_requests_are_refused(
     member_id: str, epoch: int, names: tuple[str, ...], fields: dict[str, str]
 ) -> None:
     assert ShareHarness().refused(member_id, epoch, *names, **fields) == ErrorCode.INVALID_REQUEST

@@ -269,7 +269,7 @@ def test_user_data_that_a_common_assignor_does_not_read_does_not_hinder_an_upgra
     assert not world.is_classic
 
 
-def test_what_a_cooperative_member_still_owns_is_not_given_to_the_one_that_upgrades_the_group() -> None:
+def test_partitions_of_a_cooperative_member_are_not_given_to_the_one_that_upgrades_the_group() -> None:
     """It has not yet fetched its assignment, in which two of its partitions are missing."""
     world = MigrationHarness()
     said = [("cooperative-sticky", subscription("orders", owned={"orders": [0, 1, 2, 3]}))]
@@ -295,7 +295,7 @@ def test_only_a_joining_member_upgrades_a_group(epoch: int) -> None:
     assert world.is_classic
 
 
-def test_what_makes_no_sense_is_refused_before_the_group_is_looked_up() -> None:
+def test_invalid_requests_are_refused_before_the_group_is_looked_up() -> None:
     world = MigrationHarness()
     for _ in range(2):
         assert world.refusal(world.beat_of("new", -3), 1) == ErrorCode.INVALID_REQUEST

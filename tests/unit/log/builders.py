@@ -57,7 +57,7 @@ def end(log: Log, producer_id: int, commit: bool, *, epoch: int = 0, coordinator
 
 
 def committed_records(log: Log, high_watermark: int = ENDLESS, max_bytes: int = 700) -> list[Record]:
-    """What a consumer of committed records sees, fetch by fetch: it leaves out what it is told was aborted."""
+    """What a read_committed consumer sees, fetch by fetch: it skips the aborted transactions of the response."""
     found: list[Record] = []
     offset, limit = log.start_offset, log.last_stable_offset(min(high_watermark, log.end_offset))
     while data := bytes(log.read(offset, max_bytes, limit, blocking=True)):
@@ -133,7 +133,7 @@ def offsets_in(log: Log) -> list[int]:
 
 
 class FullDisk:
-    """A disk in front of another one, which has as many free bytes as it is told."""
+    """A disk in front of another one, with a settable number of free bytes."""
 
     def __init__(self, disk: Disk, free_bytes: int = 1 << 60) -> None:
         self._disk = disk

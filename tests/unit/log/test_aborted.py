@@ -39,7 +39,7 @@ def measured(disk: MemoryDisk, base: int = 0) -> tuple[AbortedList, int | None]:
     return found, found.measure(base)
 
 
-def test_what_was_added_is_found_from_any_marker_on() -> None:
+def test_entries_are_found_from_any_marker_on() -> None:
     found = filled(200)
     for offset in (0, 9, 10, 11, 1005, 1999, 2000):
         assert list(found.ended_from(offset)) == [entry for entry in entries(200) if entry.last_offset >= offset]
@@ -240,7 +240,7 @@ def histories(draw: st.DrawFn) -> list[AbortedTransaction]:
 
 @given(history=histories(), bounds=st.lists(st.integers(1, 60), max_size=4, unique=True), data=st.data())
 @examples(max_examples=300, deadline=None)
-def test_what_was_aborted_in_a_range_is_found_across_segments(
+def test_aborted_transactions_of_a_range_are_found_across_segments(
     history: list[AbortedTransaction], bounds: list[int], data: st.DataObject
 ) -> None:
     edges = [0, *sorted(bounds), 1000]

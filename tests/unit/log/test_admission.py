@@ -33,7 +33,7 @@ def test_a_topic_with_a_codec_opens_what_comes_in_another(wanted: str) -> None:
         assert must_decompress(batch(codec=codec), topic) is (codec is not TYPES[wanted])
 
 
-def test_what_is_no_batch_is_not_opened_for_its_codec() -> None:
+def test_invalid_batches_are_not_decompressed() -> None:
     assert not must_decompress(b"short", settings(compression_type="gzip"))
 
 
@@ -82,7 +82,7 @@ def test_two_batches_are_not_taken_for_one(topic: object) -> None:
 
 
 @pytest.mark.parametrize("topic", [COMPACTED, settings(compression_type="gzip")])
-def test_what_is_damaged_is_refused(topic: object) -> None:
+def test_damaged_batches_are_refused(topic: object) -> None:
     sent = batch(b"value", codec=Codec.ZSTD)
     sent[-1] ^= 1
     for data in (bytes(sent), b"", b"\0" * 61):
@@ -109,7 +109,7 @@ def test_a_body_that_is_not_what_it_says_is_refused() -> None:
             admit(nonsense, topic)
 
 
-def test_what_is_admitted_is_appended() -> None:
+def test_admitted_batches_are_appended() -> None:
     log = open_at(compression_type="lz4")
     log.append(bytearray(admit(batch(b"one", b"two"), log.settings)), 0, NOW_MS)
     assert values_in(log) == [b"one", b"two"]

@@ -240,7 +240,7 @@ def test_a_log_that_is_not_compacted_is_left_alone() -> None:
     assert planned(log) is None
 
 
-def test_what_is_clean_is_not_compacted_again() -> None:
+def test_a_clean_log_is_not_compacted_again() -> None:
     log = compacted_log()
     put(log, ("a", b"1"))
     end_segment(log)

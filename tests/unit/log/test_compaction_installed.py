@@ -177,7 +177,7 @@ def test_a_trace_goes_when_its_producer_has_written_again() -> None:
 # -- races
 
 
-def test_what_is_written_while_compaction_runs_is_kept() -> None:
+def test_records_written_during_compaction_are_kept() -> None:
     log = filled()
     job, result = ran(log)
     put(log, ("key 3", b"meanwhile"))
@@ -306,7 +306,7 @@ class StoppingDisk:
         self._disk.rename(old, new)
 
 
-def test_a_swap_is_finished_from_wherever_it_was_left(tmp_path: Path) -> None:
+def test_an_interrupted_swap_is_finished_from_every_step(tmp_path: Path) -> None:
     expected = pairs(all_records(compacted(filled())))
     for changes in range(1000):
         disk = OsDisk(tmp_path / str(changes))
@@ -409,7 +409,7 @@ def test_holes_are_no_damage_though_the_process_ended_while_they_were_made() -> 
 
 
 class LaterRunner:
-    """Runs the jobs of a log when it is told to, as busy disk threads do."""
+    """Runs the jobs of a log on demand, as busy disk threads do."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Work, Callable[[Outcome], None]]] = []

@@ -89,7 +89,7 @@ def test_records_of_committed_transactions_are_like_others() -> None:
     assert committed_values(log) == [b"2", b"3"]
 
 
-def test_what_was_aborted_segments_later_goes_too() -> None:
+def test_records_aborted_segments_later_are_removed_too() -> None:
     """Its marker lies behind all that is compacted."""
     log = log_with()
     put(log, ("a", b"1"))
@@ -117,7 +117,7 @@ def test_transactions_of_one_producer_have_each_their_own_end() -> None:
     assert committed_values(log) == [b"0", b"2", b"5"]
 
 
-def test_what_a_producer_commits_after_an_abort_replaces_what_was_there() -> None:
+def test_a_commit_after_an_abort_replaces_older_records() -> None:
     log = log_with()
     put(log, ("a", b"old"), ("b", b"old"))
     add(log, 7, 0, ("a", b"bad"))
@@ -309,7 +309,7 @@ def test_a_marker_stays_if_only_it_tells_the_epoch_of_a_producer() -> None:
     assert shape(log) == []
 
 
-def test_what_tells_a_producers_epoch_stays_though_there_is_newer_behind_what_is_compacted() -> None:
+def test_a_marker_with_a_producers_epoch_stays_though_newer_ones_follow_the_compacted_range() -> None:
     """The newer may yet be lost, or taken back."""
     log = log_with()
     add(log, 7, 0, ("a", b"1"))

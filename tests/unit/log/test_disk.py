@@ -179,7 +179,7 @@ def test_a_device_that_takes_nothing_is_a_storage_error() -> None:
     file.close()
 
 
-def test_what_the_operating_system_refuses_is_a_storage_error(disk: OsDisk, tmp_path: Path) -> None:
+def test_errors_of_the_operating_system_are_storage_errors(disk: OsDisk, tmp_path: Path) -> None:
     (tmp_path / "data" / "folder").mkdir()
     refusals = [
         lambda: disk.open("nowhere/log"),
@@ -299,7 +299,7 @@ def test_bytes_are_warmed_through_a_descriptor_of_their_own(disk: OsDisk, tmp_pa
     assert disk.load("other") == b"x"
 
 
-def test_whoever_does_not_want_cold_bytes_any_more_leaves_nothing_behind(disk: OsDisk, tmp_path: Path) -> None:
+def test_a_cancelled_cold_read_leaves_nothing_behind(disk: OsDisk, tmp_path: Path) -> None:
     before = open_below(tmp_path)
     for _ in range(3):
         cold = cold_read(disk, tmp_path / "data")
@@ -384,7 +384,7 @@ def test_files_do_not_use_up_descriptors(disk: OsDisk) -> None:
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_file_that_has_grown_large_has_its_blocks_ahead_and_gives_back_the_rest(tmp_path: Path) -> None:
+def test_a_large_file_preallocates_blocks_and_releases_the_rest(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     file = disk.open("log")
     piece = bytes(range(256)) * 4096
@@ -399,7 +399,7 @@ def test_a_file_that_has_grown_large_has_its_blocks_ahead_and_gives_back_the_res
     assert (tmp_path / "log").stat().st_blocks * 512 <= RESERVE_BYTES + 2 * len(piece)
 
 
-def test_what_is_removed_is_gone_at_once_and_its_blocks_later(tmp_path: Path) -> None:
+def test_a_removed_file_is_gone_at_once_and_its_blocks_later(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as threads:
         disk = OsDisk(tmp_path, threads)
         disk.make_folder("logs/orders")
@@ -418,7 +418,7 @@ def test_what_is_removed_is_gone_at_once_and_its_blocks_later(tmp_path: Path) ->
     assert disk.names("") == ["logs", "trash"]
 
 
-def test_what_a_killed_process_had_thrown_away_is_removed_by_the_next(tmp_path: Path) -> None:
+def test_trash_of_a_killed_process_is_removed_by_the_next(tmp_path: Path) -> None:
     left = tmp_path / "trash" / "3" / "17"
     left.mkdir(parents=True)
     (left / "0.log").write_bytes(b"x")

@@ -48,7 +48,7 @@ def test_a_file_is_made_when_it_is_opened(disk: Disk) -> None:
     assert disk.load("log") == b""
 
 
-def test_what_is_appended_is_read_back(disk: Disk) -> None:
+def test_appended_bytes_are_read_back(disk: Disk) -> None:
     file = disk.open("log")
     file.append(b"first")
     file.append(memoryview(bytearray(b"second")))
@@ -93,7 +93,7 @@ def test_bytes_are_written_over_in_place(disk: Disk) -> None:
     assert bytes(file.read(0, 8)) == b"01abcd67"
 
 
-def test_what_is_truncated_is_gone_and_may_be_written_anew(disk: Disk) -> None:
+def test_truncated_bytes_are_gone_and_may_be_written_again(disk: Disk) -> None:
     file = disk.open("log")
     for piece in (b"aaaa", b"bbbb", b"cccc"):
         file.append(piece)

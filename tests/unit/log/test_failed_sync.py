@@ -48,7 +48,7 @@ def test_a_restart_in_the_same_boot_trusts_only_what_was_synced(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_what_is_left_is_on_the_device_once_the_log_is_open(seed: int) -> None:
+def test_the_recovered_log_is_on_the_device_once_it_is_open(seed: int) -> None:
     disk = FakeDisk(Random(seed))
     failed(disk)
     disk.restart()

@@ -106,7 +106,7 @@ def test_a_log_that_is_removed_is_gone_and_not_lost(disk: OsDisk) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_left_of_a_removed_log_is_known_for_it_when_power_is_lost(seed: int) -> None:
+def test_leftovers_of_a_removed_log_are_recognised_after_power_loss(seed: int) -> None:
     disk = FakeDisk(Random(seed))
     folder = LogFolder(disk)
     folder.make([ORDERS, OTHERS])
@@ -124,7 +124,7 @@ def test_what_is_left_of_a_removed_log_is_known_for_it_when_power_is_lost(seed: 
     assert again.is_leftover(ORDERS) if found and found != whole else not again.is_lost(ORDERS)
 
 
-def test_logs_that_nobody_knows_are_strays(disk: OsDisk) -> None:
+def test_unknown_logs_are_strays(disk: OsDisk) -> None:
     folder = LogFolder(disk)
     folder.make([ORDERS, ORDERS_1, OTHERS])
     disk.remove(ORDERS_1)

@@ -70,7 +70,7 @@ def test_an_index_answers_as_a_plain_list_would(
 
 @given(steps=STEPS, position=st.integers(0, 2000), more=STEPS, sealed=st.booleans())
 @settings(max_examples=100, deadline=None)
-def test_what_is_cut_is_forgotten_wherever_it_was(
+def test_truncated_entries_are_removed_at_every_position(
     steps: list[tuple[int, int, int]], position: int, more: list[tuple[int, int, int]], sealed: bool
 ) -> None:
     disk = MemoryDisk()

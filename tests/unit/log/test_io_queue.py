@@ -20,91 +20,91 @@ def threaded() -> tuple[IoQueue, FakeThreads, list[str]]:
     return IoQueue(threads.run), threads, []
 
 
-def job(queue: IoQueue, name: str, told: list[str], fails: bool = False) -> None:
+def job(queue: IoQueue, name: str, events: list[str], fails: bool = False) -> None:
     def work() -> str:
-        told.append(f"{name} works")
+        events.append(f"{name} works")
         if fails:
             raise StorageError("no space left")
         return name
 
     def begin() -> Callable[[], str]:
-        told.append(f"{name} begins")
+        events.append(f"{name} begins")
         return work
 
     def end(outcome: Outcome) -> None:
-        told.append(f"{name} ends" if outcome.error is None else f"{name} fails: {outcome.error}")
+        events.append(f"{name} ends" if outcome.error is None else f"{name} fails: {outcome.error}")
 
     queue.add(begin, end)
 
 
 def test_jobs_run_one_after_another() -> None:
-    queue, threads, told = threaded()
+    queue, threads, events = threaded()
     for name in ("a", "b"):
-        job(queue, name, told)
-    assert told == ["a begins"]
+        job(queue, name, events)
+    assert events == ["a begins"]
     assert queue.is_busy
     threads.run_all()
-    assert told == [f"{name} {what}" for name in ("a", "b") for what in ("begins", "works", "ends")]
+    assert events == [f"{name} {what}" for name in ("a", "b") for what in ("begins", "works", "ends")]
     assert not queue.is_busy
 
 
 def test_without_threads_a_job_is_done_at_once() -> None:
-    queue, told = IoQueue(), list[str]()
-    job(queue, "a", told)
-    assert told == ["a begins", "a works", "a ends"]
+    queue, events = IoQueue(), list[str]()
+    job(queue, "a", events)
+    assert events == ["a begins", "a works", "a ends"]
     assert not queue.is_busy
 
 
 def test_a_job_that_another_one_adds_waits_for_its_turn() -> None:
-    queue, threads, told = threaded()
-    queue.add(lambda: lambda: told.append("works"), lambda outcome: job(queue, "last", told))
-    job(queue, "next", told)
+    queue, threads, events = threaded()
+    queue.add(lambda: lambda: events.append("works"), lambda outcome: job(queue, "last", events))
+    job(queue, "next", events)
     threads.run_all()
-    assert [line for line in told if "begins" in line] == ["next begins", "last begins"]
+    assert [line for line in events if "begins" in line] == ["next begins", "last begins"]
 
 
 def test_a_job_that_fails_does_not_keep_others_from_running() -> None:
-    queue, threads, told = threaded()
-    job(queue, "a", told, fails=True)
-    job(queue, "b", told)
+    queue, threads, events = threaded()
+    job(queue, "a", events, fails=True)
+    job(queue, "b", events)
     threads.run_all()
-    assert told[2:] == ["a fails: no space left", "b begins", "b works", "b ends"]
+    assert events[2:] == ["a fails: no space left", "b begins", "b works", "b ends"]
 
 
 def test_a_job_that_cannot_begin_fails() -> None:
-    queue, _, told = threaded()
+    queue, _, events = threaded()
 
     def begin() -> None:
         raise StorageError("no space left")
 
-    queue.add(begin, lambda outcome: told.append(str(outcome.error)))
-    assert told == ["no space left"]
+    queue.add(begin, lambda outcome: events.append(str(outcome.error)))
+    assert events == ["no space left"]
     assert not queue.is_busy
 
 
 def test_a_job_with_nothing_left_to_do_is_passed_over() -> None:
-    queue, threads, told = threaded()
-    queue.add(lambda: None, lambda outcome: told.append("ended"))
-    job(queue, "b", told)
+    queue, threads, events = threaded()
+    queue.add(lambda: None, lambda outcome: events.append("ended"))
+    job(queue, "b", events)
     threads.run_all()
-    assert told == ["b begins", "b works", "b ends"]
+    assert events == ["b begins", "b works", "b ends"]
 
 
 def test_a_queue_that_is_stopped_ends_the_job_that_runs_and_drops_the_others() -> None:
-    queue, threads, told = threaded()
+    queue, threads, events = threaded()
     for name in ("a", "b"):
-        job(queue, name, told)
-    queue.stop(lambda: told.append("stopped"))
-    job(queue, "c", told)
-    assert told[1:] == [f"{name} fails: the log is being closed" for name in ("b", "c")]
+        job(queue, name, events)
+    queue.stop(lambda: events.append("stopped"))
+    job(queue, "c", events)
+    assert events[1:] == [f"{name} fails: the log is being closed" for name in ("b", "c")]
     threads.run_all()
-    assert told[3:] == ["a works", "a ends", "stopped"]
+    assert events[3:] == ["a works", "a ends", "stopped"]
 
 
 def test_a_queue_without_jobs_is_stopped_at_once() -> None:
-    queue, _, told = threaded()
-    queue.stop(lambda: told.append("stopped"))
-    assert told == ["stopped"]
+    queue, _, events = threaded()
+    queue.stop(lambda: events.append("stopped"))
+    assert events == ["stopped"]
 
 
 # -- the jobs of a log

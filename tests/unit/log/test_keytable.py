@@ -46,7 +46,7 @@ def test_an_empty_key_is_a_key() -> None:
     assert list(table.mask(batch, drop_tombstones=False)) == [0, 1]
 
 
-def test_tombstones_stay_until_they_are_told_to_go() -> None:
+def test_tombstones_stay_until_they_may_be_removed() -> None:
     table = KeyTable(10, SECRET)
     batch = columns(0, (b"a", b"1"), (b"a", None), (b"b", b""))
     table.note(batch)
@@ -63,7 +63,7 @@ def test_a_table_is_full_when_it_has_its_number_of_keys() -> None:
     assert list(table.mask(columns(0, (b"c", b"0")), drop_tombstones=False)) == [0], "a batch is noted whole"
 
 
-def test_many_keys_are_told_apart() -> None:
+def test_many_keys_are_distinguished() -> None:
     table = KeyTable(100_000, SECRET)
     batch = columns(0, *((b"%d" % number, b"") for number in range(5000)))
     table.note(batch)

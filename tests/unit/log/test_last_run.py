@@ -38,9 +38,11 @@ def test_a_machine_that_stops_under_a_process_is_noticed(
 
 @pytest.mark.parametrize("ends", [pytest.param(False, id="killed"), pytest.param(True, id="stopped")])
 @pytest.mark.parametrize("boot_id", ["boot-2", "boot-3"])
-def test_lost_power_is_not_forgotten_before_the_cluster_was_told(tmp_path: Path, ends: bool, boot_id: str) -> None:
+def test_lost_power_is_not_forgotten_before_it_was_reported_to_the_cluster(
+    tmp_path: Path, ends: bool, boot_id: str
+) -> None:
     LastRun(OsDisk(tmp_path), "boot-1")
-    for _ in range(2):  # the store cannot be reached, say, and somebody starts it again
+    for _ in range(2):  # such as when the store cannot be reached, and the broker is started again
         before = LastRun(OsDisk(tmp_path), "boot-2")
         assert before.lost_power
         if ends:
@@ -52,7 +54,7 @@ def test_lost_power_is_not_forgotten_before_the_cluster_was_told(tmp_path: Path,
     assert not LastRun(OsDisk(tmp_path), "boot-4").lost_power
 
 
-def test_what_a_version_before_has_noted_is_understood(tmp_path: Path) -> None:
+def test_files_of_the_version_before_are_read(tmp_path: Path) -> None:
     (tmp_path / "last-run").write_bytes(b'{"boot_id": "boot-1", "ended": false}'.ljust(256))
     assert LastRun(OsDisk(tmp_path), "boot-2").lost_power
     (tmp_path / "last-run").write_bytes(b'{"boot_id": "boot-1", "ended": false}'.ljust(256))
@@ -67,6 +69,6 @@ def test_a_full_disk_does_not_matter(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b'{"boot_id": "boot-1"}'])
-def test_what_cannot_be_read_says_nothing_good(tmp_path: Path, content: bytes) -> None:
+def test_an_unreadable_file_counts_as_lost_power(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last-run").write_bytes(content)
     assert LastRun(OsDisk(tmp_path), "boot-1").lost_power

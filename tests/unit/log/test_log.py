@@ -1,4 +1,4 @@
-"""A log as producers and consumers meet it: what it takes, when it begins a new segment, what it gives back."""
+"""Appending to a log and reading it: accepted batches, new segments, and what readers get."""
 
 import pytest
 from hypothesis import given
@@ -80,7 +80,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("data", "error"), REFUSED)
-def test_what_is_not_exactly_one_whole_batch_is_refused(data: bytes, error: type[PenstockError]) -> None:
+def test_anything_but_exactly_one_whole_batch_is_refused(data: bytes, error: type[PenstockError]) -> None:
     log = open_at(max_message_bytes=2000)
     with pytest.raises(error):
         log.append(bytearray(data), 0, NOW_MS)
@@ -305,7 +305,7 @@ def test_reading_at_the_end_gives_nothing_and_past_it_is_refused(ten: Log) -> No
             ten.read(offset, 1 << 20, ENDLESS)
 
 
-def test_headers_are_told_from_the_batch_that_holds_an_offset(ten: Log) -> None:
+def test_headers_start_with_the_batch_that_has_the_offset(ten: Log) -> None:
     assert [header.base_offset for header in headers_from(ten, 13)] == list(range(12, 30, 3))
     assert [header.base_offset for header in headers_from(ten, 30)] == []
 
@@ -317,7 +317,7 @@ def test_headers_are_told_from_the_batch_that_holds_an_offset(ten: Log) -> None:
     max_bytes=st.integers(0, 3000),
 )
 @examples(max_examples=50, deadline=None)
-def test_whoever_reads_on_from_what_he_got_sees_everything_once(
+def test_a_reader_that_goes_on_from_its_last_offset_sees_everything_once(
     sizes: list[int], interval: int, segment_bytes: int, max_bytes: int
 ) -> None:
     log = open_at(index_interval_bytes=interval, segment_bytes=segment_bytes)
@@ -405,7 +405,7 @@ def test_a_topic_says_how_many_producers_its_logs_remember() -> None:
 
 
 def test_an_evicted_producer_goes_on_where_it_was_but_repeats_are_not_recognised() -> None:
-    """As one that expired (KIP-360): its next sequence is taken, whatever it is."""
+    """As one that expired (KIP-360): any next sequence is accepted."""
     log = open_at(max_producer_ids=1)
     log.append(sent(7, 0, b"one"), 0, NOW_MS)
     assert log.append(sent(7, 0, b"one"), 0, NOW_MS).repeated

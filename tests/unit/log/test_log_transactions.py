@@ -202,7 +202,7 @@ def test_a_transaction_ends_when_its_marker_is_committed() -> None:
     assert log.last_stable_offset(3) == 3
 
 
-def test_what_lies_behind_the_high_watermark_holds_back_no_one() -> None:
+def test_transactions_beyond_the_high_watermark_do_not_delay_readers() -> None:
     log = open_at()
     append(log, b"a")
     write(log, 7, 0, b"b")
@@ -210,7 +210,7 @@ def test_what_lies_behind_the_high_watermark_holds_back_no_one() -> None:
     assert log.last_stable_offset(0) == 0
 
 
-def test_what_retention_took_of_an_open_transaction_holds_back_no_one() -> None:
+def test_open_transactions_removed_by_retention_do_not_delay_readers() -> None:
     log = open_at(segment_bytes=1024)
     write(log, 7, 0, b"x" * 600)
     for _ in range(4):
@@ -317,7 +317,7 @@ def test_a_marker_that_ends_nothing_changes_nothing() -> None:
     write(log, 7, 0, b"a")
     end(log, 7, True)
     end(log, 7, False)  # said twice, or late
-    end(log, 9, False)  # nobody knows it
+    end(log, 9, False)  # it is unknown
     assert log.aborted_between(0, log.end_offset) == []
     assert committed_values(log) == [b"a"]
     write(log, 7, 1, b"b")
@@ -368,7 +368,7 @@ def test_records_are_found_by_time_only_below_the_last_stable_offset() -> None:
 
 
 def test_on_a_full_disk_a_transaction_is_not_aborted_by_halves() -> None:
-    """The list and the marker are two files: whatever fails, the transaction is open or it is over."""
+    """The list and the marker are two files: if either write fails, the transaction is open or ended."""
     for free_bytes in range(0, 150):
         disk = FullDisk(MemoryDisk())
         log = open_at(disk)
@@ -401,9 +401,7 @@ def histories(draw: st.DrawFn) -> list[tuple[int, str]]:
 
 @given(steps=histories(), bumps=st.booleans(), max_bytes=st.sampled_from([1, 200, 5000]))
 @examples(max_examples=150, deadline=None)
-def test_whatever_happens_readers_see_what_was_committed(
-    steps: list[tuple[int, str]], bumps: bool, max_bytes: int
-) -> None:
+def test_readers_see_committed_transactions_only(steps: list[tuple[int, str]], bumps: bool, max_bytes: int) -> None:
     """Producer 0 is in no transaction; `bumps`: every marker has a new epoch."""
     log = open_at(index_interval_bytes=0)
     epochs, sequences, open_ = {}, {}, {}

@@ -19,7 +19,7 @@ from .builders import BOOT, NOW_MS, append, batch, open_at, settings, sync, valu
 ORDERS = LogFolder.path(TopicPartition("orders", 0), b"\1" * 16)
 
 
-def test_what_was_synced_is_there_and_nothing_else(tmp_path: Path) -> None:
+def test_only_synced_data_survives(tmp_path: Path) -> None:
     disk = OsDisk(tmp_path)
     LastRun(disk, BOOT)
     LogFolder(disk).make([ORDERS])
@@ -38,7 +38,7 @@ def test_what_was_synced_is_there_and_nothing_else(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_what_was_truncated_stays_gone_though_the_process_was_killed_and_then_power_lost(seed: int) -> None:
+def test_truncated_data_stays_gone_after_a_kill_and_power_loss(seed: int) -> None:
     """A cut that was not synced before the process was killed is not undone by power loss, once others took over."""
     for die_after in range(1, 40):
         disk = FakeDisk(Random(seed))

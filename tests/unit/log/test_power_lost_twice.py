@@ -26,7 +26,7 @@ def fill(log: Log, history: str, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("segment_bytes", [2 * PAGE, 1 << 20])
-def test_what_was_cut_off_stays_so(segment_bytes: int) -> None:
+def test_truncated_records_stay_gone(segment_bytes: int) -> None:
     cut = 0
     for seed in range(SEEDS):
         disk = FakeDisk(Random(seed))

@@ -105,7 +105,7 @@ def test_nothing_takes_the_place_of_a_first_batch_that_was_refused_for_now() -> 
     take(state, header(1), 11)
 
 
-def test_what_follows_a_batch_that_was_refused_for_now_is_refused_for_the_same_reason() -> None:
+def test_batches_after_a_retriable_refusal_are_refused_for_the_same_reason() -> None:
     """Not for its sequence: librdkafka would then begin another epoch, and send again what it does not know about."""
     state = Producers()
     take(state, header(0), 10)
@@ -120,7 +120,7 @@ def test_what_follows_a_batch_that_was_refused_for_now_is_refused_for_the_same_r
     take(state, header(2), 12)
 
 
-def test_what_was_refused_and_taken_later_does_not_stand_for_what_is_refused_next() -> None:
+def test_an_accepted_retry_clears_the_earlier_refusal() -> None:
     state = with_sequences(0)
     for sequence in (1, 2, 3):
         state.refuse(header(sequence), FULL)
@@ -189,7 +189,7 @@ def test_an_older_epoch_is_fenced() -> None:
         assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
-def test_a_producer_that_nobody_knows_may_begin_anywhere() -> None:
+def test_an_unknown_producer_may_begin_with_any_sequence() -> None:
     assert Producers().check(header(12345)) is None
 
 
@@ -240,7 +240,7 @@ def test_a_transaction_begins_with_its_first_batch_and_ends_with_its_marker() ->
 
 
 def test_a_transaction_begins_only_if_the_coordinator_knows_of_it() -> None:
-    """KIP-890: else a late batch would begin one that nobody ends."""
+    """KIP-890: else a late batch would begin one that is never ended."""
     state = Producers()
     late = header(0, transactional=True)
     for known in (False, True):
@@ -253,7 +253,7 @@ def test_a_transaction_begins_only_if_the_coordinator_knows_of_it() -> None:
             late = header(1, transactional=True)
 
 
-def test_within_a_transaction_nobody_needs_to_ask_again() -> None:
+def test_within_a_transaction_no_further_verification_is_needed() -> None:
     state = Producers()
     begun(state, 0, 10)
     assert state.check(header(1, transactional=True)) is None
@@ -381,10 +381,10 @@ def test_an_abort_says_what_it_aborts_and_up_to_where_all_is_decided_then() -> N
     assert ended(state, 21, producer_id=1, commit=True) is None
     assert ended(state, 22, producer_id=3, commit=False) == AbortedTransaction(3, 12, 22, 23)
     assert ended(state, 23, producer_id=3, commit=False) is None, "nothing was open"
-    assert ended(state, 24, producer_id=4, commit=False) is None, "nobody knows it"
+    assert ended(state, 24, producer_id=4, commit=False) is None, "it is unknown"
 
 
-def test_a_marker_of_a_producer_that_nobody_knows_tells_its_epoch() -> None:
+def test_a_marker_of_an_unknown_producer_sets_its_epoch() -> None:
     state = Producers()
     ended(state, 5, epoch=4, coordinator=2)
     assert (state.by_id[7].epoch, state.by_id[7].coordinator_epoch, state.by_id[7].marker_offset) == (4, 2, 5)
@@ -433,7 +433,7 @@ def test_past_the_bound_the_one_heard_of_longest_ago_is_forgotten() -> None:
     assert sorted(state.by_id) == [57, 58, 59]
 
 
-def test_whoever_has_an_open_transaction_is_not_forgotten() -> None:
+def test_a_producer_with_an_open_transaction_does_not_expire() -> None:
     state = Producers()
     begun(state, 0, 10, producer_id=1)
     take(state, header(0, producer_id=2), 11)
@@ -481,7 +481,7 @@ def test_eviction_spares_producers_that_have_sent_lately() -> None:
 
 
 def test_eviction_looks_at_a_bounded_number_of_producers() -> None:
-    """Whatever the limit: this is done on the event loop, in the middle of an append."""
+    """For any limit: this is done on the event loop, in the middle of an append."""
 
     class Counted(dict[int, Producer]):
         looked_at = 0
@@ -544,7 +544,7 @@ STATES = st.lists(
 
 
 def state_of(steps: list[tuple[int, int, int, int]]) -> Producers:
-    """Whatever these batches lead to: of plain producers (ids below 3), and of others, who end transactions too."""
+    """The state after random batches: of idempotent producers (ids below 3) and of transactional ones."""
     state = Producers()
     for number, (producer_id, epoch, count, now_ms) in enumerate(steps):
         known = state.by_id.get(producer_id)

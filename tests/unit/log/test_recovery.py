@@ -63,7 +63,7 @@ def test_after_power_loss_a_log_is_read_from_its_last_sync_on(disk: OsDisk) -> N
     assert found.log.checkpoint.synced_to == 6
 
 
-def test_what_was_recovered_is_trusted_at_the_next_kill(disk: OsDisk) -> None:
+def test_a_recovered_range_is_trusted_at_the_next_kill(disk: OsDisk) -> None:
     killed(filled(disk))
     killed(recovered(disk, OTHER_BOOT).log)
     assert recovered(disk, OTHER_BOOT).checked_bytes == 0
@@ -307,7 +307,7 @@ def test_an_index_is_made_anew_though_a_torn_batch_lies_behind_what_was_synced(d
     assert offsets_in(recovered(disk, OTHER_BOOT).log) == list(range(11))
 
 
-def test_what_was_under_way_is_tidied_up(disk: OsDisk, folder: Path) -> None:
+def test_temporary_files_are_removed(disk: OsDisk, folder: Path) -> None:
     filled(disk).close()
     before = sorted(path.name for path in folder.iterdir())
     for name in ("epochs.new", "00000000000000000000.log.cut", "00000000000000000000.log.cleaned", "swap.new"):

@@ -73,7 +73,7 @@ def test_a_batch_that_is_cut_off_is_left_for_the_next_time() -> None:
     assert values(follower) == [b"one"]
 
 
-def test_what_is_there_already_is_not_taken_again() -> None:
+def test_batches_that_exist_are_not_appended_again() -> None:
     leader, follower = open_at(), open_at()
     append(leader, b"one")
     copy(leader, follower)
@@ -96,7 +96,7 @@ def test_gaps_that_compaction_left_are_taken_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("operations", range(1, 10))
-def test_whoever_dies_at_a_gap_keeps_what_comes_after_it(operations: int) -> None:
+def test_a_follower_killed_at_a_gap_keeps_what_comes_after_it(operations: int) -> None:
     """The leader has compacted what is between. The follower is killed at the gap, and later, far behind it."""
     source, disk = open_at(), FakeDisk(Random(operations))
     for number in range(6):
@@ -174,7 +174,7 @@ def test_logs_of_different_leaders_become_one(
             epoch += 2 * jump
             for number in range(count):
                 append(log, b"%s %d %d" % (name, epoch, number), epoch=epoch)
-    # Whoever leads has the newest epoch there is.
+    # The leader has the newest epoch.
     leader.note_epoch(1000, leader.end_offset)
     following = Following(follower, 0)
     reconcile(leader, following)
@@ -195,7 +195,7 @@ def test_a_follower_is_committed_as_far_as_its_leader_says_and_it_has() -> None:
     assert following.high_watermark == 2
 
 
-def test_what_the_leader_has_trimmed_goes() -> None:
+def test_records_that_the_leader_has_trimmed_are_removed() -> None:
     leader, following = open_at(), Following(open_at(), 0)
     for value in (b"one", b"two", b"three"):
         append(leader, value)

@@ -100,7 +100,7 @@ def test_a_log_that_is_compacted_and_deleted_loses_its_old_segments() -> None:
     assert enforce(log)[0] == 8
 
 
-def test_what_was_trimmed_is_freed_even_if_nothing_is_written_any_more() -> None:
+def test_trimmed_records_are_freed_even_without_new_writes() -> None:
     log = filled(retention_ms=HOUR_MS)
     log.trim(20)
     assert log.size_bytes == SEGMENT_BYTES
@@ -129,7 +129,7 @@ def test_records_without_timestamps_are_not_too_old_because_the_broker_restarted
     assert enforce(log, NOW_MS + HOUR_MS + 1001) == []
 
 
-def test_what_is_left_survives_a_restart() -> None:
+def test_remaining_segments_survive_a_restart() -> None:
     disk = MemoryDisk()
     log = filled(disk, retention_ms=10 * HOUR_MS)
     enforce(log)

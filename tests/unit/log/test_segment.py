@@ -135,14 +135,14 @@ def test_batches_larger_than_a_scan_are_found() -> None:
     check(segment, [put(segment, number, b"x" * size, interval=1 << 30) for number, size in enumerate(sizes)])
 
 
-def test_a_batch_that_is_cut_short_is_not_told() -> None:
+def test_a_truncated_batch_is_not_returned() -> None:
     disk = MemoryDisk()
     _, places = filled(disk, count=5)
     whole = disk.load(f"{FOLDER}/{segment_name(1000)}.log") or b""
     for missing in range(1, places[-1].size + 1):
         disk.store(f"{FOLDER}/{segment_name(1000)}.log", whole[:-missing])
-        told = [header.base_offset for _, header, _ in Segment(disk, FOLDER, 1000).batches()]
-        assert told == [place.base_offset for place in places[:-1]]
+        offsets = [header.base_offset for _, header, _ in Segment(disk, FOLDER, 1000).batches()]
+        assert offsets == [place.base_offset for place in places[:-1]]
 
 
 def test_a_length_that_cannot_be_is_damage() -> None:

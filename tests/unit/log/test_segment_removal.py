@@ -1,4 +1,4 @@
-"""Segments that nobody needs any more, taken out of the middle of a log."""
+"""Removal of finished segments from the middle of a log."""
 
 from random import Random
 
@@ -65,7 +65,7 @@ def test_where_a_log_begins_and_where_it_grows_stay() -> None:
 
 
 @pytest.mark.parametrize("boot", ["boot-1", "boot-2"])
-def test_what_was_dropped_is_no_damage_to_the_next_start(boot: str) -> None:
+def test_a_removed_segment_is_no_damage_at_the_next_start(boot: str) -> None:
     disk = MemoryDisk()
     log = filled(disk)
     sync(log)
@@ -78,7 +78,7 @@ def test_what_was_dropped_is_no_damage_to_the_next_start(boot: str) -> None:
     assert again.end_offset == 20
 
 
-def test_what_a_producer_has_sent_is_known_though_it_was_dropped() -> None:
+def test_producer_state_survives_the_removal_of_its_segment() -> None:
     disk = MemoryDisk()
     log = open_at(disk, segment_bytes=1024)
     for number in range(20):
@@ -93,7 +93,7 @@ def test_what_a_producer_has_sent_is_known_though_it_was_dropped() -> None:
         again.append(sent(7, 25, b"x"), 0, NOW_MS)
 
 
-def test_what_was_aborted_does_not_come_to_life() -> None:
+def test_aborted_records_stay_aborted() -> None:
     log = open_at(segment_bytes=1024)
     write(log, 1, 0, b"aborted" * 20)
     for _ in range(4):
@@ -136,7 +136,7 @@ def test_a_crash_in_the_middle_leaves_some_of_it_and_no_damage(die_after: int, s
     assert offsets_in(again)[-1] == 20
 
 
-def test_what_producers_have_sent_is_known_though_the_log_is_cut_after_a_drop() -> None:
+def test_producer_state_survives_a_truncation_after_a_removal() -> None:
     """A snapshot of the log's end does not help when the log ends earlier: there is one behind what was dropped."""
     disk = MemoryDisk()
     log = open_at(disk, segment_bytes=1024)

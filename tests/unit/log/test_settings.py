@@ -74,13 +74,13 @@ def test_every_setting_is_looked_at_here() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, good, _) in VALUES.items() for text in good])
-def test_what_is_right_is_taken(name: str, text: str) -> None:
+def test_valid_values_are_accepted(name: str, text: str) -> None:
     others = {"retention.ms": "-1"} if name == "delivery.delay.ms" else {}  # they must go together
     assert LogSettings.of({name: f" {text} ", **others}) == LogSettings.of({name: text, **others})
 
 
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, (_, _, bad) in VALUES.items() for text in bad])
-def test_what_is_wrong_is_refused_with_what_would_be_right(name: str, text: str) -> None:
+def test_invalid_values_are_refused_with_the_valid_ones(name: str, text: str) -> None:
     with pytest.raises(InvalidConfig, match=f"^{name}=.* is not allowed; expected ") as refused:
         LogSettings.of({name: text})
     assert refused.value.code == ErrorCode.INVALID_CONFIG
@@ -214,7 +214,7 @@ def test_a_cleanup_policy_may_be_both(policy: str, compacted: bool, deleted: boo
 
 
 @pytest.mark.parametrize("retention_bytes", ["-1", "0"])
-def test_a_topic_in_memory_is_bounded_whatever_it_says(retention_bytes: str) -> None:
+def test_a_topic_in_memory_is_bounded_with_any_retention(retention_bytes: str) -> None:
     settings = LogSettings.of({"storage": "memory", "retention.bytes": retention_bytes})
     assert settings.retention_bytes == MEMORY_RETENTION_BYTES
     assert settings.segment_bytes == MEMORY_RETENTION_BYTES // MEMORY_SEGMENTS

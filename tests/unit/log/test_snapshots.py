@@ -179,7 +179,7 @@ def test_an_entry_without_a_marker_is_cut_off() -> None:
 
 
 @pytest.mark.parametrize("known_to", range(10))
-def test_what_is_not_known_is_found_though_the_newest_snapshot_is_younger(known_to: int) -> None:
+def test_a_missing_range_is_recovered_though_the_newest_snapshot_is_younger(known_to: int) -> None:
     disk = MemoryDisk()
     snapshots = Snapshots(disk, FOLDER)
     whole = snapshots.restore(transactions_in(disk), 9, NOW_MS)

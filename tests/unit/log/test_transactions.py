@@ -105,7 +105,7 @@ def test_batches_between_the_first_of_an_aborted_transaction_and_its_marker_are_
     assert found.end(marker(6), COMMIT) == (True, None)
     assert found.is_aborted(data(10))
     assert not found.is_aborted(data(11, producer_id=8)), "others are not"
-    assert not found.is_aborted(read_header(batch(base_offset=12))), "nor is whoever has no transaction"
+    assert not found.is_aborted(read_header(batch(base_offset=12))), "nor is a batch without a transaction"
     assert found.is_aborted(data(15))
     assert found.end(marker(20), ABORT) == (True, aborted)
     assert not found.is_aborted(data(21))

@@ -108,7 +108,7 @@ def test_the_epoch_and_the_coordinator_of_a_producer_are_remembered(tmp_path: Pa
 
 
 def test_a_kill_anywhere_leaves_a_transaction_open_or_aborted() -> None:
-    """Ended by a marker that is in the log, and listed if it is; whatever file was being written."""
+    """Ended by a marker that is in the log, and listed if it is; for a kill during a write to any file."""
     for operations in range(1, 60):
         disk = FakeDisk(Random(operations))
         log = open_at(disk, **SMALL)
@@ -145,7 +145,7 @@ def test_an_entry_whose_marker_was_not_written_is_cut_off(tmp_path: Path) -> Non
     assert seen(again)[-1] == b"4 second"
 
 
-def test_what_is_left_of_a_segment_that_is_gone_is_removed(tmp_path: Path) -> None:
+def test_leftovers_of_a_removed_segment_are_deleted(tmp_path: Path) -> None:
     filled(OsDisk(tmp_path)).close()
     for kind in ("aborted", "index"):
         (tmp_path / FOLDER / f"{77:020d}.{kind}").write_bytes(b"x" * 40)
@@ -205,8 +205,8 @@ def test_power_loss_may_take_a_list_that_was_not_synced(tmp_path: Path) -> None:
         again.close()
 
 
-def test_what_a_sync_vouches_for_has_its_lists_synced() -> None:
-    """Whatever power loss takes: what was synced is listed, and no one else."""
+def test_a_sync_syncs_the_aborted_lists_too() -> None:
+    """After power loss exactly the synced transactions are listed."""
     for seed in range(80):
         disk = FakeDisk(Random(seed))
         log = filled(disk)

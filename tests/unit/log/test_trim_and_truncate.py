@@ -84,7 +84,7 @@ def test_a_trim_survives_a_restart() -> None:
     assert offsets_in(again) == list(range(6, 20))
 
 
-def test_what_was_trimmed_to_the_end_goes_when_its_segment_is_closed() -> None:
+def test_a_segment_trimmed_to_its_end_is_removed_when_it_is_closed() -> None:
     log = filled()
     log.trim(20)
     assert len(log.segments) == 1
@@ -144,7 +144,7 @@ def test_a_trim_needs_no_space() -> None:
 # -- truncating
 
 
-def test_what_is_truncated_is_gone_and_the_log_goes_on_there() -> None:
+def test_truncated_records_are_gone_and_the_log_continues_there() -> None:
     log = filled()
     log.truncate(9, NOW_MS)
     assert log.end_offset == 9
@@ -198,7 +198,7 @@ def test_epochs_follow_a_truncation() -> None:
 
 
 def test_a_truncation_that_finds_no_space_changes_nothing() -> None:
-    """What is being sent to somebody cannot be cut off under his feet: what stays is copied, if there is room."""
+    """A file that is being sent cannot be truncated: what stays is copied, if there is free space."""
     disk = FakeDisk(Random(1))
     log = filled(disk)
     end = log.append(sent(7, 0, b"taken back"), 3, NOW_MS).last_offset + 1

@@ -1,4 +1,4 @@
-"""The address that clients are told, and what the log warns of."""
+"""The advertised address, and warnings about it in the log."""
 
 import logging
 
@@ -25,7 +25,7 @@ HERE = reachable_host()
         ("127.0.0.1:9092", "0.0.0.0:9092", f"{HERE}:9092", ["advertised_address_chosen"]),
     ],
 )
-def test_clients_are_told_an_address_that_they_can_connect_to(
+def test_the_advertised_address_can_be_connected_to(
     listen: str, advertise: str | None, expected: str, warnings: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

@@ -35,7 +35,7 @@ def test_the_oldest_request_always_goes_on() -> None:
     assert first.charge(90)
     assert not second.charge(90)
     assert not third.charge(90)
-    assert first.charge(500), "or nobody would ever be done"
+    assert first.charge(500), "or no request would ever be complete"
     first.close()
     assert line.called == ["b"], "it is the oldest now; the third has to wait"
     second.close()
@@ -56,7 +56,7 @@ def test_some_request_can_always_go_on_and_nothing_is_left_in_the_end(steps: lis
                 waiting.add(name)
         elif name not in waiting:
             loans.pop(name).close()
-        assert not loans or waiting != set(loans), "nobody makes progress"
+        assert not loans or waiting != set(loans), "no request makes progress"
     for reservation in loans.values():
         reservation.close()
     assert budget.held_bytes == 0

@@ -1,4 +1,4 @@
-"""The text of /metrics: as prometheus_client writes it, in pieces that are small whatever there is."""
+"""The text of /metrics: as prometheus_client writes it, in pieces of bounded size."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -26,10 +26,10 @@ def large_request() -> bytes:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_handler_that_fails_gives_back_what_its_request_had_borrowed(
+def test_a_failing_handler_releases_the_memory_of_its_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A bug in a handler costs its connection, and nobody else anything."""
+    """A bug in a handler closes its connection, and does not affect others."""
 
     async def main() -> None:
         here = Address(host="127.0.0.1", port=0)

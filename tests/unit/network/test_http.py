@@ -1,4 +1,4 @@
-"""The HTTP listener over real sockets: in order, within bounds, and without waiting for whoever has hung up."""
+"""The HTTP listener over real sockets: in order, within bounds, and without waiting for disconnected clients."""
 
 import asyncio
 import contextlib
@@ -17,8 +17,8 @@ PATIENCE_S = 90
 
 
 def echo(request: HttpRequest) -> HttpResponse:
-    told = b"%s %s?%s %s" % (request.method, request.path.encode(), request.query.encode(), request.body)
-    return HttpResponse(body=told)
+    echo = b"%s %s?%s %s" % (request.method, request.path.encode(), request.query.encode(), request.body)
+    return HttpResponse(body=echo)
 
 
 class Client:
@@ -56,13 +56,13 @@ async def serving(
     async def connected() -> AsyncIterator[Client]:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         yield Client(reader, writer)
-        writer.transport.abort()  # whatever it has not sent yet
+        writer.transport.abort()  # even with unsent data
 
     yield connected
     await listener.drain(0)
     server.close()
     await server.wait_closed()
-    async with asyncio.timeout(PATIENCE_S):  # whatever became of them, nothing is left lent
+    async with asyncio.timeout(PATIENCE_S):  # in any case all memory is released
         while listener.connections or listener.budget.held_bytes:  # noqa: ASYNC110
             await asyncio.sleep(0)
 
@@ -122,7 +122,7 @@ async def test_pipelined_requests_are_answered_in_turns(monkeypatch: pytest.Monk
     assert max(in_one_turn) <= 2, "one, and the first of what has just come"
 
 
-async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_pipelined_requests_wait_for_the_response_to_a_long_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "SLICE_S", 0.0)
     gate, pending = asyncio.Event(), list[str]()
 
@@ -147,7 +147,7 @@ async def test_what_is_left_to_parse_waits_for_the_answer_to_a_long_poll(monkeyp
     assert [path for path in pending if path != "/x"] == [f"/{number}" for number in range(400)]
 
 
-async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
+async def test_bytes_received_with_the_head_of_a_waiting_body_are_not_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(http_connection, "SLICE_S", 0.0)
@@ -163,7 +163,7 @@ async def test_what_came_with_the_head_of_a_body_that_has_to_wait_is_not_lost(
                 assert await client.answer() == (200, b"%d" % size)
 
 
-async def test_what_follows_a_request_that_closes_is_not_answered_however_much_it_is() -> None:
+async def test_bytes_after_connection_close_are_not_answered() -> None:
     pending = list[str]()
 
     def answer(request: HttpRequest) -> HttpResponse:
@@ -209,7 +209,7 @@ async def test_a_body_in_chunks_is_put_together() -> None:
         assert await client.answer() == (200, b"POST /? abcdefg")
 
 
-async def test_a_client_that_asks_first_is_told_to_go_on() -> None:
+async def test_expect_100_continue_is_answered() -> None:
     async with serving(echo) as connected, connected() as client:
         client.send(b"POST / HTTP/1.1\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
         assert await client.head() == (100, {})
@@ -217,7 +217,7 @@ async def test_a_client_that_asks_first_is_told_to_go_on() -> None:
         assert await client.answer() == (200, b"POST /? hi")
 
 
-async def test_a_client_that_asks_first_is_told_so_after_the_answer_before() -> None:
+async def test_expect_100_continue_is_answered_after_earlier_responses() -> None:
     gate = asyncio.Event()
 
     async def wait(request: HttpRequest) -> HttpResponse:
@@ -268,14 +268,14 @@ async def test_headers_that_are_too_large_are_refused() -> None:
         assert (await client.head())[0] == 431
 
 
-async def test_what_is_no_http_is_said_to_be_none() -> None:
+async def test_invalid_http_gets_bad_request() -> None:
     async with serving(echo) as connected, connected() as client:
         client.send(b"\x00\x00\x00\x10not http at all\r\n\r\n")
         assert (await client.head())[0] == 400
         assert (await client.rest()).startswith(b"this port speaks HTTP")
 
 
-async def test_what_came_before_nonsense_is_answered_first() -> None:
+async def test_valid_requests_before_invalid_bytes_are_answered_first() -> None:
     async with serving(echo) as connected, connected() as client:
         client.send(b"GET /1 HTTP/1.1\r\n\r\nnonsense\r\n\r\n")
         assert await client.answer() == (200, b"GET /1? ")
@@ -298,7 +298,7 @@ async def test_connection_close_is_honoured_and_what_follows_is_not_answered() -
         assert await client.rest() == b"GET /1? "
 
 
-async def test_an_old_client_is_told_that_it_stays_connected() -> None:
+async def test_an_http_1_0_client_gets_connection_keep_alive() -> None:
     async with serving(echo) as connected, connected() as client:
         client.send(b"GET /1 HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
         status, headers = await client.head()
@@ -338,7 +338,7 @@ async def test_a_url_is_a_path_and_a_query(url: bytes, path: str, query: str) ->
         assert await client.answer() == (200, f"GET {path}?{query} ".encode())
 
 
-async def test_whoever_hangs_up_is_not_waited_for() -> None:
+async def test_a_disconnected_client_is_not_waited_for() -> None:
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
     async def poll() -> HttpResponse:
@@ -445,7 +445,7 @@ async def test_large_bodies_wait_for_each_other() -> None:
         assert await third.answer() == (200, b"%d" % size)
 
 
-async def test_whoever_is_gone_needs_no_room() -> None:
+async def test_a_disconnected_client_needs_no_memory() -> None:
     size = 2 * LARGE_BYTES
     listener = HttpListener(lambda request: HttpResponse(body=b"%d" % len(request.body)), budget_bytes=1)
     head = b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % size
@@ -526,7 +526,7 @@ async def test_a_request_that_takes_for_ever_to_come_is_given_up(monkeypatch: py
         dripping.cancel()
 
 
-async def test_whoever_comes_beyond_the_bound_is_told_so_and_let_go() -> None:
+async def test_a_connection_beyond_the_limit_gets_an_error_and_is_closed() -> None:
     reasons: list[str] = []
     listener = HttpListener(echo, connections_max=2)
     listener.refused = reasons.append
@@ -548,7 +548,9 @@ async def test_whoever_comes_beyond_the_bound_is_told_so_and_let_go() -> None:
             assert await fourth.answer() == (200, b"GET /4? ")
 
 
-async def test_beyond_even_those_who_are_told_nobody_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connections_far_beyond_the_limit_are_closed_without_a_response(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(http_connection, "SURPLUS_MAX", 1)
     async with contextlib.AsyncExitStack() as stack:
         connected = await stack.enter_async_context(serving(HttpListener(echo, connections_max=1)))
@@ -560,7 +562,7 @@ async def test_beyond_even_those_who_are_told_nobody_is_answered(monkeypatch: py
             assert (await client.answer())[0] == expected
 
 
-async def test_whoever_watches_over_a_broker_is_answered_even_if_there_are_too_many() -> None:
+async def test_health_and_metrics_are_served_beyond_the_limit() -> None:
     site = HttpEndpoints(is_ready=lambda: True, metrics=lambda: iter([b"numbers"]))
     listener = HttpListener(site.answer, connections_max=1, answer_surplus=site.answer_surplus)
     async with serving(listener) as connected, connected() as first:
@@ -597,7 +599,7 @@ async def test_a_listener_that_stops_answers_what_is_under_way_and_lets_the_othe
         await stopping
 
 
-async def test_what_takes_too_long_is_cut_off_when_a_listener_stops() -> None:
+async def test_slow_connections_are_closed_when_a_listener_stops() -> None:
     begun, cancelled = asyncio.Event(), asyncio.Event()
 
     async def never() -> HttpResponse:

@@ -40,7 +40,7 @@ async def test_metrics_are_put_together_from_their_pieces() -> None:
     assert found.content_type.startswith("text/plain; version=0.0.4")
 
 
-async def test_all_who_ask_while_metrics_are_written_share_the_next_text() -> None:
+async def test_requests_during_a_metrics_scrape_share_the_next_one() -> None:
     numbers = Numbers()
     site = site_of(numbers)
     first = asyncio.ensure_future(scrape(site))

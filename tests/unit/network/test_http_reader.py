@@ -20,7 +20,7 @@ from tests.scaling import GROWTH_MAX, growth
 
 
 class Handler:
-    """Keeps what it is told."""
+    """Records all calls."""
 
     def __init__(self) -> None:
         self.heads: list[tuple[int, bool]] = []
@@ -99,7 +99,7 @@ def test_headers_are_bounded_in_size_and_in_number() -> None:
         (CHUNKED + b"1;", 400),
     ],
 )
-def test_what_does_not_end_is_refused_before_it_is_held(start: bytes, status: int, size: int | None) -> None:
+def test_endless_requests_are_refused_before_they_are_buffered(start: bytes, status: int, size: int | None) -> None:
     handler, piece = Handler().feed(start), b"a" * (size or FEED_BYTES)
     sent = 0
 
@@ -158,14 +158,14 @@ def test_a_body_of_known_length_is_fed_at_once() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_requests_are_the_same_however_they_are_cut(seed: int) -> None:
-    dice = random.Random(seed)
+    rng = random.Random(seed)
     data, wanted = b"", []
     for number in range(30):
-        body = dice.randbytes(dice.choice([0, 1, 100, 20_000, 70_000]))
-        path = f"/{number}" + "x" * dice.choice([0, 10, 5000])
+        body = rng.randbytes(rng.choice([0, 1, 100, 20_000, 70_000]))
+        path = f"/{number}" + "x" * rng.choice([0, 10, 5000])
         head = f"POST {path}?q={number} HTTP/1.1\r\nHost: x\r\nN: {number}\r\nn: again\r\n"
-        if dice.random() < 0.5:
-            cut = dice.randrange(len(body) + 1)
+        if rng.random() < 0.5:
+            cut = rng.randrange(len(body) + 1)
             parts = [part for part in (body[:cut], body[cut:]) if part]
             chunks = b"".join(b"%x;e=1\r\n%s\r\n" % (len(part), part) for part in parts)
             data += f"{head}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks + b"0\r\nHost: y\r\n\r\n"
@@ -174,7 +174,7 @@ def test_requests_are_the_same_however_they_are_cut(seed: int) -> None:
         wanted.append((path, f"q={number}", b"%d,again" % number, b"x", body))
     handler, left = Handler(), memoryview(data)
     while left:
-        count = min(handler.reader.feed_bytes_max, dice.choice([1, 3, 1000, 30_000, 1_000_000]))
+        count = min(handler.reader.feed_bytes_max, rng.choice([1, 3, 1000, 30_000, 1_000_000]))
         handler.feed(bytes(left[:count]))
         left = left[count:]
     found = [

@@ -96,7 +96,7 @@ def taken(buffers: BufferPool, count: int) -> list[memoryview]:
     return [buffer for buffer in found if buffer is not None]
 
 
-def test_buffers_that_nobody_needs_are_let_go() -> None:
+def test_unused_buffers_are_released() -> None:
     buffers = BufferPool()
     first = taken(buffers, 8)
     for buffer in first:
@@ -134,4 +134,4 @@ def test_a_request_that_arrives_below_the_minimum_rate_is_slow(listener: KafkaLi
 
 
 def _nothing() -> None:
-    """Nobody waits for the budget."""
+    """No request waits for the budget."""

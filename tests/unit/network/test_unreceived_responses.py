@@ -27,7 +27,7 @@ def run(request: pytest.FixtureRequest) -> Run:
 
 
 class ResponseHarness:
-    """Answers each request with a gift, when it is told to; knows which came back."""
+    """Answers each request with one item, on demand; records which items were returned."""
 
     def __init__(self) -> None:
         self.listener = HttpListener(self._answer)
@@ -90,7 +90,7 @@ def reset(client: socket.socket) -> None:
 
 
 @pytest.mark.parametrize("hang_up", [socket.socket.close, reset])
-def test_who_hangs_up_before_the_answer_is_written_gives_it_back(
+def test_a_disconnect_before_the_response_is_written_returns_its_item(
     run: Run, hang_up: Callable[[socket.socket], None]
 ) -> None:
     async def main() -> None:
@@ -105,7 +105,7 @@ def test_who_hangs_up_before_the_answer_is_written_gives_it_back(
     run(main())
 
 
-def test_who_hangs_up_before_it_is_answered_at_once_gives_it_back(run: Run) -> None:
+def test_a_disconnect_before_an_immediate_response_returns_its_item(run: Run) -> None:
     async def main() -> None:
         async with opened() as harness:
             harness.at_once = True
@@ -118,7 +118,9 @@ def test_who_hangs_up_before_it_is_answered_at_once_gives_it_back(run: Run) -> N
     run(main())
 
 
-def test_what_was_written_to_a_client_that_had_hung_up_comes_back(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_response_written_to_a_disconnected_client_returns_its_item(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As over a network, where it takes a while until the broker's kernel hears of it."""
     monkeypatch.setattr(http_connection, "has_disconnected", lambda transport: False)
 
@@ -135,7 +137,7 @@ def test_what_was_written_to_a_client_that_had_hung_up_comes_back(run: Run, monk
 
 
 @pytest.mark.parametrize("hang_up", [socket.socket.close, reset], ids=["close", "reset"])
-def test_who_has_received_the_answer_keeps_it_however_it_hangs_up(
+def test_a_received_response_is_not_returned_at_any_kind_of_disconnect(
     run: Run, hang_up: Callable[[socket.socket], None]
 ) -> None:
     async def main() -> None:
@@ -159,7 +161,7 @@ def test_who_has_received_the_answer_keeps_it_however_it_hangs_up(
     run(main())
 
 
-def test_who_closes_only_its_own_side_behind_an_answer_keeps_that(run: Run) -> None:
+def test_a_half_closed_connection_keeps_its_response(run: Run) -> None:
     async def main() -> None:
         async with opened() as harness:
             harness.at_once = True

@@ -160,7 +160,7 @@ class MachineHarness:
     # -- what is moved
 
     def carries(self) -> list[CopyMessage]:
-        """What is to be moved, as far as it was not asked before; a producer is given to whoever needs one."""
+        """What is to be moved, as far as it was not asked before; those without a producer get one."""
         self.wake()
         while any(isinstance(effect, NeedProducer) for effect in self.effects):
             self.effects = [effect for effect in self.effects if not isinstance(effect, NeedProducer)]

@@ -1,4 +1,4 @@
-"""What becomes of messages that someone holds."""
+"""Acknowledgement of messages in flight."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from penstock.queues.errors import AlreadyFinished, NeverReceived, NotHeld, NotI
 from .machine_harness import QUEUE, START_MS, VISIBILITY_MS, MachineHarness, offsets
 
 
-def test_a_late_answer_is_honoured_while_nobody_else_has_the_message() -> None:
+def test_a_late_acknowledgement_is_accepted_until_the_message_is_delivered_again() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     harness.later(VISIBILITY_MS + 5000)
@@ -28,7 +28,7 @@ def test_a_late_answer_is_refused_once_the_message_went_elsewhere() -> None:
     assert harness.say("bob", AckType.DONE, 0) is None
 
 
-def test_who_deletes_twice_is_told_that_it_is_done() -> None:
+def test_a_second_delete_reports_that_it_is_already_finished() -> None:
     harness = MachineHarness()
     harness.acquire("ada")
     assert harness.say("ada", AckType.DONE, 0) is None
@@ -40,7 +40,7 @@ def test_who_deletes_twice_is_told_that_it_is_done() -> None:
 
 
 @pytest.mark.parametrize("ack_type", [AckType.RENEW, AckType.RELEASE, AckType.DELETE])
-def test_what_is_over_cannot_be_renewed_released_or_deleted(ack_type: AckType) -> None:
+def test_finished_messages_cannot_be_renewed_released_or_deleted(ack_type: AckType) -> None:
     harness = MachineHarness()
     harness.acquire("ada")
     harness.later(VISIBILITY_MS)
@@ -91,7 +91,7 @@ def test_a_receipt_of_a_message_that_was_let_go_holds_it_again() -> None:
     assert harness.say("ada", AckType.DONE, 0) is None
 
 
-def test_the_visibility_of_what_nobody_has_received_is_not_changed() -> None:
+def test_the_visibility_of_a_message_that_is_not_in_flight_is_not_changed() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     harness.say("ada", AckType.UNDO, 0)
@@ -100,7 +100,7 @@ def test_the_visibility_of_what_nobody_has_received_is_not_changed() -> None:
     assert offsets(harness.acquire("bob")) == [0]
 
 
-def test_who_extends_its_time_keeps_the_message_for_longer() -> None:
+def test_an_extended_visibility_timeout_keeps_the_message_in_flight() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     harness.later(VISIBILITY_MS - 1)
@@ -111,7 +111,7 @@ def test_who_extends_its_time_keeps_the_message_for_longer() -> None:
     assert offsets(harness.acquire("bob")) == [0]
 
 
-def test_who_ends_its_time_early_has_a_receipt_that_is_good_until_someone_else_comes() -> None:
+def test_after_a_visibility_timeout_of_zero_the_receipt_is_valid_until_the_next_delivery() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     assert harness.say("ada", AckType.RENEW, 0, due_ms=harness.now_ms) is None
@@ -119,7 +119,7 @@ def test_who_ends_its_time_early_has_a_receipt_that_is_good_until_someone_else_c
     assert harness.say("ada", AckType.DONE, 0) is None
 
 
-def test_who_lets_go_has_a_receipt_no_more() -> None:
+def test_a_release_invalidates_the_receipt() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     assert harness.say("ada", AckType.RELEASE, 0) is None
@@ -127,7 +127,7 @@ def test_who_lets_go_has_a_receipt_no_more() -> None:
     assert [(one.first, one.count) for one in harness.acquire("bob")] == [(0, 2)]
 
 
-def test_what_nobody_holds_is_not_settled_by_nobody() -> None:
+def test_a_message_without_a_holder_is_not_acknowledged_by_an_empty_holder() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     harness.say("ada", AckType.RELEASE, 0)
@@ -145,7 +145,7 @@ def test_a_message_that_is_let_go_with_a_delay_waits_that_long() -> None:
     assert offsets(harness.acquire("bob")) == [0]
 
 
-def test_what_is_undone_was_never_delivered() -> None:
+def test_an_undone_delivery_is_not_counted() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     assert harness.say("ada", AckType.UNDO, 0) is None
@@ -228,14 +228,14 @@ def test_a_range_counts_only_if_all_of_it_is_held() -> None:
     assert harness.say("ada", AckType.DONE, 0, 1) is None
 
 
-def test_who_moves_a_message_says_where_to() -> None:
+def test_a_move_names_its_destination() -> None:
     harness = MachineHarness()
     harness.acquire("ada")
     with pytest.raises(InvalidRequest, match="no destination"):
         harness.say("ada", AckType.MOVE, 0)
 
 
-def test_what_was_received_together_and_is_finished_together_is_one_record() -> None:
+def test_messages_received_and_finished_together_are_one_record() -> None:
     harness = MachineHarness(end=10)
     harness.acquire("ada", 10)
     before = len(harness.records)

@@ -33,7 +33,7 @@ def test_a_receive_of_ten_is_two_records_and_the_deletion_of_all_ten_is_one() ->
     assert harness.delivery.start == 10
 
 
-def test_nobody_gets_a_message_that_is_in_flight() -> None:
+def test_a_message_in_flight_is_not_delivered() -> None:
     harness = MachineHarness(end=2)
     assert offsets(harness.acquire("ada", 10)) == [0, 1]
     assert harness.acquire("bob", 10) == []
@@ -53,7 +53,7 @@ def test_a_worker_that_dies_gives_its_message_back() -> None:
     assert [(one.first, one.count, one.first_received_ms) for one in again] == [(0, 2, START_MS)]
 
 
-def test_what_came_back_is_given_before_what_is_fresh() -> None:
+def test_redelivered_messages_come_before_new_ones() -> None:
     harness = MachineHarness()
     harness.acquire("ada", 4)
     harness.say("ada", AckType.DONE, 1)
@@ -67,7 +67,7 @@ def test_of_a_range_that_came_back_only_as_many_are_taken_as_are_wanted() -> Non
     harness.later(VISIBILITY_MS)
     assert offsets(harness.acquire("bob", 2)) == [0, 1]
     assert offsets(harness.acquire("cyd", 3)) == [2, 3, 4]
-    assert harness.say("ada", AckType.DONE, 5) is None, "nobody else has it"
+    assert harness.say("ada", AckType.DONE, 5) is None, "it was not delivered again"
     assert isinstance(harness.say("ada", AckType.DONE, 2), NotHeld)
 
 
@@ -94,7 +94,7 @@ def test_deadlines_and_counts_survive_a_failover() -> None:
     assert [(one.first, one.count) for one in harness.acquire("bob", 2)] == [(1, 2)]
 
 
-def test_who_could_not_be_told_changes_nothing() -> None:
+def test_an_acquisition_that_cannot_be_persisted_changes_nothing() -> None:
     harness = MachineHarness()
     harness.broken = True
     harness.acquire("ada", 3)
@@ -157,7 +157,7 @@ def test_a_holder_has_a_name() -> None:
 # -- what was read ahead
 
 
-def test_whoever_read_ahead_before_others_acquired_gets_only_what_is_left() -> None:
+def test_a_read_ahead_of_acquired_messages_gets_only_what_is_left() -> None:
     harness = MachineHarness()
     fresh = tuple(Fresh(offset) for offset in range(4))
     assert offsets(harness.do(Acquire(QUEUE, "ada", 2, 1000, fresh, 4, 0))) == [0, 1]
@@ -195,7 +195,7 @@ def test_runs_of_messages_are_given_as_if_each_were_read_by_itself(
         assert places[0].delivery.end == places[1].delivery.end
 
 
-def test_what_was_read_behind_the_end_is_left_aside() -> None:
+def test_messages_read_behind_the_end_are_ignored() -> None:
     harness = MachineHarness(start=5)
     harness.do(SetPosition(QUEUE, 2))
     assert harness.do(Acquire(QUEUE, "ada", 2, 1000, (Fresh(5), Fresh(6)), 7, 5)) == ()
@@ -212,7 +212,7 @@ def test_markers_and_aborted_messages_are_passed_over() -> None:
     assert harness.delivery.start == 9
 
 
-def test_a_log_with_nothing_for_anyone_moves_the_end() -> None:
+def test_a_log_range_without_messages_moves_the_end() -> None:
     harness = MachineHarness()
     assert harness.acquire_of("ada", 5, (), fresh_end=7) == []
     assert harness.delivery.end == 7
@@ -286,7 +286,7 @@ def test_a_share_group_may_be_given_more_to_keep_ranges_whole() -> None:
     assert offsets(harness.acquire_of("cyd", 2, fresh[5:], whole_ranges=True)) == [5, 6, 7]
 
 
-def test_a_member_that_leaves_gives_back_all_that_it_has() -> None:
+def test_a_leaving_member_releases_all_its_messages() -> None:
     harness = MachineHarness()
     harness.acquire("ada", 3)
     harness.acquire("bob", 2)
@@ -318,8 +318,8 @@ def test_a_member_that_never_saw_its_messages_has_not_been_delivered_them() -> N
     assert [one.count for one in harness.acquire("cyd", 3)] == [1]
 
 
-def test_who_gives_back_to_a_group_that_is_not_there_had_nothing() -> None:
-    assert MachineHarness().do(ReleaseHolder("nobody", "ada")) == 0
+def test_a_release_for_a_missing_group_releases_nothing() -> None:
+    assert MachineHarness().do(ReleaseHolder("missing", "ada")) == 0
 
 
 def test_a_command_that_is_not_known_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""Messages that are taken in hand by their offsets; all others stay as they were."""
+"""Messages claimed by their offsets; all others stay as they were."""
 
 from typing import Any
 
@@ -59,7 +59,7 @@ def test_exactly_what_is_claimed_is_taken_and_the_rest_was_never_received() -> N
 
 
 def test_some_messages_of_a_run_are_claimed_and_the_others_stay_available() -> None:
-    """Messages of a batch that stays closed are told as one run."""
+    """Messages of a batch that is not decompressed are one range."""
     harness = MachineHarness(end=10)
     run = (Fresh(0, 0, 7, "", 4), Fresh(4), Fresh(5, 0, 7, "", 5))
     reply = harness.do(Claim(QUEUE, "mender", ((2, 3), (7, 7)), HOLD_MS, run, 10, 0, harness.settings))
@@ -82,7 +82,7 @@ def test_a_claim_that_is_undone_was_never_there() -> None:
     assert [(one.first, one.last, one.count) for one in harness.acquire("bob", 4)] == [(0, 1, 2), (2, 3, 1)]
 
 
-def test_what_is_claimed_and_finished_is_gone() -> None:
+def test_a_claimed_and_finished_message_is_gone() -> None:
     harness = MachineHarness(end=5)
     claim(harness, "mender", (1, 1), (3, 3))
     assert harness.say("mender", AckType.DONE, 1) is None
@@ -90,14 +90,14 @@ def test_what_is_claimed_and_finished_is_gone() -> None:
     assert offsets(harness.acquire("ada", 5)) == [0, 2, 4]
 
 
-def test_nobody_is_robbed_of_what_is_in_flight() -> None:
+def test_messages_in_flight_are_not_claimed() -> None:
     harness = MachineHarness(end=4)
     harness.acquire("ada", 2)
     assert claim(harness, "mender", (0, 3)) == [2, 3]
     assert harness.say("ada", AckType.DONE, 0, 1) is None
 
 
-def test_a_claim_is_repeated_by_who_has_it_and_lasts_longer() -> None:
+def test_a_repeated_claim_of_the_holder_lasts_longer() -> None:
     harness = MachineHarness(end=4)
     assert claim(harness, "mender", (0, 1)) == [0, 1]
     harness.later(HOLD_MS - 1)
@@ -119,7 +119,7 @@ def test_a_claim_whose_time_is_up_is_found_by_its_holder_and_finished_late() -> 
     assert offsets(harness.acquire("ada", 4)) == [2, 3]
 
 
-def test_what_is_delayed_finished_or_dead_cannot_be_claimed() -> None:
+def test_delayed_finished_and_dead_messages_cannot_be_claimed() -> None:
     harness = MachineHarness(DeliverySettings(max_deliveries=1, dead_letter=DEAD), end=6)
     harness.acquire("ada", 2)
     harness.say("ada", AckType.DONE, 0)
@@ -129,7 +129,7 @@ def test_what_is_delayed_finished_or_dead_cannot_be_claimed() -> None:
     assert harness.delivery.counts(harness.now_ms) == Counts(0, 3, 1, 1)
 
 
-def test_what_is_no_message_is_not_made_one() -> None:
+def test_offsets_without_a_message_cannot_be_claimed() -> None:
     harness = MachineHarness(end=6)
     assert claim(harness, "mender", (0, 5), gaps=(1, 2, 5)) == [0, 3, 4]
     assert harness.delivery.end == 6
@@ -143,18 +143,18 @@ def test_no_more_is_claimed_than_may_be_in_flight() -> None:
     assert claim(harness, "mender", (1, 5)) == [1, 2]
 
 
-def test_a_message_group_that_someone_has_in_hand_is_not_claimed_from() -> None:
+def test_a_message_group_in_flight_is_not_claimed() -> None:
     harness = MachineHarness(FIFO, end=9)
     fresh = tuple(Fresh(offset, 0, 0, _group(offset)) for offset in range(9))
     assert offsets(harness.acquire_of("ada", 1, fresh)) == [0]
     assert claim(harness, "mender", (2, 8)) == [2, 4, 5, 7, 8]
-    assert claim(harness, "mender", (1, 1)) == [1]  # its own hands
+    assert claim(harness, "mender", (1, 1)) == [1]  # in flight at itself
     harness.say("ada", AckType.DONE, 0)
     assert claim(harness, "mender", (3, 3)) == [3]
     assert harness.acquire("bob") == []
 
 
-def test_a_group_that_nobody_knows_begins_where_it_was_read_from() -> None:
+def test_an_unknown_group_starts_where_it_was_read_from() -> None:
     harness = MachineHarness()
     command = Claim("others", "mender", ((5, 5),), HOLD_MS, tuple(Fresh(offset) for offset in range(3, 9)), 9, 3)
     assert offsets(harness.do(command).taken) == [5]
@@ -199,9 +199,7 @@ STEP = st.one_of(
 @pytest.mark.parametrize("terms", [DEFAULTS, FIFO], ids=["standard", "fifo"])
 @settings(max_examples=150, deadline=None)
 @given(steps=st.lists(STEP, max_size=30), ahead=st.integers(1, 15))
-def test_whatever_happens_a_message_is_with_one_holder_and_none_is_lost(
-    terms: DeliverySettings, steps: list[Any], ahead: int
-) -> None:
+def test_a_message_has_one_holder_and_none_is_lost(terms: DeliverySettings, steps: list[Any], ahead: int) -> None:
     harness = MachineHarness(terms, end=END)
     done: set[int] = set()
     for step in steps:
@@ -242,7 +240,7 @@ def _holder(harness: MachineHarness, offset: int) -> str:
 
 
 def _free(harness: MachineHarness) -> set[int]:
-    """What nobody has in flight and is not finished."""
+    """Messages that are neither in flight nor finished."""
     found = set(range(harness.delivery.end, END))
     for delivery_range in harness.delivery.ranges.values():
         if delivery_range.due_ms <= harness.now_ms:

@@ -24,7 +24,7 @@ def set_clock(harness: MachineHarness, by_ms: int) -> int:
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS, 1500, -1500])
-def test_what_is_in_flight_stays_so_for_as_long_as_it_would_have(by_ms: int) -> None:
+def test_visibility_timeouts_keep_their_remaining_time(by_ms: int) -> None:
     harness = MachineHarness(end=3)
     harness.acquire("ada", 2)
     harness.later(VISIBILITY_MS // 2)
@@ -39,7 +39,7 @@ def test_what_is_in_flight_stays_so_for_as_long_as_it_would_have(by_ms: int) -> 
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
-def test_what_was_available_stays_available_and_receipts_hold(by_ms: int) -> None:
+def test_available_messages_stay_available_and_receipts_stay_valid(by_ms: int) -> None:
     harness = MachineHarness(end=2)
     harness.acquire("ada", 1)
     harness.later(VISIBILITY_MS)
@@ -52,7 +52,7 @@ def test_what_was_available_stays_available_and_receipts_hold(by_ms: int) -> Non
 
 
 @pytest.mark.parametrize("by_ms", [HOUR_MS, -HOUR_MS])
-def test_what_is_delayed_waits_for_as_long_as_it_would_have(by_ms: int) -> None:
+def test_delays_keep_their_remaining_time(by_ms: int) -> None:
     harness = MachineHarness()
     fresh = (Fresh(0, harness.now_ms + 10_000), Fresh(1))
     assert offsets(harness.acquire_of("ada", 2, fresh, has_more=True)) == [1]

@@ -37,7 +37,7 @@ def test_of_two_messages_with_one_id_in_the_log_the_later_one_holds_it() -> None
     assert known.find("g", "id", NOW + 2 * WINDOW_MS) == 9
 
 
-def test_what_is_read_back_and_too_old_is_not_kept() -> None:
+def test_expired_ids_are_dropped_when_they_are_read_back() -> None:
     known = Deduplication()
     known.add("g", "old", 7, NOW - WINDOW_MS, NOW)
     known.add("g", "new", 8, NOW - WINDOW_MS + 1, NOW)

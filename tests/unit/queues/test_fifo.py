@@ -30,7 +30,7 @@ class Queue(MachineHarness):
         return offsets(self.acquire_of(holder, count, fresh, **options))
 
 
-def test_while_a_message_of_a_group_is_in_flight_nobody_gets_one_behind_it() -> None:
+def test_while_a_message_of_a_group_is_in_flight_none_behind_it_is_delivered() -> None:
     harness = Queue("aab")
     assert harness.receive("ada", 1) == [0]
     assert harness.receive("bob") == [2]
@@ -50,7 +50,7 @@ def test_one_receive_may_have_several_groups_one_after_another() -> None:
     assert Queue("abcab").receive("ada", 4) == [0, 3, 1, 4]
 
 
-def test_more_of_a_group_come_before_others_though_nobody_has_looked_at_them() -> None:
+def test_more_of_a_group_come_before_others_though_they_were_not_read_yet() -> None:
     harness = Queue("abaa")
     harness.acquire_of("ada", 2, messages("ab"))
     harness.say("ada", AckType.RELEASE, 0, 1)
@@ -58,7 +58,7 @@ def test_more_of_a_group_come_before_others_though_nobody_has_looked_at_them() -
     assert harness.receive("cyd", 3) == [1]
 
 
-def test_what_is_left_of_a_group_waits_for_all_that_are_in_flight() -> None:
+def test_the_rest_of_a_group_waits_for_all_messages_in_flight() -> None:
     harness = Queue("aaaa")
     assert harness.receive("ada", 2) == [0, 1]
     harness.say("ada", AckType.DONE, 0)
@@ -75,7 +75,7 @@ def test_a_worker_that_dies_gives_its_group_back_in_order() -> None:
 
 
 @pytest.mark.parametrize(("kept", "visible"), [(0, []), (1, [0]), (2, [0, 1])])
-def test_what_is_before_a_message_in_flight_is_delivered_and_what_is_behind_it_is_not(
+def test_messages_before_one_in_flight_are_delivered_and_those_behind_it_are_not(
     kept: int, visible: list[int]
 ) -> None:
     """As AWS: recorded by LocalStack's test_fifo_group_visibility_extends_with_change_message_visibility."""
@@ -189,7 +189,7 @@ def test_messages_without_a_group_are_one_group() -> None:
 # -- asked again
 
 
-def test_who_asks_again_gets_the_same_messages_and_a_new_deadline() -> None:
+def test_a_repeated_attempt_gets_the_same_messages_and_a_new_deadline() -> None:
     harness = Queue("aab")
     assert harness.receive("attempt-1", 2) == [0, 1]
     harness.later(VISIBILITY_MS - 1)
@@ -202,7 +202,7 @@ def test_who_asks_again_gets_the_same_messages_and_a_new_deadline() -> None:
     assert harness.receive("bob") == [2]
 
 
-def test_who_asks_again_for_what_is_over_gets_it_as_anyone_would() -> None:
+def test_a_repeated_attempt_after_its_timeout_is_like_a_new_one() -> None:
     harness = Queue("aab")
     harness.receive("attempt-1", 2)
     harness.later(VISIBILITY_MS)
@@ -210,20 +210,20 @@ def test_who_asks_again_for_what_is_over_gets_it_as_anyone_would() -> None:
     assert [(one.first, one.count) for one in again] == [(0, 2), (1, 2)]
 
 
-def test_who_asks_again_does_not_get_what_comes_after_something_it_let_go() -> None:
+def test_a_repeated_attempt_does_not_get_messages_behind_a_released_one() -> None:
     harness = Queue("aaab")
     harness.receive("attempt-1", 3)
     harness.say("attempt-1", AckType.RELEASE, 1)
     assert offsets(harness.acquire_of("attempt-1", 2, (), repeat=True)) == [0]
 
 
-def test_who_asks_again_gets_the_same_messages_in_the_same_order() -> None:
+def test_a_repeated_attempt_gets_the_same_messages_in_the_same_order() -> None:
     harness = Queue("abab")
     assert harness.receive("attempt-1", 4) == [0, 2, 1, 3]
     assert offsets(harness.acquire_of("attempt-1", 4, (), repeat=True)) == [0, 2, 1, 3]
 
 
-def test_who_asks_again_gets_what_is_left_of_it() -> None:
+def test_a_repeated_attempt_gets_messages_that_are_not_finished() -> None:
     harness = Queue("aab")
     harness.receive("attempt-1", 2)
     harness.say("attempt-1", AckType.DONE, 0)
@@ -255,7 +255,7 @@ STEP = st.one_of(
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.text("abc", min_size=5, max_size=40), st.lists(STEP, min_size=10, max_size=50))
 def test_every_group_is_in_order(groups: str, steps: list[tuple[str, int]]) -> None:
-    """What is given is what one may be given, and nobody goes empty-handed while there is something."""
+    """Only deliverable messages are delivered, and some are as long as there are any."""
     harness = Queue(groups)
     finished: set[int] = set()
     for number, (what, detail) in enumerate(steps):

@@ -53,7 +53,7 @@ def test_a_receipt_is_read_as_it_was_given(topic: bytes, partition: int, offset:
     ],
 )
 def test_a_receipt_that_is_none_of_ours_is_refused(handle: str) -> None:
-    if handle == HANDLE[:-4]:  # cut in the holder's name, it is the receipt of somebody else
+    if handle == HANDLE[:-4]:  # cut in the holder's name, it is the receipt of another holder
         assert Receipt.of(handle).holder != "ada"
         return
     with pytest.raises(InvalidReceipt, match="receipt handle"):

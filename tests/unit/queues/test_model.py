@@ -162,7 +162,7 @@ STEP = st.one_of(
     st.tuples(st.just("later"), st.sampled_from((1, 500, 4000, 10_000, 30_000))),
     st.tuples(st.just("restart")),
     st.tuples(st.just("broken"), HOLDER, st.integers(1, 8), st.integers(0, 12)),
-    st.tuples(st.just("give back"), HOLDER),
+    st.tuples(st.just("release"), HOLDER),
     st.tuples(st.just("trim"), OFFSET),
     st.tuples(st.just("purge"), OFFSET),
     st.tuples(st.just("set"), OFFSET),
@@ -195,7 +195,7 @@ def test_delivery_ranges_are_what_single_messages_would_be_over_a_long_time(seed
 
 
 def _random_step(rng: Random) -> tuple[Any, ...]:
-    what = rng.choice(("acquire",) * 6 + ("acknowledge",) * 12 + ("later", "restart", "give back", "trim", "set"))
+    what = rng.choice(("acquire",) * 6 + ("acknowledge",) * 12 + ("later", "restart", "release", "trim", "set"))
     holder, offset = rng.choice(HOLDERS), rng.randrange(END)
     if what == "acknowledge":
         verdicts = [AckType.DONE, AckType.RELEASE, AckType.RELEASE, AckType.RENEW, AckType.UNDO, AckType.CHANGE]
@@ -207,7 +207,7 @@ def _random_step(rng: Random) -> tuple[Any, ...]:
         "acquire": (holder, rng.randint(1, 5), 12),
         "later": (rng.choice((500, 4000, 10_000)),),
         "restart": (),
-        "give back": (holder,),
+        "release": (holder,),
         "trim": (offset // 4,),
         "set": (0,) if rng.random() < 0.5 else (offset,),
     }
@@ -224,7 +224,7 @@ def _take_step(harness: MachineHarness, model: Model, step: tuple[Any, ...], due
             harness.later(ms)
         case ("restart",):
             harness.restart()
-        case ("give back", holder):
+        case ("release", holder):
             assert harness.do(ReleaseHolder(QUEUE, holder)) == model.release_holder(holder, harness.now_ms)
         case ("trim", start):
             harness.do(Trimmed(QUEUE, start))

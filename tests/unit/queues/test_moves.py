@@ -51,7 +51,7 @@ def test_a_poison_message_goes_to_the_dead_letters_when_it_would_be_delivered_on
     for holder in ("ada", "bob"):
         assert offsets(harness.acquire(holder)) == [0]
         harness.later(VISIBILITY_MS)
-    assert harness.carries() == [], "nobody has asked for it"
+    assert harness.carries() == [], "no move was requested"
     assert harness.acquire("cyd") == []
     (copy_effect,) = harness.carries()
     assert copy_effect == CopyMessage(QUEUE, 0, 2, START_MS, TO_DEAD, ProducerKey(PRODUCER_ID, 0), 0)
@@ -101,7 +101,7 @@ def test_the_last_holder_may_still_say_that_it_is_done() -> None:
     assert harness.carries() == []
 
 
-def test_a_message_on_its_way_is_nobodys() -> None:
+def test_a_message_that_is_being_moved_is_not_delivered() -> None:
     harness = MachineHarness(REJECTS, end=1)
     rejected(harness, 1)
     assert type(harness.say("ada", AckType.DONE, 0)) is AlreadyFinished
@@ -177,7 +177,7 @@ def test_a_move_task_takes_a_message_where_it_says() -> None:
 # -- repeated
 
 
-def test_whoever_leads_next_repeats_what_was_under_way_with_the_same_number() -> None:
+def test_a_new_leader_repeats_moves_in_progress_with_the_same_sequence() -> None:
     harness = MachineHarness(REJECTS)
     rejected(harness, 2)
     (before,) = harness.carries()
@@ -209,7 +209,7 @@ def test_news_of_a_move_that_is_over_means_nothing() -> None:
     assert len(harness.records) == count
 
 
-def test_what_could_not_be_persisted_is_said_again() -> None:
+def test_a_move_that_could_not_be_persisted_is_repeated() -> None:
     harness = MachineHarness(REJECTS)
     rejected(harness, 2)
     (copy_effect,) = harness.carries()
@@ -240,7 +240,7 @@ def test_a_producer_is_asked_for_until_there_is_one() -> None:
     assert harness.machine.wake_at_ms is None
 
 
-def test_what_waits_when_it_is_read_back_sets_out() -> None:
+def test_pending_moves_start_when_they_are_read_back() -> None:
     harness = MachineHarness(REJECTS)
     rejected(harness, 1)
     harness.restart()

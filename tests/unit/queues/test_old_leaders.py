@@ -18,7 +18,7 @@ def done(offset: int, holder: str = "ada") -> Acknowledge:
     return Acknowledge(QUEUE, (Acknowledgement(offset, offset, holder, AckType.DONE),))
 
 
-def test_a_delivery_that_came_after_what_is_known_is_not_said_to_be_finished_by_just_anybody() -> None:
+def test_an_old_leader_does_not_report_an_unknown_delivery_as_finished() -> None:
     leader = MachineHarness()
     old = read_back(leader.records, leader.now_ms)  # elected once, and asleep since
     leader.acquire("ada")
@@ -38,16 +38,16 @@ def test_a_refusal_is_the_leaders_too() -> None:
 
 
 @pytest.mark.parametrize(
-    "command", [done(0), Purge(QUEUE, 1), DeleteGroup("nobody"), Acknowledge("nobody", done(0).items)]
+    "command", [done(0), Purge(QUEUE, 1), DeleteGroup("missing"), Acknowledge("missing", done(0).items)]
 )
-def test_who_finds_nothing_to_do_may_only_not_know_of_it(command: Any) -> None:
+def test_an_old_leader_does_not_report_that_there_is_nothing_to_do(command: Any) -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     assert harness.say("ada", AckType.DONE, 0) is None
     assert must_lead(harness, command)
 
 
-def test_what_is_persisted_needs_no_other_proof() -> None:
+def test_a_persisted_decision_needs_no_other_proof() -> None:
     harness = MachineHarness()
     harness.acquire("ada", 2)
     for command in (done(0), Purge(QUEUE, 5), DeleteGroup(QUEUE), SetPosition(QUEUE, 7)):

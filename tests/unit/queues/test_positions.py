@@ -44,7 +44,7 @@ def test_a_purge_leaves_what_is_being_moved_away() -> None:
     assert [other.offset for other in harness.carries()] == [1]
 
 
-def test_what_the_log_has_lost_is_nobodys() -> None:
+def test_messages_below_the_log_start_are_not_delivered() -> None:
     harness = MachineHarness()
     harness.acquire("ada", 4)
     harness.do(Trimmed(QUEUE, 2))
@@ -88,7 +88,7 @@ def test_a_group_that_is_purged_before_it_began_begins_behind_that() -> None:
     assert (delivery.end, harness.machine.purged_to("new")) == (3, 3)
 
 
-@pytest.mark.parametrize("command", [Trimmed("nobody", 3), DeleteGroup("nobody")])
+@pytest.mark.parametrize("command", [Trimmed("missing", 3), DeleteGroup("missing")])
 def test_of_a_group_that_is_not_there_nothing_is_changed(command: object) -> None:
     harness = MachineHarness()
     count = len(harness.records)

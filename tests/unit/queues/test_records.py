@@ -140,12 +140,12 @@ def changed(record: StateRecord, at: int, byte: int) -> StateRecord:
         StateRecord(key=b"\x04", value=bytes(10)),
     ],
 )
-def test_what_is_damaged_or_not_known_is_not_guessed_at(record: StateRecord) -> None:
+def test_damaged_and_unknown_records_raise(record: StateRecord) -> None:
     with pytest.raises(DamagedState):
         QueueMachine().apply(record, NO_PRODUCER)
 
 
-def test_what_is_gone_of_groups_that_are_gone_is_nothing() -> None:
+def test_tombstones_of_missing_groups_change_nothing() -> None:
     machine = QueueMachine()
     for record in (
         range_tombstone(range_prefix("q"), "q", 5),

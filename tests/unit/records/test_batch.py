@@ -32,7 +32,7 @@ RECORDS = [Record(key=b"k", value=b"v" * n, timestamp_ms=1_700_000_000_000 + n) 
 
 
 def batch_with(**fields: int) -> bytearray:
-    """A batch whose header says something else than it should, sealed again with a good CRC."""
+    """A batch with a wrong header and a valid CRC."""
     batch = build_batch(RECORDS)
     HEADER.pack_into(batch, 0, *read_header(batch)._replace(**fields))
     return sealed(batch)
@@ -114,7 +114,7 @@ def test_an_unknown_magic_is_corrupt(magic: int) -> None:
 
 @pytest.mark.usefixtures("twin")
 @pytest.mark.parametrize("codec", Codec)
-def test_a_good_batch_passes_wherever_it_lies(codec: Codec) -> None:
+def test_a_valid_batch_passes_at_any_position(codec: Codec) -> None:
     batch = build_batch(RECORDS, codec=codec, producer_id=4, producer_epoch=0, base_sequence=0)
     check(batch)
     check(memoryview(b"before" + batch + b"after")[6:-5])

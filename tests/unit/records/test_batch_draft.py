@@ -95,7 +95,7 @@ def test_a_partition_that_is_not_there_is_refused(wrong: int) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(ROWS, min_size=1, max_size=4), st.sampled_from(Codec), st.integers(70, 2000), st.data())
-def test_what_is_gathered_piece_by_piece_is_what_was_in_the_rows(
+def test_batches_built_in_pieces_have_all_rows(
     parts: list[list[dict]], codec: Codec, bytes_max: int, data: st.DataObject
 ) -> None:
     batches: list[bytearray] = []

@@ -235,7 +235,7 @@ def test_selecting_all_gives_the_same_batch_and_nothing_gives_none(keep_last_off
     assert select_records(batch, columns, bytes(4), keep_last_offset=keep_last_offset) is None
 
 
-def test_what_compaction_left_can_be_selected_from_again() -> None:
+def test_compacted_batches_can_be_selected_from_again() -> None:
     batch = bytes(build_batch(RECORDS, base_offset=70))
     for mask in (b"\x01\x00\x01\x01", b"\x01\x00\x01", b"\x00\x01"):
         batch = select_records(batch, decode_columns(batch), mask, keep_last_offset=True) or b""

@@ -27,7 +27,7 @@ def raw_snappy(data: bytes) -> bytes:
 @pytest.mark.parametrize("codec", Codec)
 @settings(max_examples=50, deadline=None)
 @given(data=st.binary(max_size=300), times=st.sampled_from([1, 1, 500]))
-def test_what_is_compressed_comes_back(codec: Codec, data: bytes, times: int) -> None:
+def test_compressed_bytes_are_decompressed_to_the_original(codec: Codec, data: bytes, times: int) -> None:
     data *= times
     assert decompress(codec, compress(codec, data), len(data)) == data
     assert decompress(codec, memoryview(compress(codec, bytearray(data))), len(data)) == data
@@ -109,7 +109,7 @@ def test_a_snappy_block_that_claims_four_gigabytes_is_stopped_before_any_is_allo
 
 
 def test_many_empty_members_take_time_in_proportion() -> None:
-    # Each member hands back what follows it: without feeding in steps this copies 10 GB.
+    # Each member returns what follows it: without feeding in steps this copies 10 GB.
     assert decompress(Codec.GZIP, gzip.compress(b"") * 20_000, 0) == b""
 
 

@@ -62,7 +62,7 @@ def _within(hidden: set[int], header: object) -> list[int]:
 
 
 @pytest.mark.parametrize("codec", Codec)
-def test_what_is_kept_stays_as_it_was_and_ends_at_the_last_of_it(codec: Codec) -> None:
+def test_kept_records_are_unchanged_and_the_batch_ends_at_the_last(codec: Codec) -> None:
     data = batch(range(10, 20), codec=codec, producer_id=7, producer_epoch=1, base_sequence=3)
     answer = hide_all(data, {10, 15, 18, 19}, 10)
     assert shown(answer) == [record(offset) for offset in (11, 12, 13, 14, 16, 17)]
@@ -108,7 +108,7 @@ def test_a_batch_that_was_cut_off_is_not_passed_over() -> None:
     assert hide_all(data[:-1], {4}).next_offset == 5
 
 
-def test_what_was_aborted_is_left_out_and_what_was_committed_stays() -> None:
+def test_aborted_records_are_left_out_and_committed_ones_stay() -> None:
     def sent(offsets: Sequence[int], producer_id: int) -> bytearray:
         return batch(offsets, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True)
 

@@ -33,7 +33,7 @@ def settings_of(topic: Topic) -> LogSettings:
 
 
 class FlakyStore(EmbeddedStore):
-    """A store that can be made to answer nobody."""
+    """A store that can be made unavailable."""
 
     is_down = False
 
@@ -136,7 +136,7 @@ def registration(image: ClusterImage) -> list[Op]:
 
 @asynccontextmanager
 async def world_at(folder: Path, disk: Disk | None = None, boot_id: str = "boot-1") -> AsyncIterator[World]:
-    """A broker that starts, and is stopped in good order unless its partitions were closed already."""
+    """A broker that starts, and is stopped properly unless its partitions were closed already."""
     store = FlakyStore(folder / "metadata.db")
     await store.open()
     metadata = Metadata(store)

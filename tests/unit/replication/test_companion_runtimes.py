@@ -89,7 +89,7 @@ async def test_a_machine_is_there_as_long_as_its_companion_is(tmp_path: Path) ->
         assert positions(office.runtime(places[0])) == {}
 
 
-async def test_what_was_decided_is_read_back_by_the_next_process(tmp_path: Path) -> None:
+async def test_decisions_are_read_back_by_the_next_process(tmp_path: Path) -> None:
     async with office_at(tmp_path) as office:
         topic_id = await office.world.create("orders")
         await add_companion(office.world.metadata, topic_id)
@@ -122,7 +122,7 @@ async def test_a_machine_that_stands_by_decides_when_its_broker_leads_again(tmp_
         assert [event for event, _ in office.events] == ["ready", "gone", "ready"]
 
 
-async def test_a_log_that_nobody_compacts_is_said_anew(tmp_path: Path) -> None:
+async def test_the_state_of_an_uncompacted_log_is_written_again(tmp_path: Path) -> None:
     async with office_at(tmp_path) as office:
         topic_id = await office.world.create("orders", storage="memory")
         await add_companion(office.world.metadata, topic_id)

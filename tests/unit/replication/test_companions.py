@@ -63,7 +63,7 @@ async def test_a_state_machine_in_a_companion_log_survives_a_restart(tmp_path: P
         assert count(await ledger_on(companion_of(world, number=0), world), b"red") == 1
 
 
-async def test_nobody_finds_a_companion_but_brokers(tmp_path: Path) -> None:
+async def test_only_brokers_find_a_companion(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         topic_id = await world.create("orders")
         companion_id = await add_companion(world.metadata, topic_id)
@@ -193,7 +193,7 @@ def test_a_companion_that_comes_later_waits_for_all_that_are_in_sync() -> None:
     assert len(main.leadership.logs) == 1
 
 
-def test_what_is_written_to_one_log_while_the_other_begins_to_be_led_is_committed() -> None:
+def test_records_written_while_the_companion_becomes_leader_are_committed() -> None:
     """A waiter of the first log that is woken when the new epoch begins may append to both logs."""
     main, companion = pair()
     main.lead(led_with(), LEADER, 1000, 10)
@@ -222,8 +222,8 @@ def test_both_follow_when_another_leads_and_go_offline_together() -> None:
     assert main.offline_reason == "no disk"
 
 
-def test_whoever_leads_no_more_writes_nothing_not_even_to_those_it_wakes() -> None:
-    """It would be in its successor's epoch, so that nobody could tell the two logs apart."""
+def test_a_former_leader_writes_nothing_even_when_it_wakes_waiting_calls() -> None:
+    """It would be in its successor's epoch, so that the two logs could not be distinguished."""
     main, companion = pair()
     refused: list[PenstockError] = []
 

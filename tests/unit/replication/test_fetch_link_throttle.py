@@ -58,7 +58,7 @@ def test_it_asks_for_no_more_than_there_is_room_for() -> None:
     assert asked(link, NOW_MS + 500) == {0: RATE // 2}
 
 
-def test_what_came_is_taken_off_what_may_come() -> None:
+def test_fetched_bytes_are_taken_from_the_quota() -> None:
     throttle = Throttle(lambda: RATE)
     link = link_with(throttle, follower())
     asked(link, NOW_MS)
@@ -79,7 +79,7 @@ def test_all_that_lag_get_their_turn() -> None:
     assert sorted(seen) == [0, 1, 2]
 
 
-def test_who_is_in_sync_or_not_named_is_not_throttled() -> None:
+def test_in_sync_and_unlisted_replicas_are_not_throttled() -> None:
     in_sync = link_with(Throttle(lambda: 0), follower(), lagging=False)
     assert asked(in_sync, NOW_MS) == {0: in_sync.fetch_bytes}
     other = link_with(Throttle(lambda: 0), follower(throttled="0:3,1:2"))
@@ -95,7 +95,7 @@ def test_others_are_asked_for_while_one_is_held_back() -> None:
     assert link.wait_ms(NOW_MS) == 0
 
 
-def test_who_comes_into_sync_is_not_held_back_any_more() -> None:
+def test_a_replica_that_comes_into_sync_is_not_throttled_any_more() -> None:
     one = follower()
     link = link_with(Throttle(lambda: 0), one)
     assert asked(link, NOW_MS) == {}

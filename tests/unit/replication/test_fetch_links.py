@@ -65,7 +65,7 @@ async def test_only_what_has_changed_is_looked_at(tmp_path: Path) -> None:
         assert links.apply(world.metadata.image) == set()
 
 
-async def test_a_partition_that_is_led_here_or_by_nobody_or_deleted_is_not_followed(tmp_path: Path) -> None:
+async def test_a_partition_that_is_led_here_or_offline_or_deleted_is_not_followed(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         links = await followed_by(world, dict.fromkeys(range(COUNT), 2))
         await change(world, replica(world, 0), leader=NO_LEADER, leader_epoch=2)

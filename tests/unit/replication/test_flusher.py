@@ -127,14 +127,14 @@ async def test_partitions_are_flushed_side_by_side(tmp_path: Path) -> None:
         assert len(set(gate.synced)) == 2
 
 
-async def test_a_failed_fsync_takes_the_partition_offline_and_answers_nobody_with_success(tmp_path: Path) -> None:
+async def test_a_failed_fsync_takes_the_partition_offline_and_acknowledges_nothing(tmp_path: Path) -> None:
     async with gated(tmp_path) as (world, gate):
         await world.create("orders", flush="group")
         await world.create("others", flush="group")
         one = world.partition("orders")
         gate.fails = True
         one.append(batch(b"x"), NOW_MS)
-        await committed(world, 1)  # woken, to be told that it is not
+        await committed(world, 1)  # woken, though it is not
         assert not one.is_online
         assert "fsync failed" in one.offline_reason
         assert one.high_watermark == 0
@@ -148,7 +148,7 @@ async def test_a_failed_fsync_takes_the_partition_offline_and_answers_nobody_wit
         assert world.partition("orders").is_online, "the next start reads what the disk has"
 
 
-async def test_closed_segments_are_synced_though_nobody_waits_for_it(tmp_path: Path) -> None:
+async def test_closed_segments_are_synced_though_no_request_waits_for_it(tmp_path: Path) -> None:
     async with gated(tmp_path) as (world, gate):
         await world.create("orders", segment_bytes=1024)
         one = world.partition("orders")
@@ -163,7 +163,7 @@ async def test_closed_segments_are_synced_though_nobody_waits_for_it(tmp_path: P
         assert one.log.checkpoint.synced_to == 4
 
 
-async def test_what_comes_while_closed_segments_are_synced_is_committed_when_its_followers_have_it(
+async def test_records_during_a_sync_of_closed_segments_are_committed_by_followers(
     tmp_path: Path,
 ) -> None:
     """It was written before the sync ends, and is not in it."""
@@ -229,7 +229,7 @@ async def test_a_segment_that_is_trimmed_before_its_fsync_is_no_failure(tmp_path
         assert one.log.checkpoint.synced_to == 4
 
 
-async def test_who_waits_is_told_though_another_job_has_synced_the_log(tmp_path: Path) -> None:
+async def test_waiting_requests_are_acknowledged_when_another_job_syncs_the_log(tmp_path: Path) -> None:
     async with gated(tmp_path) as (world, _):
         await world.create("orders", flush="group")
         one = world.partition("orders")

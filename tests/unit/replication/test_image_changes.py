@@ -24,7 +24,7 @@ COMPANION = b"\3" * 16
 
 
 class Steps:
-    """Work for later: done when a test says so."""
+    """Work for later: done when a test runs it."""
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
@@ -39,7 +39,7 @@ class Steps:
 
 
 class Broker:
-    """One broker's partitions; its threads and its event loop go on when a test says so."""
+    """One broker's partitions; its threads and its event loop are run by the test."""
 
     def __init__(self, folder: Path, slice_size: int = 100, disk: object = None) -> None:
         self.threads = FakeThreads(Random(1))
@@ -75,10 +75,10 @@ class Broker:
         return found
 
     def close(self) -> bool:
-        told: list[bool] = []
-        self.partitions.close(told.append)
+        calls: list[bool] = []
+        self.partitions.close(calls.append)
         self.rest()
-        (is_well,) = told
+        (is_well,) = calls
         return is_well
 
 
@@ -123,34 +123,34 @@ def test_a_new_partition_is_not_found_before_its_log_is_open(tmp_path: Path) -> 
     assert broker.one().append(batch(b"x"), NOW_MS).base_offset == 0
 
 
-def test_who_waits_for_a_topic_is_told_when_all_of_it_is_open(tmp_path: Path) -> None:
+def test_waiting_for_a_topic_ends_when_all_of_it_is_open(tmp_path: Path) -> None:
     broker = Broker(tmp_path, slice_size=1)
     broker.partitions.apply(image(topic(3)))
-    told: list[list[int]] = []
-    broker.partitions.when_settled(ORDERS, lambda: told.append(broker.led()))
-    broker.partitions.when_settled(AGAIN, lambda: told.append([]))
-    assert told == [[]], "nothing is to be done for the other topic"
+    calls: list[list[int]] = []
+    broker.partitions.when_settled(ORDERS, lambda: calls.append(broker.led()))
+    broker.partitions.when_settled(AGAIN, lambda: calls.append([]))
+    assert calls == [[]], "nothing is to be done for the other topic"
     broker.rest()
-    assert told == [[], [0, 1, 2]]
+    assert calls == [[], [0, 1, 2]]
 
 
 def test_partitions_are_looked_at_a_slice_at_a_time(tmp_path: Path) -> None:
     broker = Broker(tmp_path, slice_size=2)
     broker.partitions.apply(image(topic(5)))
     broker.rest()
-    told: list[int] = []
-    broker.partitions.on_follow = lambda topic, partition: told.append(partition.name.partition)
+    calls: list[int] = []
+    broker.partitions.on_follow = lambda topic, partition: calls.append(partition.name.partition)
     broker.partitions.register(8)
     broker.partitions.apply(image(topic(5)))
-    assert told == [0, 1]
+    assert calls == [0, 1]
     broker.soon.run()
-    assert told == [0, 1, 2, 3]
+    assert calls == [0, 1, 2, 3]
     broker.soon.run()
-    assert told == [0, 1, 2, 3, 4]
+    assert calls == [0, 1, 2, 3, 4]
     assert not broker.soon.waiting
 
 
-def test_a_topic_that_is_deleted_is_not_found_from_then_on_whatever_its_size(tmp_path: Path) -> None:
+def test_a_deleted_topic_of_any_size_is_not_found_from_then_on(tmp_path: Path) -> None:
     broker = Broker(tmp_path, slice_size=1)
     broker.partitions.apply(image(topic(4)))
     broker.rest()
@@ -221,7 +221,7 @@ def test_a_replica_that_is_moved_away_and_back_begins_anew(tmp_path: Path) -> No
         assert folders(folder) == 1
 
 
-def test_what_a_partition_is_told_while_it_is_opened_counts(tmp_path: Path) -> None:
+def test_changes_of_a_partition_while_it_is_opened_are_applied(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     mine = topic(1)
     broker.partitions.apply(image(mine))
@@ -283,21 +283,21 @@ def test_a_broker_that_stops_while_logs_are_removed_waits_for_the_thread(tmp_pat
     broker.partitions.apply(image(topic(2)))
     broker.rest()
     broker.partitions.apply(image())
-    told: list[bool] = []
-    broker.partitions.close(told.append)
-    assert told == []
+    calls: list[bool] = []
+    broker.partitions.close(calls.append)
+    assert calls == []
     broker.rest()
-    assert told == [True]
+    assert calls == [True]
 
 
 def test_new_partitions_that_a_full_disk_puts_off_are_not_waited_for(tmp_path: Path) -> None:
     disk = FullDisk(OsDisk(tmp_path), free_bytes=0)
     broker = Broker(tmp_path, disk=disk)
     broker.partitions.apply(image(topic(3)))
-    told: list[str] = []
-    broker.partitions.when_settled(None, lambda: told.append("settled"))
+    calls: list[str] = []
+    broker.partitions.when_settled(None, lambda: calls.append("settled"))
     broker.rest()
-    assert told == ["settled"]
+    assert calls == ["settled"]
     assert broker.partitions.is_incomplete
     disk.free_bytes = 1 << 30
     broker.partitions.retry()
@@ -346,11 +346,11 @@ def test_a_topic_that_is_deleted_while_a_log_is_truncated_is_removed_after_that(
     broker.partitions.apply(image(followed))
     broker.rest()
     (replica,) = broker.partitions
-    told: list[str] = []
-    replica.change_log(lambda: told.append("truncated"), lambda outcome: told.append("back"))
+    calls: list[str] = []
+    replica.change_log(lambda: calls.append("truncated"), lambda outcome: calls.append("back"))
     broker.partitions.apply(image())
     broker.rest()
-    assert told == ["truncated"]
+    assert calls == ["truncated"]
     assert not replica.is_online
     assert folders(tmp_path) == 0
 

@@ -1,4 +1,4 @@
-"""Leading: what is committed, who is in sync, and what counts while nobody knows."""
+"""Leadership of a partition: high watermark, in-sync replicas, and ISR changes with an unknown outcome."""
 
 from dataclasses import replace
 
@@ -38,7 +38,7 @@ def mark(lead: Leadership, log: int = 0) -> int:
 # -- what is committed
 
 
-def test_who_is_alone_in_the_isr_commits_what_it_has() -> None:
+def test_a_leader_alone_in_the_isr_commits_its_log_end() -> None:
     lead = leading(LEADER)
     assert mark(lead) == 10
     assert lead.appended(0, 12)
@@ -65,7 +65,7 @@ def test_a_sync_that_ends_after_an_append_takes_nothing_back() -> None:
     assert mark(lead) == 15
 
 
-def test_who_is_not_in_the_isr_holds_nobody_back() -> None:
+def test_replicas_outside_the_isr_do_not_delay_commits() -> None:
     lead = leading(LEADER, A)
     fetch(lead, B, 2)
     assert fetch(lead, A, 9)
@@ -116,7 +116,7 @@ def test_strangers_do_not_count() -> None:
 # -- the ISR shrinks
 
 
-def test_who_is_behind_for_too_long_is_to_go() -> None:
+def test_a_replica_that_lags_for_too_long_leaves_the_isr() -> None:
     lead = leading()
     fetch(lead, A, 10, now_ms=1500)
     fetch(lead, B, 9, now_ms=1500)
@@ -125,7 +125,7 @@ def test_who_is_behind_for_too_long_is_to_go() -> None:
     assert proposed == ProposedIsr(isr=(LEADER, A), version=7, joining={})
 
 
-def test_who_has_everything_is_in_sync_however_long_it_is_silent() -> None:
+def test_a_replica_at_the_log_end_stays_in_sync_without_fetching() -> None:
     lead = leading()
     for node in (A, B):
         fetch(lead, node, 10)
@@ -147,7 +147,7 @@ def test_an_offline_follower_leaves_the_isr_of_an_idle_partition() -> None:
     assert lead.propose_isr(100 * LAG_MS, EPOCHS) is None, "one that is registered and silent lacks nothing"
 
 
-def test_who_always_has_what_was_there_a_moment_ago_keeps_up() -> None:
+def test_a_replica_that_reaches_the_log_end_of_its_last_fetch_keeps_up() -> None:
     """A follower under load never has everything; that it had what the leader had when it last asked will do."""
     lead = leading(LEADER, A, end=0)
     for moment in range(1, 100):
@@ -156,7 +156,7 @@ def test_who_always_has_what_was_there_a_moment_ago_keeps_up() -> None:
         assert lead.propose_isr(moment * 100, EPOCHS) is None
 
 
-def test_who_is_slower_than_the_producers_is_to_go_in_the_end() -> None:
+def test_a_replica_that_is_slower_than_the_producers_leaves_the_isr() -> None:
     lead = leading(LEADER, A, end=0)
     gone_ms = None
     for moment in range(1, 100):
@@ -185,7 +185,7 @@ def test_until_it_is_known_that_one_has_gone_it_counts() -> None:
 # -- the ISR grows
 
 
-def test_who_has_all_that_is_committed_may_join_in_the_life_in_which_it_was_seen() -> None:
+def test_a_replica_at_the_high_watermark_may_join_the_isr_with_its_current_broker_epoch() -> None:
     lead = leading(LEADER, A)
     fetch(lead, A, 10)
     fetch(lead, B, 9)
@@ -196,14 +196,14 @@ def test_who_has_all_that_is_committed_may_join_in_the_life_in_which_it_was_seen
     assert lead.propose_isr(1, {A: 20}) is None, "it is gone"
 
 
-def test_nobody_joins_before_it_has_what_the_leader_began_with() -> None:
+def test_a_replica_may_not_join_the_isr_below_the_start_of_the_leader_epoch() -> None:
     """What was there before this epoch may be committed already, though this leader does not know it."""
     lead = leading(LEADER, A, mark=3)
     fetch(lead, B, 9)
     assert lead.propose_isr(1, EPOCHS) is None
 
 
-def test_who_is_about_to_join_counts_at_once() -> None:
+def test_a_replica_that_is_joining_the_isr_counts_at_once() -> None:
     lead = leading(LEADER, A)
     fetch(lead, A, 10)
     fetch(lead, B, 10)
@@ -217,7 +217,7 @@ def test_who_is_about_to_join_counts_at_once() -> None:
     assert mark(lead) == 20
 
 
-def test_what_is_not_known_to_have_failed_counts_until_something_else_is_written() -> None:
+def test_an_isr_change_with_an_unknown_outcome_counts_until_the_next_write() -> None:
     lead = leading(LEADER, A)
     fetch(lead, A, 10)
     fetch(lead, B, 10)
@@ -304,7 +304,7 @@ def test_in_sync_means_in_all_logs() -> None:
         max_size=60,
     )
 )
-def test_committed_is_never_more_than_anyone_in_the_isr_has_shown(steps: list[tuple[str, int, int]]) -> None:
+def test_the_high_watermark_is_never_beyond_a_replica_of_the_isr(steps: list[tuple[str, int, int]]) -> None:
     lead, shown, end, last = leading(end=0), {A: -1, B: -1}, 0, 0
     isr, version = {LEADER, A, B}, 7
     for moment, (step, node, number) in enumerate(steps):

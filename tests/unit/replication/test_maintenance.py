@@ -71,7 +71,7 @@ async def test_retention_looks_at_its_interval(tmp_path: Path) -> None:
         assert world.partition("orders").log.start_offset == 1
 
 
-async def test_what_is_not_committed_is_not_dropped(tmp_path: Path) -> None:
+async def test_uncommitted_records_are_not_deleted(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         await world.create("orders", retention_ms=100, flush="group")
         one = world.partition("orders")
@@ -231,7 +231,7 @@ async def test_ticks_come_by_themselves(tmp_path: Path, monkeypatch: pytest.Monk
         put(world, "orders", b"x")
         log = world.partition("orders").log
         running = asyncio.create_task(world.maintenance.run())
-        for _ in range(2):  # the first tick may still be under way
+        for _ in range(2):  # the first tick may still be running
             world.ticked.clear()
             async with asyncio.timeout(10):
                 await world.ticked.wait()

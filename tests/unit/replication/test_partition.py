@@ -35,7 +35,7 @@ class Calls(list[str]):
 # -- what is committed
 
 
-def test_what_was_there_at_the_start_is_committed() -> None:
+def test_records_from_before_the_start_are_committed() -> None:
     log = open_at()
     log.append(batch(b"a", b"b"), 0, NOW_MS)
     assert partition_of(log).high_watermark == 2
@@ -97,7 +97,7 @@ def test_a_batch_that_is_sent_again_before_it_is_committed_asks_for_its_flush_ag
 # -- who is called
 
 
-def test_whoever_waits_for_an_offset_is_called_once_in_order() -> None:
+def test_watchers_of_an_offset_are_called_once_in_order() -> None:
     one, calls = partition(flush="group"), Calls()
     for _ in range(5):
         one.append(batch(), NOW_MS)
@@ -110,7 +110,7 @@ def test_whoever_waits_for_an_offset_is_called_once_in_order() -> None:
     assert calls == ["a", "b", "b again", "c"]
 
 
-def test_whoever_comes_too_late_is_called_at_once() -> None:
+def test_a_late_watcher_is_called_at_once() -> None:
     one, calls = partition(flush="os"), Calls()
     one.append(batch(), NOW_MS)
     one.when_committed(1, calls("late"))
@@ -126,7 +126,7 @@ def test_watchers_are_called_at_the_next_advance_and_not_again() -> None:
     assert calls == ["a", "b"]
 
 
-def test_whoever_stops_watching_is_not_called() -> None:
+def test_a_removed_watcher_is_not_called() -> None:
     one, calls = partition(), Calls()
     ticket = one.watch(calls("a"))
     one.watch(calls("b"))
@@ -136,7 +136,7 @@ def test_whoever_stops_watching_is_not_called() -> None:
     assert calls == ["b"]
 
 
-def test_whoever_is_called_may_watch_again_and_append() -> None:
+def test_a_watcher_may_watch_again_and_append() -> None:
     one, calls = partition(), Calls()
 
     def again() -> None:
@@ -169,7 +169,7 @@ def test_offline_wakes_everyone_and_answers_with_a_storage_error() -> None:
         assert refused.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_whoever_waits_for_a_partition_that_is_offline_is_called_at_once() -> None:
+def test_a_watcher_of_an_offline_partition_is_called_at_once() -> None:
     one, calls = partition_of(None), Calls()
     one.when_committed(1, calls("waiter"))
     assert calls == ["waiter"]

@@ -1,4 +1,4 @@
-"""Transactions in one partition: markers, what they change for readers, and who is told."""
+"""Transactions in one partition: markers, what they change for readers, and their callbacks."""
 
 from collections.abc import Callable
 
@@ -52,7 +52,7 @@ def test_a_batch_of_the_brokers_own_is_committed_like_any_other() -> None:
     assert flushed.log.epochs.entries == [(5, 0)]
 
 
-def test_whoever_waits_is_called_when_a_batch_of_the_brokers_own_is_committed() -> None:
+def test_watchers_are_called_when_a_batch_of_the_broker_itself_is_committed() -> None:
     one, calls = partition(), list[int]()
     one.watch(watched(one, calls))
     one.when_committed(1, watched(one, calls))
@@ -76,14 +76,14 @@ def test_a_partition_that_is_offline_takes_no_markers() -> None:
 # -- markers
 
 
-def test_a_marker_ends_a_transaction_and_says_so() -> None:
-    one, told = partition(), list[tuple[int, bool]]()
-    one.on_marker = lambda producer_id, committed: told.append((producer_id, committed))
+def test_a_marker_ends_a_transaction_and_calls_back() -> None:
+    one, calls = partition(), list[tuple[int, bool]]()
+    one.on_marker = lambda producer_id, committed: calls.append((producer_id, committed))
     write(one, SEVEN, 0, b"a")
     write(one, EIGHT, 0, b"b")
     assert one.write_marker(SEVEN, True, 3, NOW_MS).base_offset == 2
     assert one.write_marker(EIGHT, False, 4, NOW_MS).base_offset == 3
-    assert told == [(7, True), (8, False)]
+    assert calls == [(7, True), (8, False)]
     data = one.read(2, 9999)
     found = [(header.producer_id, read_marker(data[at:])) for at, header in batches(data)]
     assert found == [(7, (True, 3)), (8, (False, 4))]
@@ -91,12 +91,12 @@ def test_a_marker_ends_a_transaction_and_says_so() -> None:
     assert committed_values(one.log) == [b"a"]
 
 
-def test_when_a_marker_is_told_of_it_is_in_the_log() -> None:
-    one, told = partition(), list[tuple[int, int]]()
-    one.on_marker = lambda producer_id, committed: told.append((one.log.end_offset, one.last_stable_offset))
+def test_a_marker_is_in_the_log_before_its_callback() -> None:
+    one, calls = partition(), list[tuple[int, int]]()
+    one.on_marker = lambda producer_id, committed: calls.append((one.log.end_offset, one.last_stable_offset))
     write(one, SEVEN, 0, b"a")
     one.write_marker(SEVEN, True, 0, NOW_MS)
-    assert told == [(2, 2)]
+    assert calls == [(2, 2)]
 
 
 def test_a_marker_that_is_written_twice_does_no_harm() -> None:
@@ -117,13 +117,13 @@ def test_a_marker_where_nothing_was_written_does_no_harm() -> None:
 
 
 def test_an_older_instance_of_a_producer_has_no_say() -> None:
-    one, told = partition(), list[int]()
-    one.on_marker = lambda producer_id, committed: told.append(producer_id)
+    one, calls = partition(), list[int]()
+    one.on_marker = lambda producer_id, committed: calls.append(producer_id)
     write(one, ProducerKey(7, 2), 0, b"a")
     with pytest.raises(InvalidProducerEpoch, match="has epoch 1, its newer instance has 2") as refused:
         one.write_marker(ProducerKey(7, 1), True, 0, NOW_MS)
     assert refused.value.code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert (one.log.end_offset, told, one.last_stable_offset) == (1, [], 0)
+    assert (one.log.end_offset, calls, one.last_stable_offset) == (1, [], 0)
 
 
 def test_an_older_coordinator_has_no_say() -> None:
@@ -222,7 +222,7 @@ def test_a_transaction_is_over_when_its_marker_is_committed_and_not_before() -> 
     assert one.last_stable_offset == 0
     one.write_marker(SEVEN, True, 0, NOW_MS)
     one.append(batch(b"c"), NOW_MS)
-    assert one.last_stable_offset == 0, "a marker that nobody has may yet be lost"
+    assert one.last_stable_offset == 0, "a marker that no follower has may yet be lost"
     one.advance(3)
     assert one.last_stable_offset == 3
     one.advance(4)
@@ -243,7 +243,7 @@ def test_a_younger_transaction_that_is_decided_waits_for_an_older_one_that_is_no
 
 
 @pytest.mark.parametrize("flush", ["os", "group"])
-def test_whoever_watches_is_called_when_the_last_stable_offset_moves(flush: str) -> None:
+def test_watchers_are_called_when_the_last_stable_offset_moves(flush: str) -> None:
     one, calls = partition(flush=flush), list[int]()
     write(one, SEVEN, 0, b"a")
     one.append(batch(b"b"), NOW_MS)
@@ -264,7 +264,7 @@ def test_a_trim_over_an_open_transaction_moves_the_last_stable_offset_with_the_s
     assert one.read(2, 9999, stable=True) == b""
 
 
-def test_what_has_ended_is_not_remembered_for_ever() -> None:
+def test_ended_transactions_are_forgotten() -> None:
     one = partition()
     for number in range(50):
         write(one, SEVEN, number, b"v")

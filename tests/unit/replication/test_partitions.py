@@ -47,7 +47,7 @@ async def test_a_topic_that_is_made_is_opened(tmp_path: Path) -> None:
         assert folder_of(tmp_path, topic_id, number=2).is_dir()
 
 
-async def test_what_was_written_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_records_survive_a_restart(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         await world.create("orders")
         world.partition("orders").append(sent(7, 0, b"kept"), NOW_MS)
@@ -99,7 +99,7 @@ async def test_a_topic_that_is_made_again_begins_at_zero(tmp_path: Path) -> None
 
 
 async def test_a_topic_that_was_made_again_in_one_step_is_another(tmp_path: Path) -> None:
-    """Changes may be told together: the old topic and the new one of its name then pass each other."""
+    """Changes may be applied together: the old topic and the new one of its name then pass each other."""
     async with world_at(tmp_path) as world:
         await world.create("orders")
         old, image = world.partition("orders"), world.metadata.image
@@ -186,7 +186,7 @@ async def test_a_log_that_is_damaged_takes_its_partition_offline_and_no_other(tm
     assert path.stat().st_size == len(batch(b"x")) - 1
 
 
-async def test_a_torn_tail_is_cut_off_and_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_torn_tail_is_truncated_and_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with world_at(tmp_path) as world:
         topic_id = await world.create("orders")
         world.partition("orders").append(batch(b"x"), NOW_MS)
@@ -238,7 +238,7 @@ async def _half_removed(tmp_path: Path, *, isr: tuple[int, ...]) -> Path:
     return folder
 
 
-async def test_what_power_loss_has_left_of_a_removed_log_is_not_taken_for_the_log(tmp_path: Path) -> None:
+async def test_leftovers_of_a_removed_log_after_power_loss_are_not_opened(tmp_path: Path) -> None:
     folder = await _half_removed(tmp_path, isr=(2,))
     async with world_at(tmp_path) as world:
         (replica,) = world.partitions

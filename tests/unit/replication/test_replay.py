@@ -35,7 +35,7 @@ NOW_MS = 1_700_000_000_000
 
 
 class Strict(Counters):
-    """Reads counters, and refuses whatever is none."""
+    """Reads counters, and raises for other records."""
 
     def apply(self, record: StateRecord, producer_id: int) -> None:
         if record.value is None or not record.value.startswith(b"["):
@@ -147,7 +147,7 @@ def test_a_large_batch_is_applied_a_part_at_a_time() -> None:
 
 
 class Moody(Strict):
-    """Cannot read anything while it is told so."""
+    """Cannot read anything while `error` is set."""
 
     error: PenstockError | ValueError | None = None
 
@@ -158,7 +158,7 @@ class Moody(Strict):
 
 
 class Lab:
-    """The runtimes of a topic, whose machines fail when they are told to."""
+    """The runtimes of a topic, whose machines fail on demand."""
 
     def __init__(self, world: World, *, skips: bool = True) -> None:
         self.world = world
@@ -192,13 +192,13 @@ class Lab:
         await asyncio.sleep(0)
 
     def code(self) -> ErrorCode | None:
-        """What someone is told who asks about a key."""
+        """The response to a request for a key."""
         answers: list[Any] = []
         self.runtimes.submit("a", Get(name="a"), answers.append)
         return answers[0].code if isinstance(answers[0], PenstockError) else None
 
     def listed(self) -> ErrorCode | None:
-        """What someone is told who asks for everything."""
+        """The response to a request for everything."""
         try:
             self.runtimes.check_loaded()
         except PenstockError as error:
@@ -257,7 +257,7 @@ async def test_a_log_that_cannot_be_read_is_reported_and_read_again(
         lab.runtimes.close()
 
 
-async def test_whoever_no_longer_leads_does_not_read_again(tmp_path: Path) -> None:
+async def test_a_former_leader_does_not_read_again(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         lab = await lab_in(world, skips=False)
         lab.error = InvalidRecord("no")
@@ -283,7 +283,7 @@ async def test_a_damaged_log_goes_offline_so_that_another_replica_can_lead(tmp_p
         lab.runtimes.close()
 
 
-async def test_while_a_topic_is_paused_nobody_decides_and_clients_try_again(tmp_path: Path) -> None:
+async def test_while_a_topic_is_paused_machines_do_not_decide_and_clients_retry(tmp_path: Path) -> None:
     async with world_at(tmp_path) as world:
         lab = await lab_in(world)
         lab.runtimes.is_paused = True

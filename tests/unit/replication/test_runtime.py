@@ -1,4 +1,4 @@
-"""The runtime: what a machine decides is in the log before anyone hears of it, and comes back from there."""
+"""The runtime: decisions of a machine are in the log before they are acknowledged, and are read back from there."""
 
 import asyncio
 import json
@@ -176,7 +176,7 @@ def test_a_reply_comes_with_its_record_in_the_log(tmp_path: Path) -> None:
     run(main())
 
 
-def test_nobody_hears_of_what_is_not_committed_not_even_who_only_asked(tmp_path: Path) -> None:
+def test_uncommitted_state_is_not_returned_even_to_reads(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world, flush="group")
@@ -194,14 +194,14 @@ def test_nobody_hears_of_what_is_not_committed_not_even_who_only_asked(tmp_path:
     run(main())
 
 
-def test_who_may_have_been_replaced_says_only_what_it_can_still_note(tmp_path: Path) -> None:
+def test_a_possibly_replaced_leader_answers_only_what_it_can_commit(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
             partition = world.partition(TOPIC)
             bench.submit(Get(name="a", must_lead=True))
             assert bench.answers == [0]
-            assert partition.log.end_offset == 0  # nobody can take its place
+            assert partition.log.end_offset == 0  # no other broker can replace it
             state = PartitionState(replicas=(1, 2), leader=1, leader_epoch=partition.leader_epoch + 1, isr=(1, 2))
             partition.lead(state, 1, 10_000, world.clock.steady_ms())
             bench.submit(Get(name="a", must_lead=True))
@@ -216,7 +216,7 @@ def test_who_may_have_been_replaced_says_only_what_it_can_still_note(tmp_path: P
     run(main())
 
 
-def test_what_a_machine_refuses_is_the_answer(tmp_path: Path) -> None:
+def test_an_error_of_a_machine_is_the_response(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -308,7 +308,7 @@ def test_everything_comes_back_from_the_log(tmp_path: Path) -> None:
     run(main())
 
 
-def test_transactions_count_when_their_marker_says_so_now_and_when_read_back(tmp_path: Path) -> None:
+def test_transactions_are_applied_at_their_marker_now_and_when_read_back(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -329,7 +329,7 @@ def test_transactions_count_when_their_marker_says_so_now_and_when_read_back(tmp
     run(main())
 
 
-def test_who_asks_while_it_is_read_back_is_told_to_wait(tmp_path: Path) -> None:
+def test_requests_during_loading_get_load_in_progress(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             await world.create(TOPIC)
@@ -364,7 +364,7 @@ def test_a_machine_is_woken_when_it_wants_to_be(tmp_path: Path) -> None:
     run(main())
 
 
-def test_a_runtime_that_is_closed_tells_who_waits_and_wakes_no_more(tmp_path: Path) -> None:
+def test_closing_a_runtime_fails_waiting_requests_and_stops_its_timer(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -402,7 +402,7 @@ class AddAgain:
         self._machine._add(self._name, said)
 
 
-def test_what_is_repeated_is_persisted_and_applied_like_anything_else(tmp_path: Path) -> None:
+def test_repeated_decisions_are_persisted_and_applied_like_others(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -419,7 +419,7 @@ def test_what_is_repeated_is_persisted_and_applied_like_anything_else(tmp_path: 
     run(main())
 
 
-def test_what_cannot_be_persisted_at_once_is_not_repeated(tmp_path: Path) -> None:
+def test_a_repeated_decision_is_refused_if_it_cannot_be_persisted_at_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -552,11 +552,11 @@ def test_machines_of_a_topic_that_is_deleted_give_up(tmp_path: Path) -> None:
     run(main())
 
 
-# -- standing by
+# -- followers
 
 
 class Counting(Counters):
-    """Knows how often it was told something."""
+    """Counts the records that it has applied."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -581,7 +581,7 @@ def second_of(bench: Bench) -> tuple[StateRuntime, Counting]:
     return runtime, machine
 
 
-def test_whoever_stands_by_has_only_the_rest_to_read_when_it_takes_over(tmp_path: Path) -> None:
+def test_a_follower_that_becomes_leader_reads_only_the_rest(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -601,7 +601,7 @@ def test_whoever_stands_by_has_only_the_rest_to_read_when_it_takes_over(tmp_path
     run(main())
 
 
-def test_whoever_stands_by_reads_only_what_is_committed(tmp_path: Path) -> None:
+def test_a_follower_reads_only_committed_records(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)
@@ -619,7 +619,7 @@ def test_whoever_stands_by_reads_only_what_is_committed(tmp_path: Path) -> None:
     run(main())
 
 
-def test_what_was_read_and_then_taken_back_leads_astray(tmp_path: Path) -> None:
+def test_a_truncation_below_the_applied_end_makes_the_state_invalid(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             bench = await bench_in(world)

@@ -15,7 +15,7 @@ COUNT = 5 * LOADS_MAX
 
 
 class SlowRuntime:
-    """Stands for a runtime whose log is read when the test says so."""
+    """Stands for a runtime whose log is read on demand."""
 
     def __init__(self, owner: "SlowSet", partition: Partition) -> None:
         self.partition = partition
@@ -71,7 +71,7 @@ async def test_logs_are_read_a_few_at_a_time_and_one_that_waits_to_be_committed_
     assert not runtimes.is_loading
 
 
-async def test_what_is_given_up_while_it_waits_is_not_read() -> None:
+async def test_a_runtime_that_is_closed_while_it_waits_is_not_loaded() -> None:
     runtimes = SlowSet()
     runtimes.update_roles(_partitions(), {})
     await asyncio.sleep(0)

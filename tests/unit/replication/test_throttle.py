@@ -32,7 +32,7 @@ def test_a_throttle_fills_at_its_rate_and_saves_up_no_more_than_a_burst() -> Non
     assert throttle.available(START_MS + 60_000) == 1000 * BURST_MS // 1000
 
 
-def test_what_was_taken_too_much_is_made_up_for() -> None:
+def test_an_overdraft_is_made_up_for() -> None:
     throttle = Limited(1000)
     throttle.available(START_MS)
     throttle.take(3000, START_MS + 1000)

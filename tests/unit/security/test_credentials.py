@@ -77,7 +77,7 @@ def test_no_secret_is_ever_shown() -> None:
         ),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_and_no_secret_is(text: str, said: str) -> None:
+def test_errors_of_a_file_are_reported_without_secrets(text: str, said: str) -> None:
     with pytest.raises(InvalidCredentials) as raised:
         parse_credentials(text)
     assert said in str(raised.value)

@@ -20,7 +20,7 @@ def may(*statements: Any, account: str = OTHER, action: str = "SendMessage", res
     return allows(json.dumps({"Statement": list(statements)}), Request(account, action, resource))
 
 
-def test_what_is_granted_is_allowed_and_nothing_else() -> None:
+def test_only_granted_actions_are_allowed() -> None:
     assert may(GRANT)
     assert allows(json.dumps({"Statement": GRANT}), Request(OTHER, "SendMessage", ARN)), "one that stands alone"
     assert not may(GRANT, action="ReceiveMessage")
@@ -114,7 +114,7 @@ def test_resources_have_wildcards_and_their_region_does_not_count(resource: Any,
         {"Resource": "${aws:username}"},
     ],
 )
-def test_what_is_not_evaluated_is_taken_for_the_worst(unknown: dict[str, Any]) -> None:
+def test_unsupported_conditions_do_not_allow_but_do_deny(unknown: dict[str, Any]) -> None:
     assert not may({**GRANT, **unknown}), "an Allow does not apply"
     assert not may(GRANT, {**GRANT, "Effect": "Deny", **unknown}), "a Deny does"
     assert may(GRANT, {**GRANT, **unknown}), "what else is allowed stays so"
@@ -169,7 +169,7 @@ JSON = st.recursive(
 
 
 @given(JSON)
-def test_whatever_a_statement_says_it_is_evaluated_and_never_allows_by_mistake(statement: Any) -> None:
+def test_any_statement_is_evaluated_and_never_allows_by_mistake(statement: Any) -> None:
     found = may(statement)
     if found:
         assert statement["Effect"] == "Allow"

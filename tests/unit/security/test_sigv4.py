@@ -1,4 +1,4 @@
-"""Signatures: botocore signs, we verify; and whatever is changed afterwards is noticed."""
+"""Signatures: botocore signs, we verify; and every later change is detected."""
 
 import hashlib
 import hmac
@@ -99,7 +99,7 @@ def presigned(
         lambda: presigned(url="http://localhost:9324/?Action=SendMessage&MessageBody=a%20b%2Bc%26d%3D%C3%A9"),
     ],
 )
-def test_what_botocore_has_signed_is_recognised(request_of: Callable[[], HttpRequest]) -> None:
+def test_signatures_of_botocore_are_accepted(request_of: Callable[[], HttpRequest]) -> None:
     assert Verifier(CREDENTIALS).verify(request_of(), now_ms()) is KEY
 
 
@@ -133,7 +133,7 @@ def test_the_signing_key_is_that_of_awss_own_example() -> None:
         lambda request: request._replace(headers={**request.headers, b"x-amz-target": b"AmazonSQS.DeleteQueue"}),
     ],
 )
-def test_whatever_is_changed_on_the_way_is_noticed(change: Callable[[HttpRequest], HttpRequest]) -> None:
+def test_every_change_of_a_signed_request_is_detected(change: Callable[[HttpRequest], HttpRequest]) -> None:
     with pytest.raises(SignatureDoesNotMatch):
         Verifier(CREDENTIALS).verify(change(signed()), now_ms())
 
@@ -251,7 +251,7 @@ def test_the_region_of_a_request_is_the_one_that_it_is_signed_for() -> None:
 
 
 @given(st.binary(max_size=200), st.text(max_size=80), st.text(max_size=80))
-def test_nothing_that_anyone_sends_is_more_than_refused(header: bytes, path: str, query: str) -> None:
+def test_any_invalid_request_is_refused_without_another_error(header: bytes, path: str, query: str) -> None:
     headers = {b"authorization": b"AWS4-HMAC-SHA256 " + header, b"x-amz-date": header, b"host": header}
     with pytest.raises(Refused):
         Verifier(CREDENTIALS).verify(HttpRequest(b"POST", path, query, headers, header), 0)

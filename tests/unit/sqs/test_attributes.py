@@ -46,7 +46,7 @@ def test_a_queue_without_attributes_has_awss_defaults() -> None:
         {"PenstockPartitions": "7", "PenstockRetentionPeriod": "31536000"},
     ],
 )
-def test_what_is_given_is_shown(attributes: dict[str, str]) -> None:
+def test_attributes_are_returned_as_they_were_set(attributes: dict[str, str]) -> None:
     found = shown(new_settings(attributes), arn)
     assert {name: found[name] for name in attributes} == attributes
 
@@ -90,7 +90,7 @@ def test_a_value_that_is_out_of_bounds_is_refused(name: str, values: list[str]) 
 
 
 @pytest.mark.parametrize("name", ["Nonsense", "QueueArn", "CreatedTimestamp", "ApproximateNumberOfMessages", "All"])
-def test_what_cannot_be_set_is_unknown(name: str) -> None:
+def test_attributes_that_cannot_be_set_are_unknown(name: str) -> None:
     with pytest.raises(SqsError, match=rf"Unknown Attribute {name}\.") as raised:
         new_settings({name: "1"})
     assert raised.value.fault is errors.INVALID_ATTRIBUTE_NAME
@@ -185,7 +185,7 @@ def test_a_redrive_allow_policy_that_makes_no_sense_is_refused(policy: dict[str,
     assert raised.value.fault is errors.INVALID_PARAMETER_VALUE
 
 
-def test_what_does_nothing_is_kept_and_can_be_taken_away() -> None:
+def test_attributes_without_effect_are_kept_and_can_be_removed() -> None:
     settings = new_settings({"Policy": POLICY})
     assert settings.others == {"Policy": POLICY}
     assert changed(settings, {"Policy": ""}).others == {}

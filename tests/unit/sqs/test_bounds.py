@@ -142,7 +142,7 @@ def test_a_form_is_read_as_urllib_does(pairs: list[tuple[str, str]]) -> None:
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="&%+\0"), max_size=30))
-def test_what_is_not_escaped_is_taken_as_it_is(value: str) -> None:
+def test_unescaped_characters_are_taken_literally(value: str) -> None:
     assert query_codec._pairs(f"a={value}".encode()) == [("a", value)]
     assert query_codec._pairs(f"a=%41{value}".encode()) == [("a", f"A{value}")]
 

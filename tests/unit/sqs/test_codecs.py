@@ -185,9 +185,9 @@ def as_sent(protocol: str, action: str, params: dict[str, Any]) -> HttpRequest:
 def as_understood(protocol: str, action: str, response: HttpResponse) -> dict[str, Any]:
     """What botocore makes of an answer."""
     lines = [line.split(": ", 1) for line in response.headers.decode().split("\r\n") if line]
-    told = {"status_code": int(response.status), "headers": dict(lines), "body": response.body}
+    parsed = {"status_code": int(response.status), "headers": dict(lines), "body": response.body}
     shape = service_model(protocol).operation_model(action).output_shape
-    return create_parser(protocol).parse(told, shape)
+    return create_parser(protocol).parse(parsed, shape)
 
 
 def in_json(params: dict[str, Any]) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def in_json(params: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(("action", "params"), REQUESTS)
-def test_what_botocore_sends_in_json_is_what_we_read(action: str, params: dict[str, Any]) -> None:
+def test_json_requests_of_botocore_are_decoded(action: str, params: dict[str, Any]) -> None:
     request = as_sent(JSON, action, params)
     assert request.headers[b"x-amz-target"] == json_codec.TARGET_PREFIX + action.encode()
     assert json_codec.decode(request.body) == in_json(params)
@@ -204,9 +204,7 @@ def test_what_botocore_sends_in_json_is_what_we_read(action: str, params: dict[s
 
 @pytest.mark.parametrize("in_url", [False, True])
 @pytest.mark.parametrize(("action", "params"), REQUESTS)
-def test_what_botocore_sends_by_query_is_what_it_would_be_in_json(
-    action: str, params: dict[str, Any], in_url: bool
-) -> None:
+def test_query_requests_of_botocore_are_decoded_as_in_json(action: str, params: dict[str, Any], in_url: bool) -> None:
     request = as_sent(QUERY, action, params)
     if in_url:
         request = request._replace(method=b"GET", query=request.body.decode(), body=b"")
@@ -218,7 +216,7 @@ def test_what_botocore_sends_by_query_is_what_it_would_be_in_json(
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 @pytest.mark.parametrize(("action", "result", "wanted"), RESULTS)
-def test_what_we_answer_is_what_botocore_understands(
+def test_responses_are_understood_by_botocore(
     action: str, result: dict[str, Any] | None, wanted: dict[str, Any], protocol: str
 ) -> None:
     response = json_codec.encode(result, ID) if protocol == JSON else query_codec.encode(action, result, ID)
@@ -474,7 +472,7 @@ def test_a_queue_may_be_named_by_the_path() -> None:
     assert query_codec.decode(request) == ("PurgeQueue", {"QueueUrl": "/000000000000/jobs"})
 
 
-def test_what_xml_cannot_carry_is_replaced() -> None:
+def test_characters_that_xml_cannot_carry_are_replaced() -> None:
     response = query_codec.encode("ListQueueTags", {"Tags": {"a\x01": "\x00\ufffe"}}, ID)
     assert as_understood(QUERY, "ListQueueTags", response)["Tags"] == {"a?": "??"}
 
@@ -488,7 +486,7 @@ def fault_of(read: Callable[[], object]) -> errors.Fault | None:
 
 
 @given(st.binary(max_size=300))
-def test_whatever_comes_is_read_or_refused(data: bytes) -> None:
+def test_any_bytes_are_decoded_or_refused(data: bytes) -> None:
     request = HttpRequest(b"POST", "/", data.decode("latin-1"), {}, data)
     assert fault_of(lambda: json_codec.decode(data)) in (None, errors.SERIALIZATION)
     refused = (None, errors.MALFORMED_QUERY, errors.INVALID_PARAMETER_VALUE)

@@ -79,7 +79,7 @@ def test_attributes_come_back_as_they_were_sent(given_attributes: dict[str, Any]
     assert md5_of_attributes(found) == md5_of_attributes(read)
 
 
-def test_a_header_of_somebody_else_is_an_attribute_as_well() -> None:
+def test_a_header_of_a_kafka_client_is_an_attribute_as_well() -> None:
     headers = (
         ("text", "é".encode()),
         ("bytes", b"\xff\x00"),
@@ -190,8 +190,13 @@ def test_all_that_a_message_can_have_is_kept_in_its_record() -> None:
         "penstock-delay-ms": b"0",
     }
     assert draft.size == len("x" + "n" + "Number" + "5"), "system attributes do not count"
-    told = send_result(STANDARD, draft, Sent(0, 7, "an-id"))
-    assert sorted(told) == ["MD5OfMessageAttributes", "MD5OfMessageBody", "MD5OfMessageSystemAttributes", "MessageId"]
+    result = send_result(STANDARD, draft, Sent(0, 7, "an-id"))
+    assert sorted(result) == [
+        "MD5OfMessageAttributes",
+        "MD5OfMessageBody",
+        "MD5OfMessageSystemAttributes",
+        "MessageId",
+    ]
 
 
 @pytest.mark.parametrize("body", ["\x00", "a\x0bb", "\x1f", "\ufffe", "a\uffff", "\x08é"])
@@ -237,7 +242,7 @@ def test_every_other_character_is_taken(body: str) -> None:
         ({"MessageBody": "x", "MessageDeduplicationId": "d"}, errors.INVALID_PARAMETER_VALUE),
     ],
 )
-def test_what_is_wrong_with_a_message_has_awss_code(params: dict[str, Any], fault: errors.Fault | None) -> None:
+def test_an_invalid_message_gets_the_error_code_of_aws(params: dict[str, Any], fault: errors.Fault | None) -> None:
     if fault is None:
         assert send(STANDARD, **params).message.headers == ()
         return
@@ -269,7 +274,7 @@ def test_a_message_of_a_fifo_queue_has_a_group_and_an_id() -> None:
         send(FIFO, MessageBody="x", MessageGroupId="g", MessageDeduplicationId="d", DelaySeconds=2)
 
 
-def test_content_is_an_id_where_the_queue_says_so() -> None:
+def test_content_based_deduplication_derives_the_id() -> None:
     draft = send(BY_CONTENT, MessageBody="x", MessageGroupId="g")
     assert draft.message.deduplication_id == hashlib.sha256(b"x").hexdigest()
     assert (
@@ -299,7 +304,7 @@ def test_a_message_shows_its_body_its_receipt_and_nothing_else_unless_asked() ->
     }
 
 
-def test_all_system_attributes_are_shown_to_whoever_wants_all() -> None:
+def test_all_system_attributes_are_returned_on_request() -> None:
     headers = [
         ("penstock-sender", b"me"),
         ("penstock-sent-at", b"77"),
@@ -344,7 +349,7 @@ def test_the_digest_is_that_of_the_attributes_that_are_shown() -> None:
 
 
 @pytest.mark.parametrize(("value", "is_xml"), [(b"\xff\xfe", False), (b"\xff\xfe", True), (b"\x00", True)])
-def test_a_body_that_is_no_text_is_shown_in_base64_and_says_so(value: bytes, is_xml: bool) -> None:
+def test_a_binary_body_is_returned_in_base64_with_an_attribute(value: bytes, is_xml: bool) -> None:
     found = shown_message(STANDARD, delivered(value), AttributeSelection(is_xml=is_xml))
     assert base64.b64decode(found["Body"]) == value
     assert found["MD5OfBody"] == md5_of_body(found["Body"].encode()), "SDKs check what they see"

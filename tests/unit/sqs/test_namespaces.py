@@ -77,5 +77,5 @@ def test_no_queue_is_of_two_accounts(space: Namespace, other: Namespace, named: 
 
 
 @pytest.mark.parametrize("text", ["", "EU", "1eu", "a.b", "a/b", "a" * 33, "123456789012"])
-def test_what_is_no_region_is_not_taken_for_one(text: str) -> None:
+def test_an_invalid_region_is_not_accepted(text: str) -> None:
     assert not is_region(text)

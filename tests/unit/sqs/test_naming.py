@@ -169,7 +169,7 @@ def test_an_entry_that_failed_says_whose_fault_it_was() -> None:
         (PenstockError("x"), errors.INTERNAL_FAILURE),
     ],
 )
-def test_an_error_from_below_is_told_in_awss_words(error: PenstockError, fault: errors.Fault) -> None:
-    told = translate(error)
-    assert told.fault is fault
-    assert told.message
+def test_an_internal_error_is_translated_to_one_of_aws(error: PenstockError, fault: errors.Fault) -> None:
+    translated = translate(error)
+    assert translated.fault is fault
+    assert translated.message

@@ -17,7 +17,7 @@ def added(policy: str, label: str) -> str:
     return with_statement(policy, ARN, label, [PRINCIPAL], ["SendMessage"])
 
 
-def test_a_policy_that_somebody_has_written_is_kept() -> None:
+def test_statements_of_an_existing_policy_are_kept() -> None:
     written = {"Version": "2012-10-17", "Id": "mine", "Statement": {"Effect": "Deny", "Principal": "*"}}
     found = json.loads(added(json.dumps(written), "l"))
     assert (found["Version"], found["Id"]) == ("2012-10-17", "mine")
@@ -55,7 +55,7 @@ def test_an_account_is_named_once_and_there_are_fifty_at_most() -> None:
     assert raised.value.fault is errors.OVER_LIMIT
 
 
-def test_what_can_be_shared_and_what_cannot() -> None:
+def test_actions_that_can_be_shared() -> None:
     """AWS: cross-account permissions do not apply to the actions of the second list."""
     load_actions()
     check_actions(["SendMessage", "ReceiveMessage", "DeleteMessage", "ChangeMessageVisibility"], list(ACTIONS))

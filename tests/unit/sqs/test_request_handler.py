@@ -22,7 +22,7 @@ from tests.unit.broker.queues.queue_harness import QueueHarness, harness_at, tur
 URL = "http://x/000000000000/jobs"
 LARGE = "x" * LARGE_BYTES
 HIDING = {"QueueUrl": URL, "MaxNumberOfMessages": 10, "VisibilityTimeout": 43_200}
-"""A receive whose messages nobody else sees for long, unless they are given back."""
+"""A receive with a long visibility timeout: its messages are not visible to others unless they are released."""
 
 
 class Front:
@@ -120,9 +120,9 @@ async def test_large_messages_are_received_one_slice_each(tmp_path: Path, codec:
         request = form(Action="ReceiveMessage", QueueUrl=URL, MaxNumberOfMessages=10)
         if codec == "query json":
             found = await front.ask(request._replace(headers={b"accept": b"application/json"}))
-            told = json.loads(found.body)["ReceiveMessageResponse"]["ReceiveMessageResult"]
-            assert [message["Body"] for message in told["messages"]] == bodies
-            assert all(message["MessageAttributes"] is None for message in told["messages"])
+            result = json.loads(found.body)["ReceiveMessageResponse"]["ReceiveMessageResult"]
+            assert [message["Body"] for message in result["messages"]] == bodies
+            assert all(message["MessageAttributes"] is None for message in result["messages"])
         elif codec == "xml":
             found = await front.ask(request)
             parts = found.body.decode().split("<Body>")[1:]
@@ -135,7 +135,7 @@ async def test_large_messages_are_received_one_slice_each(tmp_path: Path, codec:
         assert front.slices.taken >= before + 3
 
 
-async def test_a_large_answer_that_nobody_waits_for_any_more_is_given_up(tmp_path: Path) -> None:
+async def test_a_large_response_to_a_disconnected_client_is_abandoned(tmp_path: Path) -> None:
     async with opened(tmp_path) as front:
         for _ in range(3):
             await front.call("SendMessage", QueueUrl=URL, MessageBody="x" * 500_000)
@@ -180,7 +180,7 @@ async def test_a_receive_that_is_given_up_at_any_moment_takes_no_message(tmp_pat
         assert given_up >= 2
 
 
-async def test_messages_that_cannot_be_shown_are_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_messages_that_cannot_be_encoded_are_released(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with opened(tmp_path) as front:
         await front.call("SendMessage", QueueUrl=URL, MessageBody="x")
         with monkeypatch.context() as patched:
@@ -208,7 +208,7 @@ async def test_an_answer_that_repeats_another_gives_nothing_back(tmp_path: Path)
         assert "Messages" in (await front.call("ReceiveMessage", **HIDING))[1]
 
 
-async def test_what_is_received_from_a_queue_that_was_only_just_heard_of_can_be_given_back(
+async def test_messages_of_a_queue_that_was_just_created_can_be_released(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with harness_at(tmp_path) as harness:

@@ -72,7 +72,7 @@ def test_a_push_replaces_what_the_client_pushed_before_and_nothing_else() -> Non
     assert (collected.families, collected.series, collected.dropped) == ({}, 0, 0)
 
 
-def test_what_was_added_since_the_last_push_is_added_up_and_totals_are_taken_as_they_are() -> None:
+def test_delta_values_are_summed_and_cumulative_values_replace() -> None:
     collected = ClientMetrics()
     for value in (5, 2, 3):
         collected.replace(ME, drafts(counter("d", value, is_delta=True), counter("t", value)), 100)

@@ -97,7 +97,7 @@ def test_when_subscriptions_change_a_client_hears_at_its_next_push_and_may_ask_a
     assert lab.find_or_create(5).wanted.metrics == ("org.a.",)
     assert lab.push(6) == ErrorCode.NONE
     lab.instances.apply({})
-    assert lab.ask(7) == ErrorCode.NONE, "a change is told at once"
+    assert lab.ask(7) == ErrorCode.NONE, "a change is returned at once"
     assert lab.find_or_create(7).wanted.metrics == ()
     lab.instances.disconnect("/1:1")
     assert (len(lab.instances), lab.forgotten) == (0, [ID])

@@ -60,7 +60,7 @@ def test_values_that_are_no_numbers_are_read_too() -> None:
     assert found[1].value == math.inf
 
 
-def test_what_is_not_wanted_is_not_read_and_what_cannot_be_shown_is_counted() -> None:
+def test_unrequested_metrics_are_skipped_and_unsupported_ones_counted() -> None:
     data = metrics_data([gauge("a.1", point(1)), gauge("b.1", point(1)), histogram("a.2"), histogram("b.2")])
     found = read(data, lambda name: name.startswith("a."))
     assert [each.name for each in found.points] == ["a.1"]
@@ -125,7 +125,7 @@ def test_a_point_without_a_number_is_counted() -> None:
 
 
 def test_there_are_breaks_in_metrics_of_any_shape() -> None:
-    """Whatever a megabyte holds, little of it is read between two breaks."""
+    """Little of a megabyte of any contents is read between two breaks."""
     empty_metric = b"\x12\x00"
     scope = empty_metric * 20_000
     shapes = {
@@ -141,7 +141,7 @@ def test_there_are_breaks_in_metrics_of_any_shape() -> None:
         assert breaks >= 20_000, shape
 
 
-def test_what_is_read_without_a_break_is_small() -> None:
+def test_parsing_takes_breaks_after_few_bytes() -> None:
     many = b"\x78\x00" * 65
     attribute = _wrapped(7, _wrapped(2, many))
     for message in (many, _wrapped(7, many), attribute):

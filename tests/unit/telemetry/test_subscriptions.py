@@ -37,7 +37,7 @@ def test_a_subscription_is_for_clients_that_match_all_of_its_patterns(match: str
     assert subscription(match=match).is_for(CLIENT) is found
 
 
-def test_what_is_not_known_of_a_client_matches_nothing() -> None:
+def test_unknown_client_attributes_match_nothing() -> None:
     unknown = CLIENT._replace(client_software_name=None)
     assert not subscription(match="client_software_name=.*").is_for(unknown)
     assert subscription(match="client_id=.*").is_for(unknown)

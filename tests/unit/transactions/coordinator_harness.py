@@ -50,7 +50,7 @@ def topics(*partitions: TopicPartition) -> list[AddPartitionsToTxnTopic]:
 
 
 def codes(response: AddPartitionsToTxnResponse) -> dict[TopicPartition, int]:
-    """By partition, whatever the version; of the only transaction."""
+    """Error codes by partition, for any version; of the only transaction."""
     batched = [topic for result in response.results_by_transaction for topic in result.topic_results]
     return {
         TopicPartition(topic.name, entry.partition_index): entry.partition_error_code
@@ -101,7 +101,7 @@ class CoordinatorHarness:
         return reply.value
 
     def tell(self, command: Any) -> None:
-        """A command that nobody waits for."""
+        """A command without a reply."""
         decision = self.machine.decide(NO_TICKET, command, self.now_ms)
         assert decision.replies == (Reply(ticket=NO_TICKET, value=None),)
         self.carry_out(decision)

@@ -107,7 +107,7 @@ def test_a_producer_that_comes_under_its_next_producer_id_is_not_fenced_but_wait
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
-def test_older_clients_are_told_that_their_epoch_is_invalid(version: int, code: ErrorCode) -> None:
+def test_older_clients_get_invalid_producer_epoch(version: int, code: ErrorCode) -> None:
     harness = CoordinatorHarness()
     producer = harness.producer()
     harness.producer()
@@ -150,7 +150,7 @@ def test_partitions_that_are_in_it_are_not_recorded_again() -> None:
     assert len(harness.records) == recorded
 
 
-def test_an_older_client_hears_that_partitions_are_in_it_only_from_who_can_record_that() -> None:
+def test_an_older_client_is_acknowledged_only_by_a_coordinator_that_can_persist() -> None:
     """Its transactions have one epoch: a coordinator that has been replaced may mean the one before."""
     harness = CoordinatorHarness()
     producer = harness.producer()
@@ -291,7 +291,9 @@ def test_each_partition_is_verified_by_itself() -> None:
         ),
     ],
 )
-def test_a_producer_is_told_in_words_that_it_knows(code: ErrorCode, newer: ErrorCode, older: ErrorCode) -> None:
+def test_a_producer_gets_an_error_code_that_its_version_knows(
+    code: ErrorCode, newer: ErrorCode, older: ErrorCode
+) -> None:
     assert code_for_producer(code, knows_abortable=True) == newer
     assert code_for_producer(code, knows_abortable=False) == older
 

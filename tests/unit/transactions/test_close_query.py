@@ -1,4 +1,4 @@
-"""A query that is closed: whoever closes it knows for good which of its batches was decided last."""
+"""Closing a query: the response names the last decided batch, and no later one can be decided."""
 
 import pytest
 
@@ -37,7 +37,7 @@ def close(harness: CoordinatorHarness) -> CommitSetResponse:
     return answer
 
 
-def test_who_closes_a_query_that_decided_nothing_has_what_is_open_aborted() -> None:
+def test_closing_a_query_without_decisions_aborts_its_open_transactions() -> None:
     harness = CoordinatorHarness()
     participants = task(harness)
     answer = close(harness)
@@ -103,7 +103,7 @@ def test_many_queries_that_are_closed_are_forgotten_in_several_steps() -> None:
 
 
 @pytest.mark.parametrize("batch_id", [0, 7, BATCH_ID_MAX])
-def test_what_was_decided_is_told_to_everybody_who_closes(batch_id: int) -> None:
+def test_every_close_returns_the_last_decided_batch(batch_id: int) -> None:
     harness = CoordinatorHarness()
     participants = task(harness)
     assert harness.commit_set(batch_id, participants).outcome == COMMITTED

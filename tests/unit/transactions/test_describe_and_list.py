@@ -66,9 +66,9 @@ def test_every_id_is_described_in_the_order_asked_for() -> None:
 
 
 def test_an_id_that_is_not_known_is_not_found() -> None:
-    found = described(some(), "nobody", "empty")
+    found = described(some(), "missing", "empty")
     assert [state.error_code for state in found] == [ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ErrorCode.NONE]
-    assert (found[0].transactional_id, found[0].transaction_state) == ("nobody", "")
+    assert (found[0].transactional_id, found[0].transaction_state) == ("missing", "")
 
 
 def test_an_empty_id_is_not_described() -> None:
@@ -145,6 +145,6 @@ def test_all_filters_hold_together() -> None:
 
 
 @pytest.mark.parametrize("command", [asked(HeartbeatRequest(group_id="", generation_id=0, member_id=""), 0), "hello"])
-def test_what_is_not_about_transactions_is_refused(command: Any) -> None:
+def test_other_requests_are_refused(command: Any) -> None:
     with pytest.raises(InvalidRequest, match=r"does not handle (HeartbeatRequest|str)"):
         CoordinatorHarness().submit(command)

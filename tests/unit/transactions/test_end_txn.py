@@ -22,11 +22,11 @@ COMPLETE = {True: State.COMPLETE_COMMIT, False: State.COMPLETE_ABORT}
 PREPARE = {True: State.PREPARE_COMMIT, False: State.PREPARE_ABORT}
 
 
-def told(answer: EndTxnResponse) -> tuple[int, ProducerKey]:
+def outcome(answer: EndTxnResponse) -> tuple[int, ProducerKey]:
     return answer.error_code, ProducerKey(answer.producer_id, answer.producer_epoch)
 
 
-NOT_TOLD = ProducerKey(-1, -1)
+NO_EPOCH = ProducerKey(-1, -1)
 
 
 def ongoing(harness: CoordinatorHarness, name: str = "id") -> ProducerKey:
@@ -91,20 +91,20 @@ def test_while_the_markers_are_written_nothing_else_is_decided(
     producer = ongoing(harness)
     harness.end(producer, committed=committed, version=version)
     again = harness.end(producer, committed=asked_for, version=version)
-    assert told(again) == (ErrorCode.CONCURRENT_TRANSACTIONS, NOT_TOLD)
+    assert outcome(again) == (ErrorCode.CONCURRENT_TRANSACTIONS, NO_EPOCH)
     assert len(harness.orders) == 1
 
 
 @both_versions
 def test_an_empty_transactional_id_is_refused(version: int) -> None:
     answer = CoordinatorHarness().end(ProducerKey(1, 0), name="", version=version)
-    assert told(answer) == (ErrorCode.INVALID_REQUEST, NOT_TOLD)
+    assert outcome(answer) == (ErrorCode.INVALID_REQUEST, NO_EPOCH)
 
 
 @both_versions
 def test_an_id_that_is_not_known_is_refused(version: int) -> None:
     answer = CoordinatorHarness().end(ProducerKey(1, 0), version=version)
-    assert told(answer) == (ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOT_TOLD)
+    assert outcome(answer) == (ErrorCode.INVALID_PRODUCER_ID_MAPPING, NO_EPOCH)
 
 
 @both_versions
@@ -113,7 +113,7 @@ def test_the_producer_id_of_another_is_refused(committed: bool, version: int) ->
     harness = CoordinatorHarness()
     ongoing(harness)
     answer = harness.end(ProducerKey(999, 0), committed=committed, version=version)
-    assert told(answer) == (ErrorCode.INVALID_PRODUCER_ID_MAPPING, NOT_TOLD)
+    assert outcome(answer) == (ErrorCode.INVALID_PRODUCER_ID_MAPPING, NO_EPOCH)
 
 
 @both_versions
@@ -124,12 +124,12 @@ def test_another_epoch_is_fenced(committed: bool, version: int, epoch: int) -> N
     harness.producer()
     ongoing(harness)
     answer = harness.end(ProducerKey(1001, epoch), committed=committed, version=version)
-    assert told(answer) == (ErrorCode.PRODUCER_FENCED, NOT_TOLD)
+    assert outcome(answer) == (ErrorCode.PRODUCER_FENCED, NO_EPOCH)
     assert harness.state().state is State.ONGOING
 
 
 @pytest.mark.parametrize(("version", "code"), [(1, ErrorCode.INVALID_PRODUCER_EPOCH), (2, ErrorCode.PRODUCER_FENCED)])
-def test_older_clients_are_told_that_their_epoch_is_invalid(version: int, code: ErrorCode) -> None:
+def test_older_clients_get_invalid_producer_epoch(version: int, code: ErrorCode) -> None:
     harness = CoordinatorHarness()
     producer = harness.producer()
     harness.producer()
@@ -140,16 +140,16 @@ def test_older_clients_are_told_that_their_epoch_is_invalid(version: int, code: 
 def test_a_commit_without_a_begin_is_invalid(version: int) -> None:
     harness = CoordinatorHarness()
     answer = harness.end(harness.producer(), version=version)
-    assert told(answer) == (ErrorCode.INVALID_TXN_STATE, NOT_TOLD)
+    assert outcome(answer) == (ErrorCode.INVALID_TXN_STATE, NO_EPOCH)
 
 
 # -- clients that keep their epoch
 
 
-def test_an_older_client_is_not_told_of_an_epoch() -> None:
+def test_an_older_client_gets_no_epoch() -> None:
     harness = CoordinatorHarness()
     producer = ongoing(harness)
-    assert told(harness.end(producer, version=OLD)) == (ErrorCode.NONE, NOT_TOLD)
+    assert outcome(harness.end(producer, version=OLD)) == (ErrorCode.NONE, NO_EPOCH)
     harness.write_markers()
     assert harness.state().producer == producer
 
@@ -159,7 +159,7 @@ def test_an_older_client_that_asks_again_hears_the_same(committed: bool) -> None
     harness = CoordinatorHarness()
     producer = ended(harness, committed=committed, version=OLD)
     recorded = len(harness.records)
-    assert told(harness.end(producer, committed=committed, version=OLD)) == (ErrorCode.NONE, NOT_TOLD)
+    assert outcome(harness.end(producer, committed=committed, version=OLD)) == (ErrorCode.NONE, NO_EPOCH)
     # Said again: a coordinator that has been replaced, and may not know of a later transaction, cannot do that.
     assert harness.records[recorded:] == harness.records[recorded - 1 : recorded]
 
@@ -190,11 +190,11 @@ def test_an_older_client_runs_one_transaction_after_the_other_in_one_epoch() -> 
 
 
 @both_outcomes
-def test_a_newer_client_is_told_of_its_next_epoch(committed: bool) -> None:
+def test_a_newer_client_gets_its_next_epoch(committed: bool) -> None:
     harness = CoordinatorHarness()
     producer = ongoing(harness)
     following = ProducerKey(producer.producer_id, producer.epoch + 1)
-    assert told(harness.end(producer, committed=committed)) == (ErrorCode.NONE, following)
+    assert outcome(harness.end(producer, committed=committed)) == (ErrorCode.NONE, following)
     (order,) = harness.orders
     assert order.producer == following
     harness.write_markers()
@@ -208,18 +208,18 @@ def test_a_newer_client_that_asks_again_hears_the_same(committed: bool) -> None:
     producer = ended(harness, committed=committed, version=NEW)
     recorded = len(harness.records)
     for _ in range(2):
-        assert told(harness.end(producer, committed=committed)) == (ErrorCode.NONE, harness.state().producer)
+        assert outcome(harness.end(producer, committed=committed)) == (ErrorCode.NONE, harness.state().producer)
         harness.restart()
     assert len(harness.records) == recorded
 
 
-def test_who_has_committed_cannot_abort_by_asking_again() -> None:
+def test_a_committed_transaction_cannot_be_aborted_by_a_retry() -> None:
     harness = CoordinatorHarness()
     producer = ended(harness, committed=True, version=NEW)
     assert harness.end(producer, committed=False).error_code == ErrorCode.INVALID_TXN_STATE
 
 
-def test_who_commits_what_was_aborted_is_fenced() -> None:
+def test_a_commit_of_an_aborted_transaction_is_fenced() -> None:
     harness = CoordinatorHarness()
     producer = ended(harness, committed=False, version=NEW)
     assert harness.end(producer, committed=True).error_code == ErrorCode.PRODUCER_FENCED
@@ -242,15 +242,15 @@ def test_a_newer_client_that_does_not_know_whether_it_has_begun_can_abort(before
     producer = harness.state().producer
     harness.advance(5)
     following = ProducerKey(producer.producer_id, producer.epoch + 1)
-    assert told(harness.end(producer, committed=False)) == (ErrorCode.NONE, following)
+    assert outcome(harness.end(producer, committed=False)) == (ErrorCode.NONE, following)
     state = harness.state()
     assert (state.state, state.producer, state.started_ms) == (State.COMPLETE_ABORT, following, START_MS + 5)
     assert harness.orders == []
-    assert told(harness.end(producer, committed=False)) == (ErrorCode.NONE, following)
+    assert outcome(harness.end(producer, committed=False)) == (ErrorCode.NONE, following)
 
 
 @both_outcomes
-def test_who_asks_again_after_another_came_is_fenced(committed: bool) -> None:
+def test_a_retry_after_another_producer_was_initialised_is_fenced(committed: bool) -> None:
     harness = CoordinatorHarness()
     producer = ended(harness, committed=committed, version=NEW)
     harness.producer()
@@ -258,7 +258,7 @@ def test_who_asks_again_after_another_came_is_fenced(committed: bool) -> None:
 
 
 @both_outcomes
-def test_who_asks_again_after_the_next_transaction_began_is_fenced(committed: bool) -> None:
+def test_a_retry_after_the_next_transaction_began_is_fenced(committed: bool) -> None:
     harness = CoordinatorHarness()
     producer = ended(harness, committed=committed, version=NEW)
     harness.join(harness.state().producer, A)
@@ -304,7 +304,7 @@ def test_after_the_last_epoch_a_newer_client_is_given_another_producer_id(commit
     harness.join(producer, A)
     answer = harness.end(producer, committed=committed)
     following = ProducerKey(harness.fresh, 0)
-    assert told(answer) == (ErrorCode.NONE, following)
+    assert outcome(answer) == (ErrorCode.NONE, following)
     (order,) = harness.orders
     assert order.producer == (producer.producer_id, EPOCH_MAX)
     harness.restart()
@@ -312,7 +312,7 @@ def test_after_the_last_epoch_a_newer_client_is_given_another_producer_id(commit
     harness.write_markers()
     assert harness.state().producer == following
     for _ in range(2):
-        assert told(harness.end(producer, committed=committed)) == (ErrorCode.NONE, following)
+        assert outcome(harness.end(producer, committed=committed)) == (ErrorCode.NONE, following)
         harness.restart()
     assert harness.join(following, A) == {A: ErrorCode.NONE}
     assert harness.end(producer, committed=committed).error_code == ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -331,7 +331,7 @@ def test_a_fresh_producer_id_is_asked_for_only_when_it_is_needed() -> None:
     assert harness.submit(asked(request, OLD)).error_code == ErrorCode.NONE
 
 
-def test_who_was_shut_out_at_the_last_epoch_is_given_another_producer_id() -> None:
+def test_a_producer_fenced_at_the_last_epoch_gets_another_producer_id() -> None:
     harness = CoordinatorHarness()
     producer = at_epoch(harness, EPOCH_LAST)
     harness.join(producer, A)
@@ -339,8 +339,8 @@ def test_who_was_shut_out_at_the_last_epoch_is_given_another_producer_id() -> No
     assert harness.state().epoch == EPOCH_MAX
     assert harness.end(producer, committed=True).error_code == ErrorCode.PRODUCER_FENCED
     answer = harness.end(producer, committed=False)
-    assert told(answer) == (ErrorCode.NONE, ProducerKey(harness.fresh, 0))
-    assert told(harness.end(producer, committed=False)) == told(answer)
+    assert outcome(answer) == (ErrorCode.NONE, ProducerKey(harness.fresh, 0))
+    assert outcome(harness.end(producer, committed=False)) == outcome(answer)
 
 
 # -- markers

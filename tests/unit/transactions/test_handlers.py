@@ -304,7 +304,7 @@ async def test_the_topic_of_groups_is_made_for_the_first_offsets_in_a_transactio
 
 
 async def at_last_epoch(harness: Harness, name: str) -> ProducerKey:
-    """A producer with one epoch left, and a transaction under way."""
+    """A producer with one epoch left, and an open transaction."""
     await harness.producer(name)
     machine = harness.machine_of(name)
     known: Transaction = machine.transactions[name]._replace(epoch=EPOCH_LAST)
@@ -346,9 +346,9 @@ async def test_ids_are_described_where_they_live_in_the_order_asked_for(tmp_path
     async with harness_at(tmp_path) as harness:
         for name in NAMES:
             await harness.producer(name)
-        assert await harness.described(*NAMES, "nobody", "") == [
+        assert await harness.described(*NAMES, "missing", "") == [
             *((name, ErrorCode.NONE, "Empty") for name in NAMES),
-            ("nobody", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ""),
+            ("missing", ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, ""),
             ("", ErrorCode.INVALID_REQUEST, ""),
         ]
         assert await harness.described() == []
@@ -375,7 +375,7 @@ async def test_the_ids_of_all_coordinators_are_listed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("partitions", [0, 3])
-async def test_what_is_wrong_with_a_filter_is_said_once(tmp_path: Path, partitions: int) -> None:
+async def test_an_invalid_filter_is_reported_once(tmp_path: Path, partitions: int) -> None:
     async with harness_at(tmp_path, partitions) as harness:
         answer = await harness.ask(ApiKey.LIST_TRANSACTIONS, listing_of("Sleeping", "Ongoing"))
         assert (answer.error_code, list(answer.unknown_state_filters)) == (ErrorCode.NONE, ["Sleeping"])
@@ -425,7 +425,7 @@ async def test_all_tasks_of_a_query_are_coordinated_in_one_place_and_committed_t
         assert (answer.error_code, answer.outcome, answer.aborted) == (0, 0, 0)
 
 
-async def test_a_set_is_refused_in_words_where_it_makes_no_sense_or_nobody_can_decide(tmp_path: Path) -> None:
+async def test_an_invalid_set_is_refused_with_a_message_as_is_one_without_a_coordinator(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         answer = await harness.ask(ApiKey.COMMIT_SET, CommitSetRequest(query="q", action=9))
         assert answer.error_code == ErrorCode.INVALID_REQUEST

@@ -27,7 +27,7 @@ def at_epoch(harness: CoordinatorHarness, epoch: int, name: str = "id") -> Produ
 
 
 def fenced(harness: CoordinatorHarness, *, came: ProducerKey | None = None) -> None:
-    """The transaction under way is aborted for one who asks."""
+    """InitProducerId aborts the open transaction."""
     assert is_refused(harness.init(came=came), ErrorCode.CONCURRENT_TRANSACTIONS)
     harness.write_markers()
 
@@ -88,7 +88,7 @@ def test_foreign_two_phase_commits_are_refused(enable_2pc: bool, keep: bool, cod
 # -- who the producer is
 
 
-def test_a_new_id_gets_a_producer_id_that_nobody_has_had() -> None:
+def test_a_new_id_gets_an_unused_producer_id() -> None:
     harness = CoordinatorHarness()
     assert harness.producer("one") == (1001, 0)
     assert harness.producer("two") == (1002, 0)
@@ -130,7 +130,7 @@ def test_the_producer_before_is_fenced() -> None:
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)])
-def test_older_clients_are_told_that_their_epoch_is_invalid(version: int, code: ErrorCode) -> None:
+def test_older_clients_get_invalid_producer_epoch(version: int, code: ErrorCode) -> None:
     harness = CoordinatorHarness()
     old = harness.producer()
     harness.producer()
@@ -263,7 +263,7 @@ def test_a_producer_that_goes_on_after_the_last_epoch_gets_another_producer_id_o
     assert harness.producer(came=producer) == first
 
 
-def test_the_last_epoch_is_given_again_to_who_missed_it() -> None:
+def test_the_last_epoch_is_returned_again_after_a_lost_response() -> None:
     harness = CoordinatorHarness()
     producer = at_epoch(harness, EPOCH_LAST - 1)
     assert harness.producer(came=producer) == (1001, EPOCH_LAST)
@@ -288,7 +288,7 @@ def test_no_producer_is_given_the_highest_epoch() -> None:
     assert harness.producer(came=producer) == first
 
 
-def test_who_takes_over_at_the_highest_epoch_gets_another_producer_id() -> None:
+def test_a_takeover_at_the_highest_epoch_gets_another_producer_id() -> None:
     harness = CoordinatorHarness()
     harness.add(at_epoch(harness, EPOCH_LAST), A)
     fenced(harness)

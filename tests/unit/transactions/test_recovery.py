@@ -89,7 +89,7 @@ def rebuilt(records: list[StateRecord]) -> Known:
 
 @given(st.lists(steps, max_size=40), st.sampled_from((0, EPOCH_LAST - 2, EPOCH_LAST)))
 @examples(max_examples=200)
-def test_whoever_reads_the_records_knows_what_the_coordinator_knows(life: list[Any], epoch: int) -> None:
+def test_a_coordinator_is_recovered_from_its_records(life: list[Any], epoch: int) -> None:
     harness = CoordinatorHarness()
     at_epoch(harness, epoch, "one")
     for step in life:
@@ -159,7 +159,7 @@ def test_markers_are_ordered_again_though_nothing_can_be_persisted() -> None:
     assert [order.transactional_id for order in harness.orders] == ["id"]
 
 
-def test_what_was_decided_without_partitions_is_completed_when_it_is_read_back() -> None:
+def test_a_decision_without_partitions_is_completed_when_it_is_read_back() -> None:
     harness = CoordinatorHarness()
     producer = harness.producer()
     harness.end(producer, committed=False)
@@ -173,12 +173,12 @@ def test_what_was_decided_without_partitions_is_completed_when_it_is_read_back()
 def test_records_of_a_newer_broker_are_passed_over() -> None:
     harness = CoordinatorHarness()
     harness.producer()
-    harness.records.append(StateRecord(key=b"\x00\x63whatever", value=b"\x00\x00whatever"))
+    harness.records.append(StateRecord(key=b"\x00\x63anything", value=b"\x00\x00anything"))
     harness.restart()
     assert set(harness.machine.transactions) == {"id"}
 
 
-def test_nobody_writes_to_the_coordinator_within_a_transaction() -> None:
+def test_markers_in_the_state_topic_change_nothing() -> None:
     harness = CoordinatorHarness()
     producer = harness.producer()
     before = harness.state()

@@ -79,7 +79,7 @@ def decide(harness: CoordinatorHarness, batch_id: int, participants: dict[str, P
 # -- committing
 
 
-def test_a_set_is_committed_whole_and_its_partitions_are_told() -> None:
+def test_a_set_is_committed_whole_and_its_markers_are_written() -> None:
     harness = CoordinatorHarness()
     answer = harness.commit_set(0, tasks(harness))
     assert (answer.error_code, answer.outcome, answer.last_batch_id) == (0, COMMITTED, 0)
@@ -114,7 +114,7 @@ def test_a_set_that_could_not_be_persisted_can_be_asked_for_again() -> None:
     assert states(harness, FIRST, SECOND) == [State.PREPARE_COMMIT] * 2
 
 
-def test_whatever_else_the_query_has_open_is_aborted_and_no_other_query_is() -> None:
+def test_other_open_transactions_of_the_query_are_aborted_and_those_of_other_queries_not() -> None:
     harness = CoordinatorHarness()
     participants = tasks(harness)
     task(harness, AGAIN)
@@ -231,7 +231,7 @@ def test_a_participant_that_ended_by_itself_breaks_the_set(version: int) -> None
     assert_broken(harness, participants, FIRST, code)
 
 
-def test_a_participant_that_nobody_knows_breaks_the_set() -> None:
+def test_an_unknown_participant_breaks_the_set() -> None:
     harness = CoordinatorHarness()
     participants = {FIRST: ProducerKey(77, 0), SECOND: task(harness, SECOND)}
     assert_broken(harness, participants, FIRST, ErrorCode.INVALID_PRODUCER_ID_MAPPING)
@@ -343,7 +343,7 @@ def test_a_task_that_goes_on_after_the_decision_is_shut_out() -> None:
     assert states(harness, FIRST, AGAIN) == [State.COMPLETE_COMMIT, State.COMPLETE_ABORT]
 
 
-def test_what_an_attempt_opens_after_the_decision_is_aborted_with_the_next_one() -> None:
+def test_transactions_opened_after_the_decision_are_aborted_with_the_next_one() -> None:
     harness = CoordinatorHarness()
     harness.commit_set(0, tasks(harness))
     harness.write_markers()
@@ -353,7 +353,7 @@ def test_what_an_attempt_opens_after_the_decision_is_aborted_with_the_next_one()
     assert harness.state(AGAIN).state is State.PREPARE_ABORT
 
 
-def test_what_an_attempt_opens_and_nobody_ends_times_out() -> None:
+def test_an_abandoned_transaction_of_an_attempt_times_out() -> None:
     harness = CoordinatorHarness()
     task(harness, AGAIN, timeout_ms=1000)
     harness.advance(30_000)
@@ -395,7 +395,7 @@ def test_a_query_that_is_forgotten_begins_anew() -> None:
     assert harness.commit_set(0, tasks(harness)).outcome == COMMITTED
 
 
-def test_what_was_decided_is_kept_when_the_ids_have_expired() -> None:
+def test_decisions_are_kept_when_the_ids_have_expired() -> None:
     harness = CoordinatorHarness()
     harness.commit_set(9, tasks(harness))
     harness.write_markers()
@@ -406,7 +406,7 @@ def test_what_was_decided_is_kept_when_the_ids_have_expired() -> None:
     assert harness.commit_set(9, tasks(harness)).outcome == DECIDED_BEFORE
 
 
-def test_who_takes_over_knows_what_was_decided_and_what_is_open() -> None:
+def test_a_new_coordinator_knows_decisions_and_open_transactions() -> None:
     harness = CoordinatorHarness()
     participants = tasks(harness)
     task(harness, AGAIN)
@@ -526,7 +526,7 @@ STEPS = st.lists(
 
 @settings(max_examples=150, deadline=None, database=None)
 @given(STEPS)
-def test_whatever_happens_a_batch_is_committed_once_and_whole(steps: list[tuple[str, int, int]]) -> None:
+def test_a_batch_is_committed_once_and_whole_in_random_sequences(steps: list[tuple[str, int, int]]) -> None:
     harness = CoordinatorHarness()
     names = [transactional_id("q", number % 2, f"0.{number // 2}") for number in range(4)]
     lives: dict[str, ProducerKey] = {}
@@ -598,7 +598,7 @@ def test_a_task_that_changes_after_it_was_prepared_is_looked_at_again() -> None:
     assert [entry.transactional_id for entry in reply.value.broken] == [SECOND]
 
 
-def test_what_is_wrong_with_a_request_is_found_while_it_is_prepared() -> None:
+def test_invalid_requests_are_found_in_the_preparation() -> None:
     harness = CoordinatorHarness()
     request = set_request(0, {"spark/other/0/0.0": ProducerKey(1, 0)})
     with pytest.raises(InvalidRequest, match="is not in query"):

@@ -30,7 +30,7 @@ def test_every_state_says_what_may_follow() -> None:
     assert set(ALLOWED) == set(State)
 
 
-def test_what_is_decided_can_only_be_finished() -> None:
+def test_a_decided_transaction_can_only_be_completed() -> None:
     assert ALLOWED[State.PREPARE_COMMIT] == {State.COMPLETE_COMMIT}
     assert ALLOWED[State.PREPARE_ABORT] == {State.COMPLETE_ABORT}
 

@@ -1,4 +1,4 @@
-"""Transactions that last too long are aborted; ids that nobody uses are removed."""
+"""Transactions that last too long are aborted; unused ids are removed."""
 
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ def test_a_transaction_that_lasts_too_long_is_aborted_under_a_new_epoch() -> Non
 
 
 @pytest.mark.parametrize("timeout_ms", [1, 500, 60_000, 900_000])
-def test_a_hung_producer_holds_nobody_up_past_its_timeout_and_one_check(timeout_ms: int) -> None:
+def test_a_hung_producer_delays_readers_no_longer_than_its_timeout_and_one_check(timeout_ms: int) -> None:
     harness = CoordinatorHarness()
     harness.advance(CHECK_MS)
     hung(harness, "one", timeout_ms)
@@ -85,7 +85,7 @@ def test_each_transaction_has_the_whole_time() -> None:
     assert harness.state().state is State.ONGOING
 
 
-def test_what_is_decided_does_not_time_out() -> None:
+def test_a_decided_transaction_does_not_time_out() -> None:
     harness = CoordinatorHarness()
     harness.end(hung(harness))
     harness.advance(10 * 60_000)
@@ -205,7 +205,7 @@ def test_a_transaction_from_a_clock_that_is_ahead_lasts_no_longer_than_its_timeo
 # -- expiry
 
 
-def test_an_id_that_nobody_uses_is_removed() -> None:
+def test_an_unused_id_is_removed() -> None:
     harness = CoordinatorHarness()
     harness.producer()
     harness.advance(EXPIRY_MS - HOUR_MS)

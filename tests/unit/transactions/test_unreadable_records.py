@@ -1,4 +1,4 @@
-"""Whatever bytes stand in `__transaction_state`, a coordinator reads them or refuses them by a PenstockError."""
+"""Any bytes in `__transaction_state`: a coordinator reads them, or raises a PenstockError."""
 
 import random
 

@@ -113,7 +113,7 @@ def test_the_language(text: str, term: Term | None) -> None:
         ("a = 'x' AND b = \ud800", "\ud800"),
     ],
 )
-def test_what_is_not_in_it_is_refused_with_the_place_marked(text: str, marked: str) -> None:
+def test_unsupported_syntax_is_refused_with_its_position(text: str, marked: str) -> None:
     with pytest.raises(BadExpression) as refused:
         parse(text)
     error = refused.value

@@ -176,7 +176,7 @@ def matches(expression: str, records: list[Record], partition: int = 0) -> list[
     return [row for row, byte in enumerate(found.mask) if byte]
 
 
-def test_what_cannot_be_judged_is_counted_and_does_not_match() -> None:
+def test_records_that_cannot_be_evaluated_are_counted_and_do_not_match() -> None:
     records = [*tagged(b"3", b"x", None), Record(key=None, value=None, timestamp_ms=0)]
     found = done(compile_expression("tag > 2").matching(decode_columns(build_batch(records)), 0))
     assert (found.mask, found.unknown) == (bytes([1, 0, 0, 0]), 3)
@@ -198,7 +198,7 @@ def test_json_is_opened_only_where_the_rest_is_true(monkeypatch: pytest.MonkeyPa
     assert len(opened) == 5
 
 
-def test_what_is_costly_is_done_in_portions() -> None:
+def test_costly_evaluation_is_done_in_portions() -> None:
     records = [Record(key=None, value=b'{"n": 1}', timestamp_ms=0)] * (3 * PORTION_ROWS + 1)
     matching = compile_expression("$.n = 1").matching(decode_columns(build_batch(records)), 0)
     assert len(list(matching)) == 4

@@ -1,4 +1,4 @@
-"""Every message that the wire room knows, in every version: what the tests here are parametrised with."""
+"""Every message of penstock.wire in every version: the parameters of the tests here."""
 
 import pkgutil
 from importlib import import_module

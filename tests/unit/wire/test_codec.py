@@ -82,7 +82,7 @@ class Everything:
     tagged_number: Int64 = field("1+", tag=200, default=-1)
 
 
-# The catalogue, and the tests of other rooms, see real messages only.
+# The catalogue, and the tests of other packages, see real messages only.
 REQUESTS.pop(ApiKey.ENVELOPE)
 
 LEAF: Final = Leaf(number=1)
@@ -166,7 +166,7 @@ def test_tagged_fields_are_written_unless_they_have_their_default(tagged: dict[s
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_a_struct_that_may_be_null_follows_a_byte_that_says_so(version: int) -> None:
+def test_a_nullable_struct_follows_a_byte_that_marks_null(version: int) -> None:
     absent = encode_bytes(least(maybe_leaf=None), version)
     given_one = encode_bytes(least(maybe_leaf=LEAF), version)
     at = next(i for i, (a, b) in enumerate(zip(absent, given_one, strict=False)) if a != b)

@@ -190,7 +190,7 @@ def test_a_length_below_minus_one_is_refused_even_where_null_is_allowed(length: 
 
 MANY: Final = 3 * ELEMENTS_MAX
 TAGGED_NAME: Final = b"\1" + uvarint(1000) + b"\x63\0" * 1000
-"""An empty name with a thousand tagged fields that nobody knows."""
+"""An empty name with a thousand unknown tagged fields."""
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def examples(cls: type, version: int) -> list[tuple[str, Any]]:
 
 @pytest.mark.parametrize("oracle", ORACLES, ids=lambda oracle: oracle.name)
 @pytest.mark.parametrize("cls", MESSAGES, ids=label)
-def test_what_an_oracle_writes_we_read_and_what_we_write_it_reads(cls: type, oracle: Oracle) -> None:
+def test_other_codecs_and_ours_read_each_other(cls: type, oracle: Oracle) -> None:
     known = [version for version in message_of(cls).versions if oracle.has(cls, version)]
     if not known:
         pytest.skip(f"{oracle.name} does not know {cls.__name__}")

@@ -1,4 +1,4 @@
-"""What our codec writes it reads back, whatever the version; and what a version cannot say."""
+"""Our codec reads back what it writes in every version, and raises for fields that a version lacks."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -37,7 +37,7 @@ def any_version(cls: type) -> st.SearchStrategy[tuple[int, Any]]:
 
 
 @each_class
-def test_what_we_write_we_read_back_and_as_a_plain_encoder_writes_it(cls: type) -> None:
+def test_messages_are_read_back_and_encoded_as_by_the_plain_encoder(cls: type) -> None:
     @settings(max_examples=25, deadline=None, database=None)
     @given(any_version(cls))
     def check(drawn: tuple[int, Any]) -> None:
@@ -50,7 +50,7 @@ def test_what_we_write_we_read_back_and_as_a_plain_encoder_writes_it(cls: type) 
 
 
 @each_class
-def test_unknown_tagged_fields_are_skipped_wherever_they_stand(cls: type) -> None:
+def test_unknown_tagged_fields_are_skipped_everywhere(cls: type) -> None:
     flexible = [version for version in versions_of(cls) if is_flexible(cls, version)]
     assert flexible or message_of(cls).key is ApiKey.OFFSET_DELETE, "the one API that never became flexible"
     for version in flexible:

@@ -13,7 +13,7 @@ parts = st.lists(st.binary(min_size=1, max_size=9) | st.sampled_from("bhiq"), mi
 
 
 @given(parts, st.data())
-def test_what_is_put_together_is_taken_apart(parts: list[bytes | str], data: st.DataObject) -> None:
+def test_a_template_decodes_what_it_encodes(parts: list[bytes | str], data: st.DataObject) -> None:
     def written(numbers: list[int]) -> bytes:
         left = iter(numbers)
         return b"".join(part if isinstance(part, bytes) else struct.pack(">" + part, next(left)) for part in parts)

@@ -26,7 +26,7 @@ def test_known_values_and_their_bytes(value: int, data: str) -> None:
 
 
 @given(st.integers(0, 2**32 - 1), st.binary(max_size=3), st.binary(max_size=3))
-def test_what_is_written_is_read_back_wherever_it_stands(value: int, before: bytes, after: bytes) -> None:
+def test_a_varint_is_read_back_at_any_position(value: int, before: bytes, after: bytes) -> None:
     data = before + uvarint(value) + after
     end = len(data) - len(after)
     assert read_uvarint(data, len(before)) == (value, end)

@@ -95,7 +95,7 @@ async def test_messages_of_a_group_wait_for_the_one_that_is_in_flight(tmp_path: 
         assert states(await peek(harness.service, queue, shows_in_flight=False)) == {b"b2": VISIBLE}
 
 
-async def test_what_does_not_fit_is_left_out_and_that_is_said(
+async def test_messages_that_do_not_fit_are_left_out_and_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with harness_at(tmp_path) as harness:

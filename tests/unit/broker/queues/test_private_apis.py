@@ -88,7 +88,7 @@ async def test_receives_that_cannot_be_are_refused(tmp_path: Path, wrong: dict[s
         assert (await ask(cluster, request)).error == "InvalidRequest"
 
 
-async def test_what_is_empty_or_unknown_does_nothing(tmp_path: Path) -> None:
+async def test_empty_requests_and_unknown_queues_change_nothing(tmp_path: Path) -> None:
     async with two_brokers_at(tmp_path) as cluster:
         queue = await cluster.create()
         where = {"queue": queue.name, "topic_id": queue.topic_id}

@@ -68,7 +68,7 @@ async def test_a_queue_makes_its_topic_and_takes_it_along(tmp_path: Path) -> Non
         assert again.topic_id != queue.topic_id
 
 
-async def test_what_is_kept_for_longer_is_kept_by_the_topic_too(tmp_path: Path) -> None:
+async def test_a_longer_retention_period_is_set_on_the_topic_too(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         await harness.create()
         await harness.advance(1000)
@@ -177,7 +177,7 @@ async def test_a_fifo_queue_has_as_many_partitions_as_its_duplicates_allow(tmp_p
         assert len(harness.service.image.topics[queue.topic_id].partitions) == 4
 
 
-async def test_what_was_aborted_is_no_message_and_what_is_undecided_waits(tmp_path: Path) -> None:
+async def test_aborted_records_are_no_messages_and_open_transactions_wait(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         produce(harness, "jobs", b"plain")
@@ -214,7 +214,7 @@ async def test_counts_are_right_over_many_transactions(tmp_path: Path) -> None:
         assert await harness.counts(queue) == (291, 0, 0)
 
 
-async def test_what_is_finished_goes_from_the_log(tmp_path: Path) -> None:
+async def test_deleted_messages_are_removed_from_the_log(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         await configure(harness, segment_bytes=4096)

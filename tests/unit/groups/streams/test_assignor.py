@@ -111,7 +111,7 @@ def test_active_tasks_are_level_over_processes(members: dict[str, str], counts: 
 
 @given(members=members_, counts=counts_, standbys=st.integers(0, 2))
 @examples(deadline=None)
-def test_what_does_not_change_stays_where_it_is(
+def test_tasks_stay_with_their_members_without_changes(
     members: dict[str, str], counts: dict[str, int], standbys: int
 ) -> None:
     once = assign(members, counts, standbys)
