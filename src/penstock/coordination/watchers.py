@@ -1,4 +1,4 @@
-"""Watchers of a store: delivers changes after a snapshot, and waits until all are notified of a revision."""
+"""Notifies watchers of a store: each gets a snapshot, then every later change; callers can wait for a revision."""
 
 import asyncio
 import logging

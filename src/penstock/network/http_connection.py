@@ -119,7 +119,8 @@ class HttpConnection(asyncio.Protocol):
         self._idle = self._loop.call_later(self._idle_s, self._check_idle)
 
     def _refuse(self, transport: asyncio.Transport, is_scarce: bool) -> None:
-        """Marks the connection as beyond the limit: it gets a 503; with too many such connections it is closed."""
+        """Refuses a connection above the limit: its requests get a 503. Closes it at once if it is one of too many
+        such connections, or if `is_scarce` (few file descriptors are left)."""
         self._is_surplus, self._idle_s = True, SURPLUS_IDLE_S
         self._answer = self._listener.answer_surplus
         self._listener.refused("too_many_http")

@@ -117,7 +117,7 @@ class Claim(NamedTuple):
 class Claimed(NamedTuple):
     taken: tuple[Acquired, ...]
     reached: int
-    """The last offset processed: a claimed offset up to here that is not in `taken` is not available."""
+    """The last offset that was processed: a requested offset up to here that is not in `taken` was not available."""
 
 
 # -- acknowledging

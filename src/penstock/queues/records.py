@@ -168,10 +168,10 @@ def purge_mark(group: str) -> Destination:
 
 
 def purge_record(group: str, end: int | None) -> StateRecord:
-    """Returns the record that frees the deduplication ids of messages below `end`; None deletes that record.
+    """Returns the record that frees the deduplication ids of messages below `end`; its tombstone if `end` is None.
 
-    It is encoded as a route to a partition that does not exist, which older brokers store and ignore. They could not
-    read delivery state with a new kind of record (decision 34).
+    It is encoded as the route of a message group to a partition that does not exist: older brokers ignore such a
+    route, but could not load delivery state that has a record of an unknown kind (decision 34).
     """
     return route_record(purge_mark(group), None if end is None else Route(end, 0, 0))
 

@@ -1,4 +1,4 @@
-"""Filters of columns in pure Python: the counterpart of `_columns_filter.pxi`; see `kernel.Kernel`."""
+"""Filters that select records by their column values, in pure Python: the counterpart of `_columns_filter.pxi`."""
 
 import operator
 import re

@@ -56,9 +56,9 @@ class _Field(NamedTuple):
     number: int
     wire_type: int
     value: int
-    """Value of a number field; start position of a field of bytes."""
+    """Value of a number; of a length-delimited field, the position in the data where its value begins."""
     end: int
-    """End position of a field of bytes."""
+    """Position in the data after the value of a length-delimited field."""
 
 
 def read_metrics(data: bytes, is_wanted: Callable[[str], bool], points_max: int) -> Steps[Pushed]:

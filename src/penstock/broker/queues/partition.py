@@ -92,7 +92,8 @@ class _Group:
         self.stop_timer: Callable[[], None] | None = None
         self.is_checking = False
         self.seen = UNSEEN
-        """The offset up to which messages were readable when the last check began."""
+        """End offset of the readable messages when the last check for available messages began; UNSEEN before the
+        first."""
         self.next_due_ms: int | None = None
         """Earliest due time, in ms, of the never-delivered messages that were read ahead; None if there are none."""
         self.is_used = True

@@ -45,7 +45,8 @@ class GroupRecords(ABC, Generic[M, P]):
         return self.of_group(self.target_epoch_kind, assignment_epoch=epoch, assignment_timestamp=at_ms)
 
     def of_group(self, kind: int, **fields: Any) -> Change:
-        """Returns a change of a record of the whole group; `fields` are the fields of the record's value."""
+        """Returns the change that writes the group's record of this kind; `fields` are the fields of the record's
+        value."""
         return Change(kind, GroupKey(group=self._group_id), self.kinds[kind][1](**fields))
 
     def target(self, member_id: str, target: Iterable[P]) -> Change:
