@@ -228,9 +228,9 @@ class QueueService:
 
     # -- messages
 
-    async def send(self, queue: Queue, messages: Sequence[NewMessage]) -> list[Sent | PenstockError]:
+    def send(self, queue: Queue, messages: Sequence[NewMessage]) -> Coroutine[Any, Any, list[Sent | PenstockError]]:
         """Sends messages; returns a result for each message, in the same order, once the messages are committed."""
-        return await self.router.send(queue, messages)
+        return self.router.send(queue, messages)
 
     async def receive(
         self, queue: Queue, *, max_messages: int, visibility_ms: int, wait_ms: int, attempt_id: str = ""
@@ -280,9 +280,11 @@ class QueueService:
             repeat=repeat,
         )
 
-    async def acknowledge(self, queue: Queue, items: Sequence[MessageAck]) -> list[PenstockError | None]:
+    def acknowledge(
+        self, queue: Queue, items: Sequence[MessageAck]
+    ) -> Coroutine[Any, Any, list[PenstockError | None]]:
         """Acknowledges messages; returns None or an error (NotHeld or a subclass) for each message, in order."""
-        return await self.router.acknowledge(queue, items)
+        return self.router.acknowledge(queue, items)
 
     def delivery_settings(self, queue: Queue) -> DeliverySettings:
         """Returns the delivery settings of a queue, from its current settings and dead-letter queue."""
