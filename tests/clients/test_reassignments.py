@@ -213,7 +213,7 @@ def throttle(confluent: ConfluentDriver, topic: str, rate: int | None) -> None:
         confluent.incremental(ResourceType.BROKER, node, [(name, operation, value) for name in names])
 
 
-def test_a_move_that_is_under_way_is_listed_replaced_and_taken_back(cluster: ClusterProcesses, topic: str) -> None:
+def test_an_ongoing_reassignment_is_listed_replaced_and_cancelled(cluster: ClusterProcesses, topic: str) -> None:
     confluent, python = ConfluentDriver(cluster.bootstrap), KafkaPythonDriver(cluster.bootstrap)
     place(confluent, topic, [1])
     confluent.produce(topic, [Outgoing(value=b"x" * 100_000, partition=0) for _ in range(20)])

@@ -282,7 +282,7 @@ async def test_with_group_flushes_a_marker_counts_when_it_is_flushed(tmp_path: P
 # -- the fast path
 
 
-async def test_the_lane_serves_readers_of_committed_records_where_nothing_was_aborted(tmp_path: Path) -> None:
+async def test_the_fast_path_serves_read_committed_where_nothing_was_aborted(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.plain(b"a")
         found = harness.express(0)
@@ -297,7 +297,7 @@ async def test_the_lane_serves_readers_of_committed_records_where_nothing_was_ab
         assert harness.express(3) is None, "there is nothing yet: the general way waits"
 
 
-async def test_the_lane_leaves_it_to_others_to_name_what_was_aborted(tmp_path: Path) -> None:
+async def test_the_fast_path_leaves_aborted_transactions_to_the_handler(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.write(7, b"a")
         marker = harness.end(7, False)

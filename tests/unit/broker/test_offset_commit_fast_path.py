@@ -279,7 +279,7 @@ def test_repeated_commits_take_the_fast_path_in_every_version(tmp_path: Path, ve
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_answers_and_state_are_those_of_the_general_way(tmp_path: Path, seed: int) -> None:
+def test_responses_and_state_are_those_of_the_handler(tmp_path: Path, seed: int) -> None:
     """Two members of groups of their own live the same life, one of them without lanes."""
     rng = random.Random(seed)
 
@@ -531,7 +531,7 @@ def test_where_followers_must_have_it_first_a_commit_waits(tmp_path: Path) -> No
     run(tmp_path, work)
 
 
-def test_a_coordinator_that_waits_for_its_disk_takes_no_lane(tmp_path: Path) -> None:
+def test_a_coordinator_with_unsynced_records_does_not_use_the_fast_path(tmp_path: Path) -> None:
     async def work(harness: Harness) -> None:
         client = await harness.connect()
         membership = await harness.join(client, "readers")

@@ -100,7 +100,7 @@ async def test_claims_outlive_the_broker(broker: BrokerProcess, sqs: Any) -> Non
         assert (await claims.finish(0, "mender", [(3, 3)])).done == 1
 
 
-async def test_a_message_group_in_hand_is_left_to_its_worker(broker: BrokerProcess, sqs: Any) -> None:
+async def test_a_message_group_in_flight_is_left_to_its_worker(broker: BrokerProcess, sqs: Any) -> None:
     async with connected(broker) as client:
         url = fill(sqs, "dead.fifo", 6, FifoQueue="true", ContentBasedDeduplication="true")
         (first,) = receive(sqs, url, VisibilityTimeout=600, MaxNumberOfMessages=1)

@@ -158,7 +158,7 @@ def test_a_removal_that_could_not_be_persisted_is_tried_again(kind: str) -> None
     assert "m1" in group.pass_time(RETRY_MS)
 
 
-def test_a_member_that_is_heard_of_before_the_second_try_stays() -> None:
+def test_a_member_that_sends_a_heartbeat_before_the_second_try_stays() -> None:
     group = _two()
     group.machine.can_persist = False
     group.pass_time(SESSION_MS)
@@ -179,7 +179,7 @@ def test_a_revocation_timeout_that_cannot_be_persisted_removes_no_member() -> No
     assert group.member("m1")
 
 
-def test_having_given_up_that_could_not_be_persisted_leaves_the_timer_running() -> None:
+def test_a_revocation_that_could_not_be_persisted_leaves_the_timer_running() -> None:
     group = _two()
     kept = group.named(group.beat("m1", 1))
     group.pass_time(SESSION_MS - 1)

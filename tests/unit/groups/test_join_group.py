@@ -432,7 +432,7 @@ def test_a_disconnected_member_may_join_again() -> None:
     assert world.membership(again).generation == world.membership(other).generation == 2
 
 
-def test_a_newcomer_that_hangs_up_does_not_hold_the_others_up_for_minutes() -> None:
+def test_a_new_member_that_disconnects_does_not_delay_the_others_for_minutes() -> None:
     world = World()
     (first,) = world.stable("a")
     ticket = world.submit(join_of(), 3)

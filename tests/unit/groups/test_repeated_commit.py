@@ -194,7 +194,7 @@ def test_a_generation_that_is_over_commits_nothing() -> None:
     assert recommit.decide(((1,) * 3, (0,) * 3), world.now_ms) is None
 
 
-def test_when_topics_or_settings_have_changed_the_general_way_is_asked() -> None:
+def test_when_topics_or_settings_have_changed_the_handler_is_used() -> None:
     world = World()
     (membership,) = world.stable("m")
     recommit = learnt(world, membership)

@@ -85,7 +85,7 @@ def test_repeated_joins_do_not_keep_a_target_from_being_finished() -> None:
 
 
 @pytest.mark.usefixtures("pieces")
-def test_a_target_that_was_overtaken_is_given_up() -> None:
+def test_an_outdated_target_computation_is_abandoned() -> None:
     group = ConsumerHarness()
     group.join("m1", "a")
     group.pass_time(1)

@@ -77,7 +77,7 @@ def test_a_list_is_there_after_a_restart() -> None:
     assert measured(disk)[0].count == 6
 
 
-def test_the_newest_is_taken_back() -> None:
+def test_the_newest_entry_is_removed() -> None:
     disk = MemoryDisk()
     found = filled(3, disk)
     found.remove_newest()

@@ -290,7 +290,7 @@ def test_truncation_opens_again_what_was_ended_behind_it() -> None:
     assert committed_values(log) == [b"b"]
 
 
-def test_truncation_takes_back_beginnings() -> None:
+def test_truncation_removes_open_transactions() -> None:
     log = open_at(**SMALL)
     append(log, b"a")
     write(log, 7, 0, b"b")

@@ -221,7 +221,7 @@ def test_a_client_that_names_this_epoch_or_none_is_served() -> None:
         ({"message_timestamp_type": "LogAppendTime"}, False),
     ],
 )
-def test_the_express_lane_is_for_batches_that_stay_closed_and_wait_for_nothing(
+def test_the_fast_path_is_for_batches_that_need_no_decompression_and_no_waiting(
     values: dict[str, str], allows_fast_path: bool
 ) -> None:
     one = partition()

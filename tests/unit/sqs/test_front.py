@@ -152,7 +152,7 @@ async def test_a_large_response_to_a_disconnected_client_is_abandoned(tmp_path: 
 
 
 @pytest.mark.parametrize("is_query", [False, True])
-async def test_a_receive_that_is_given_up_at_any_moment_takes_no_message(tmp_path: Path, is_query: bool) -> None:
+async def test_a_receive_that_is_cancelled_at_any_moment_takes_no_message(tmp_path: Path, is_query: bool) -> None:
     """Between the delivery of a message to a waiting client and the writing of the answer."""
     wanted = form(Action="ReceiveMessage", WaitTimeSeconds=20, **HIDING)
     if not is_query:

@@ -87,7 +87,7 @@ def test_a_client_that_terminates_may_push_early_and_never_again() -> None:
     assert lab.push(30) == ErrorCode.INVALID_REQUEST
 
 
-def test_when_subscriptions_change_a_client_hears_at_its_next_push_and_may_ask_at_once() -> None:
+def test_when_subscriptions_change_the_next_push_fails_and_the_client_may_ask_at_once() -> None:
     lab = Lab()
     assert lab.ask(0) == ErrorCode.NONE
     before = lab.find_or_create(0).subscription_id
