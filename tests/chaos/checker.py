@@ -1,4 +1,4 @@
-"""Finds what a queue must never do in a history of what clients did and saw. Pure.
+"""Finds anomalies in a history of producers and consumers. Pure.
 
 The anomalies have the names that Jepsen's Kafka workload gives them (jepsen.tests.kafka). A key is a partition, and
 every value is sent once at most.

@@ -1,4 +1,4 @@
-"""A process of many workers, each of which asks brokers for messages over HTTP, one call at a time.
+"""A process of many workers, each of which receives messages over HTTP, one call at a time.
 
 A message's body says how it is to be treated: `ok/…` is worked off, `poison/<until>/…` is refused until then.
 """

@@ -1,4 +1,4 @@
-"""Processes that are looked after: small ones, with a shell in the place of a broker."""
+"""The supervisor of processes, with a shell instead of a broker."""
 
 import asyncio
 import signal

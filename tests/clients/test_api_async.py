@@ -1,4 +1,4 @@
-"""The Python API for tasks: what threads can do, with `await`, and what becomes of tasks that are cancelled."""
+"""The asyncio Python API: all that the blocking one does, and cancelled tasks."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""The Python API in processes that are killed: what each promise is worth then."""
+"""The Python API in processes that are killed: the guarantees of each delivery mode."""
 
 import random
 import signal

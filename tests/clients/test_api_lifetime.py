@@ -1,4 +1,4 @@
-"""Connections of the Python API come and go: nothing is left behind, and Ctrl-C is heard everywhere."""
+"""Connections of the Python API are closed without leaks, and Ctrl-C interrupts every call."""
 
 import signal
 import socket

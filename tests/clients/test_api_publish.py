@@ -1,4 +1,4 @@
-"""Publishing with the Python API: what each promise keeps, and what it says when it cannot."""
+"""Publishing with the Python API: guarantees and errors of each delivery mode."""
 
 import threading
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Subscribing with the Python API: groups, where to begin, what is committed when."""
+"""Subscribing with the Python API: groups, start positions, commits."""
 
 import logging
 import re

@@ -1,4 +1,4 @@
-"""Static members (KIP-345): who has a name of its own may restart without troubling the others."""
+"""Static members (KIP-345) restart without a rebalance."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Replicas moved and leaders elected, by the clients that can ask for it; one broker, and three on an etcd."""
+"""Reassignments and elections by the clients that support them, on one broker and on three with etcd."""
 
 import time
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What only the store in ZooKeeper does."""
+"""Behaviour of the ZooKeeper store only."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Queues with dead letters in them, as workers leave them behind."""
+"""Queues with dead letters."""
 
 import itertools
 import json

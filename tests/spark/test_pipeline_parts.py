@@ -1,4 +1,4 @@
-"""The parts of pipelines that need no Spark: fingerprints, plans, progress, troubles, plots, tables of files."""
+"""The parts of pipelines without Spark: fingerprints, plans, progress, errors, plots, tables of files."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Exactly once, step by step: attempts that die, batches that come again, transactions that do not last.
+"""Exactly once, step by step: failed attempts, repeated batches, expired transactions.
 
 The tasks are real, and so are broker and transactions; it is the test that plays Spark's scheduler, which cannot be
 made to fail just here.

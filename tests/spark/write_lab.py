@@ -1,4 +1,4 @@
-"""Tasks of a query, each with the context that Spark would give it, and what readers of committed records see."""
+"""Tasks of a query, each with its Spark context, and what read_committed readers see."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

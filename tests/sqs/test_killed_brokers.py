@@ -1,4 +1,4 @@
-"""Queues of three brokers that are killed over and over: nothing is lost, and what is finished is reclaimed."""
+"""Queues on three brokers that are killed over and over: nothing is lost, and deleted messages are reclaimed."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""What Fetch, ListOffsets and DescribeProducers tell about transactions: the general way, and the fast path."""
+"""Transactions in Fetch, ListOffsets and DescribeProducers: by the handlers and by the fast path."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Markers are written until every partition has its own, however long that takes."""
+"""Markers are written until every partition has its own."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The fast path of OffsetCommit never answers differently from the general way: a real broker in this process."""
+"""The fast path of OffsetCommit never answers differently from the handler, in a real broker."""
 
 import asyncio
 import random

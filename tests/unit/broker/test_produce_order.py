@@ -1,4 +1,4 @@
-"""Turns: one at a time for each transactional id, in the order in which they came."""
+"""ProduceOrder: one produce request at a time for each transactional id, in order."""
 
 from penstock.broker.transactions.produce_order import ProduceOrder
 

@@ -1,4 +1,4 @@
-"""What Fetch and Produce do where a partition has followers: serve them, wait for them, and send readers to them."""
+"""Fetch and Produce for partitions with followers: serving them, waiting for them, redirecting readers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

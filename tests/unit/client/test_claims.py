@@ -1,4 +1,4 @@
-"""Messages of a queue chosen by their offsets, against a real broker: next to workers who know nothing of it."""
+"""Messages of a queue claimed by their offsets, against a real broker with other workers."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""CommitSet through our own client: against a real broker, with answers that are lost and coordinators that move."""
+"""CommitSet through our own client: against a real broker, with lost responses and moving coordinators."""
 
 import asyncio
 import pickle

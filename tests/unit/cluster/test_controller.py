@@ -1,4 +1,4 @@
-"""The controller: from one image to the next, until nothing is left to do."""
+"""The controller: decisions from one image to the next, until nothing is left to do."""
 
 from dataclasses import replace
 

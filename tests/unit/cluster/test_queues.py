@@ -1,4 +1,4 @@
-"""Queues as the store holds them, and what follows from their settings."""
+"""Queues in the store, and what follows from their settings."""
 
 import pytest
 from hypothesis import given

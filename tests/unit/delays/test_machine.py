@@ -1,4 +1,4 @@
-"""The machine that delays messages: decisions are records, and records are all that it knows."""
+"""The state machine of delayed messages: its whole state is in records."""
 
 from typing import Any
 

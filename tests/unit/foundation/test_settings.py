@@ -1,4 +1,4 @@
-"""Settings as data: how each kind is read, and what is said when it cannot be."""
+"""Settings as data: how each kind is parsed, and its errors."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Who gets which partitions: the two server-side assignors."""
+"""The two server-side assignors of consumer groups."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Members of a consumer group join, stay, change their minds and leave (KIP-848)."""
+"""Members of a consumer group join, change their subscription and leave (KIP-848)."""
 
 import pytest
 

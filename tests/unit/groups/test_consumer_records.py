@@ -1,4 +1,4 @@
-"""Everything that a consumer group remembers stands in its records."""
+"""The whole state of a consumer group is in its records."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Members that are silent, or keep what they should give up; and decisions that could not be persisted."""
+"""Expired sessions, revocations that take too long, and decisions that could not be persisted."""
 
 import pytest
 

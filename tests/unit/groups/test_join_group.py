@@ -1,4 +1,4 @@
-"""JoinGroup: who is let in, under which member id, and when the answer comes."""
+"""JoinGroup: which members are admitted, with which member id, and when the response is sent."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""One member on its way from what it holds to what it should hold."""
+"""Reconciliation of one member: from its current to its target assignment."""
 
 import pytest
 from hypothesis import given

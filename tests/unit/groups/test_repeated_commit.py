@@ -1,4 +1,4 @@
-"""The same commit once more comes to what the general way comes to: records, state, timers, and who is refused."""
+"""A repeated commit has the same result as the handler: records, state, timers, and refusals."""
 
 import random
 

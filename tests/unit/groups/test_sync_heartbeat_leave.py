@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup, and what becomes of members that do not send them."""
+"""SyncGroup, Heartbeat and LeaveGroup, and members that do not send them."""
 
 import pytest
 

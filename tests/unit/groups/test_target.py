@@ -1,4 +1,4 @@
-"""Targets of large groups are worked out in pieces, while members go on; what groups may subscribe to is bounded."""
+"""Targets of large groups are computed in pieces while members go on; subscriptions are bounded."""
 
 from collections.abc import Iterator
 from random import Random

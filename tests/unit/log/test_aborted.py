@@ -1,4 +1,4 @@
-"""The lists of aborted transactions: what they answer, and what damage does to them."""
+"""The lists of aborted transactions: lookups, and damage."""
 
 from itertools import pairwise
 from pathlib import Path

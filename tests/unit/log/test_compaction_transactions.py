@@ -1,4 +1,4 @@
-"""Compaction and transactions: what was aborted goes, what is undecided stays, markers stay while they are needed."""
+"""Compaction and transactions: aborted records go, open ones stay, markers stay while they are needed."""
 
 from contextlib import suppress
 from random import Random

@@ -1,4 +1,4 @@
-"""The operating system's disk: what only it can do, and what only it can refuse."""
+"""The real disk: what only it can do, and its errors."""
 
 import errno
 import gc

@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent producers."""
+"""The state of idempotent producers in a partition."""
 
 import struct
 import tracemalloc

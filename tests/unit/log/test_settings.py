@@ -1,4 +1,4 @@
-"""Every topic setting: what it takes, what it refuses, and what it becomes."""
+"""Topic settings: valid values, invalid values, and their effect."""
 
 import dataclasses
 

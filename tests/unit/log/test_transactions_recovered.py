@@ -1,4 +1,4 @@
-"""What a restart, a kill, power loss, damage and truncation leave of transactions."""
+"""Transactions after a restart, a kill, power loss, damage and truncation."""
 
 from contextlib import suppress
 from pathlib import Path

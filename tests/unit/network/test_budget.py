@@ -1,4 +1,4 @@
-"""A bound on the bytes of requests that are still on their way in."""
+"""The budget for the bytes of incoming requests."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""What the HTTP port has besides queues, without a socket."""
+"""The HTTP endpoints besides queues, without a socket."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Responses that must not be lost, over real sockets and on both event loops: what was not received comes back."""
+"""Responses that must not be lost, on both event loops: unreceived ones are returned."""
 
 import asyncio
 import socket

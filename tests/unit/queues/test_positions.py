@@ -1,4 +1,4 @@
-"""Groups as a whole: purged, trimmed, set back, forgotten, and summed up."""
+"""Whole groups: purged, trimmed, reset, deleted, and summarised."""
 
 import pytest
 

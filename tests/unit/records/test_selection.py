@@ -1,4 +1,4 @@
-"""What consumers get of batches when some records are left out: a naive filter must agree, for either twin."""
+"""Batches with hidden records: a naive filter must agree, for both implementations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

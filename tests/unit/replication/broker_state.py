@@ -1,4 +1,4 @@
-"""A broker's partitions without a network: real logs, a real store, a clock that is moved by hand."""
+"""A broker's partitions without a network: real logs, a real store, a clock that is moved by the test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

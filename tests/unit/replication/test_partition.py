@@ -1,4 +1,4 @@
-"""The leader's side of one partition: what is committed, who is called, and what offline means."""
+"""The leader's side of one partition: commits, watchers, and going offline."""
 
 from collections.abc import Callable
 

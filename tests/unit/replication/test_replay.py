@@ -1,4 +1,4 @@
-"""Records that a machine cannot read: skipped on internal topics, refused on companion logs, never guessed at."""
+"""Records that a machine cannot read: skipped on internal topics, refused on companion logs."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Files of credentials: what they say, and what is said about those that cannot be used."""
+"""Credential files: their contents, and errors of invalid ones."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Large requests and answers, through the front end of a broker with real queues: a step at a time."""
+"""Large requests and responses through the front end of a broker with real queues: in slices."""
 
 import asyncio
 import itertools

@@ -1,4 +1,4 @@
-"""Client instances: when a client may ask and push, and when it is forgotten."""
+"""Client instances: when a client may get subscriptions and push, and when it expires."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A coordinator with the least that it needs around it: a clock, a log of its records, and who writes its markers."""
+"""A transaction coordinator with a clock, a log of its records, and a marker writer."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""EndTxn: transactions commit and abort, and clients ask again."""
+"""EndTxn: transactions commit and abort, and clients retry."""
 
 import pytest
 

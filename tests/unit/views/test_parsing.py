@@ -1,4 +1,4 @@
-"""The language: what is in it, and how what is not is refused, with the place marked."""
+"""The expression language: its syntax, and errors with their position."""
 
 import contextlib
 import subprocess

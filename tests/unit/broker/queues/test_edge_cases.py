@@ -1,4 +1,4 @@
-"""What does not happen every day: nothing in the page cache, commits that take a while, limits, people who leave."""
+"""Rare situations of queues: a cold page cache, slow commits, limits, disconnected clients."""
 
 import asyncio
 from pathlib import Path

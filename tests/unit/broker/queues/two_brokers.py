@@ -1,4 +1,4 @@
-"""Two brokers that share a store: real logs and services, and a network that is a function call."""
+"""Two brokers that share a store: real logs and services, and a network of function calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

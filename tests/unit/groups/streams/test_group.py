@@ -1,4 +1,4 @@
-"""Members of a streams group join, get their tasks, give them up and leave."""
+"""Members of a streams group join, get tasks, revoke them and leave."""
 
 import pytest
 
