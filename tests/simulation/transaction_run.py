@@ -33,7 +33,7 @@ from penstock.transactions.errors import NeedsProducerId
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.transaction import EPOCH_LAST, Transaction
 from tests.simulation.clock import FakeClock
-from tests.simulation.network import FakeNetwork, Weather
+from tests.simulation.network import Conditions, FakeNetwork
 from tests.simulation.transaction_model import PARTITIONS, Batch, Log, Txn, partition_of
 from tests.simulation.transaction_producer import AGAIN_MS, Client, Producer, asked
 from tests.simulation.transaction_sets import OUTLIVES_MS, Closer, Driver, Query, Task
@@ -75,12 +75,12 @@ class TransactionRun:
         self.tears_batches = tears_batches
         """A bug, to be found: who dies while it persists what must be whole leaves a part of it."""
         self.clock = FakeClock()
-        weather = Weather(
+        conditions = Conditions(
             delay_ms_max=self.rng.choice((5, 30)),
             loss=self.rng.choice((0.0, 0.05, 0.2)),
             repeat=self.rng.choice((0.0, 0.2)),
         )
-        self.network = FakeNetwork(Random(self.rng.random()), self.clock, weather)
+        self.network = FakeNetwork(Random(self.rng.random()), self.clock, conditions)
         self.counts: Counter[str] = Counter()
         self.numbers = count()
         self.is_calm = False
@@ -157,7 +157,7 @@ class TransactionRun:
     def _calm_down(self) -> None:
         """The faults stop; some producers hang for ever, the others end what they have begun."""
         self.is_calm = True
-        self.network.weather.loss = self.network.weather.repeat = self.disk_fails = 0.0
+        self.network.conditions.loss = self.network.conditions.repeat = self.disk_fails = 0.0
         for producer in self.producers.values():
             producer.is_dead = self.rng.random() < 0.5
         until_ms = self.clock.now_ms() + SETTINGS.timeout_max_ms + SETTINGS.abort_interval_ms + 50 * AGAIN_MS

@@ -106,14 +106,14 @@ class Life:
             self.world.compact()
         self.world.restart()
 
-    def _weather(self) -> None:
+    def _conditions(self) -> None:
         self.world.can_persist = not self.world.can_persist
 
     _CHOICES = (
         *("_join",) * 3,
         *("_beat",) * 8,
         *("_subscribe", "_leave", "_die", "_wait", "_topics", "_companions", "_drop", "_dropped", "_restart"),
-        "_weather",
+        "_conditions",
     )
 
     def settle(self) -> None:
