@@ -63,7 +63,7 @@ def state_of(raw: RawClient, group: str) -> str:
     return found.group_state
 
 
-# -- who asks
+# -- member ids and generations
 
 
 def test_a_client_that_is_not_a_member_gets_unknown_member_id(member: RawMember, arrive: Arrive) -> None:
@@ -96,7 +96,7 @@ def test_a_member_of_another_generation_gets_illegal_generation(member: RawMembe
 
 
 def test_a_member_whose_instance_id_was_taken_over_is_fenced(arrive: Arrive) -> None:
-    """KIP-345: who comes last is the one."""
+    """KIP-345: the last member with an instance id fences the others."""
     older = stable(arrive(instance_id="same"))
     newer = arrive(instance_id="same")
     assert newer.join() is ErrorCode.NONE

@@ -253,7 +253,7 @@ def test_leaders_are_elected_back(cluster: ClusterProcesses, topic: str) -> None
     confluent = ConfluentDriver(cluster.bootstrap)
     place(confluent, topic, [1, 2], [2, 3], [3, 1])
     with RawClient(cluster.brokers[1].address) as raw:
-        # The order of replicas alone changes: who leads goes on.
+        # The order of replicas alone changes: the leader stays.
         assert set(codes(alter(raw, {topic: {0: [2, 1], 1: [3, 2]}})).values()) == {0}
     wait_until(lambda: [each[1][0] for each in placed(cluster, topic)] == [2, 3, 3], "others are preferred")
     assert [each[0] for each in placed(cluster, topic)] == [1, 2, 3]

@@ -186,7 +186,7 @@ class DelayNode:
     # -- leading and following
 
     def hear(self, state: PartitionState) -> None:
-        """Of who leads, from the store."""
+        """The leader, from the store."""
         if not self.is_online:
             assert any(track.is_lent for track in self.partition.tracks), f"PartitionOnline: {self._reasons()}"
             self._heard = state

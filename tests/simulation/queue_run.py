@@ -11,7 +11,7 @@ appended to. After every step:
 - DeadLetteredOnce: a message that is moved has one copy, and is given out no more where it was;
 - PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
 - TakenOnce: of two messages with one id, the second is taken only if the first is never given out again;
-- RecordsTellAll: who reads the records knows what the machine knew.
+- RecordsTellAll: the records have the whole state of the machine.
 Once the faults stop and workers do their work, everything is soon finished (EverythingEnds).
 """
 

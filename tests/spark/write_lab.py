@@ -34,7 +34,7 @@ def rows(values: Iterable[bytes], size: int = 100) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def in_task(query: str, partition: int = 0, attempt: int = 0) -> Iterator[None]:
-    """What a task finds when it asks who it is."""
+    """The task context."""
     TaskContext._setTaskContext(None)
     TaskContext(partitionId=partition, attemptNumber=attempt, localProperties={QUERY_ID: query})
     try:

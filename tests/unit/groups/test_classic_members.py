@@ -26,7 +26,7 @@ JOINING = {"protocols": [("range", subscription("orders"))]}
 
 
 def settled(**settings: object) -> tuple[MigrationHarness, dict[str, Membership]]:
-    """Two eager classic members and one of the newer protocol, who all have what they are to have."""
+    """Two eager classic members and one of the newer protocol, which all own their targets."""
     world = MigrationHarness(**settings)
     memberships, _ = world.mixed(SHARES)
     return world, world.settle_all(memberships)
@@ -299,7 +299,7 @@ def test_a_static_member_that_is_away_may_return_as_a_classic_one() -> None:
     assert world.member(membership.member_id).epoch == membership.generation == 2
 
 
-# -- who may speak
+# -- checks of members
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,7 @@ def test_a_group_takes_no_more_members_than_the_settings_allow() -> None:
     error = group.refused("m3", 0, {}, **group.full("a"))
     assert isinstance(error, GroupMaxSizeReached)
     assert error.code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert group.join("m2", "a").member_epoch == 2  # who is there may join again
+    assert group.join("m2", "a").member_epoch == 2  # a member may join again
 
 
 def test_the_rebalance_timeout_is_kept_when_it_is_not_sent_again() -> None:

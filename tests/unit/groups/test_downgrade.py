@@ -28,7 +28,7 @@ JOINING = {"protocols": [("range", subscription("orders"))]}
 
 
 def settled(**settings: object) -> tuple[MigrationHarness, dict[str, Membership]]:
-    """Two eager classic members and one of the newer protocol, who all have what they are to have."""
+    """Two eager classic members and one of the newer protocol, which all own their targets."""
     world = MigrationHarness(**settings)
     memberships, _ = world.mixed(SHARES)
     return world, world.settle_all(memberships)

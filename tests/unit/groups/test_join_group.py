@@ -341,7 +341,7 @@ def test_a_protocol_that_is_offered_twice_counts_once() -> None:
     assert world.replies[ticket].members[0].metadata == b"first"
 
 
-# -- those who do not join in time
+# -- members that do not join in time
 
 
 def test_a_member_that_does_not_join_again_in_time_is_gone() -> None:

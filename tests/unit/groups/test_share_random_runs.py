@@ -26,7 +26,7 @@ class Life:
         self.rng = random.Random(seed)
         self.world = ShareHarness({"a": 3, "b": 1})
         self.epochs: dict[str, int] = {}
-        """Of those who think that they are members."""
+        """The epochs of clients that believe to be members."""
 
     def step(self) -> None:
         getattr(self, self.rng.choice(self._CHOICES))()

@@ -9,7 +9,7 @@ from penstock.network.budget import ReceiveBudget, Reservation
 
 
 class Line:
-    """Who was called, in order."""
+    """The calls, in order."""
 
     def __init__(self) -> None:
         self.called: list[str] = []

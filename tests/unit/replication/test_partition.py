@@ -25,7 +25,7 @@ def partition(**values: object) -> Partition:
 
 
 class Calls(list[str]):
-    """Who was called, in order."""
+    """The calls, in order."""
 
     def __call__(self, name: str) -> Callable[[], None]:
         return lambda: self.append(name)
@@ -93,7 +93,7 @@ def test_a_batch_that_is_sent_again_before_it_is_committed_asks_for_its_flush_ag
     assert len(asked) == 2
 
 
-# -- who is called
+# -- watchers
 
 
 def test_watchers_of_an_offset_are_called_once_in_order() -> None:

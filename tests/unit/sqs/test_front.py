@@ -191,7 +191,7 @@ async def test_messages_that_cannot_be_encoded_are_released(tmp_path: Path, monk
 
 
 async def test_an_answer_that_repeats_another_gives_nothing_back(tmp_path: Path) -> None:
-    """Who asks again by its ReceiveRequestAttemptId may have received the first answer, and be at work."""
+    """A client that retries with its ReceiveRequestAttemptId may have received the first response."""
     async with harness_at(tmp_path) as harness:
         await harness.create("jobs", is_fifo=True)
         front = Front(harness)

@@ -15,7 +15,7 @@ EVERY_10_S = {"mine": {"metrics": "*", "interval.ms": "10000"}}
 
 
 class Lab:
-    """Instances under subscriptions, and who was forgotten."""
+    """Instances with subscriptions, and those that have expired."""
 
     def __init__(self, subscriptions: dict[str, dict[str, str]] | None = None) -> None:
         self.forgotten: list[bytes] = []

@@ -36,7 +36,7 @@ def ongoing(harness: CoordinatorHarness, name: str = "id") -> ProducerKey:
 
 
 def ended(harness: CoordinatorHarness, *, committed: bool, version: int) -> ProducerKey:
-    """A transaction that is over; who its producer was."""
+    """A transaction that has ended; returns its producer id and epoch."""
     producer = ongoing(harness)
     assert harness.end(producer, committed=committed, version=version).error_code == ErrorCode.NONE
     harness.write_markers()

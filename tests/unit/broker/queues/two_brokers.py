@@ -87,7 +87,7 @@ class TwoBrokers:
         self.clock = FakeClock()
         self.threads = ThreadPoolExecutor(2)
         self.asked: list[tuple[int, ApiKey]] = []
-        """Who was asked what."""
+        """The requests that brokers have got."""
         self.hold: Callable[[Any], bool] = lambda message: False
         """Requests and responses that are lost."""
         self.brokers = {node: ClusterBroker(self, node, folder / str(node)) for node in NODES}
