@@ -35,7 +35,7 @@ _COUNT: Final = struct.Struct(">i")
 
 
 class Shares:
-    """Who holds what, as the members themselves see it."""
+    """The owners of partitions, as the members themselves see it."""
 
     def __init__(self, partitions: int) -> None:
         self.partitions: Final = partitions

@@ -61,7 +61,7 @@ LOADS: Final = tuple(
 
 
 class Bench:
-    """A broker, a Spark session, and who used how much CPU."""
+    """A broker, a Spark session, and the CPU time of each process."""
 
     def __init__(self, broker: Penstock, spark: SparkSession, folder: Path) -> None:
         self._broker = broker
@@ -179,7 +179,7 @@ def spark_session(folder: Path) -> Iterator[SparkSession]:
 
 @dataclass(slots=True)
 class Found:
-    """Of one load and one way: seconds, and CPU seconds by whose."""
+    """Results of one load and one connector: seconds, and CPU seconds by process."""
 
     took_s: dict[str, list[float]]
     cpu_s: dict[str, dict[str, list[float]]]

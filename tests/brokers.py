@@ -1,4 +1,4 @@
-"""A broker as its users run it: `penstock serve` in a process of its own, ended by its pid."""
+"""Broker processes for tests: `penstock serve` in a process of its own, ended by its pid."""
 
 import json
 import os

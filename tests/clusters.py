@@ -1,4 +1,4 @@
-"""Several brokers on one real etcd, each as its users run it."""
+"""Several broker processes on one real etcd."""
 
 import json
 from collections.abc import Mapping

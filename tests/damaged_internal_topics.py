@@ -1,4 +1,4 @@
-"""Internal topics as no broker of today leaves them: records that cannot be read, damage, and wrong settings.
+"""Internal topics with unreadable records, damage and wrong settings.
 
 Everything here is done to a data folder while its broker is stopped, or to the store that brokers share.
 """

@@ -1,4 +1,4 @@
-"""How many examples expensive tests of hypothesis try: a share of them in `make test`, more in `make simulate`."""
+"""The number of examples of expensive hypothesis tests: fewer in `make test`, more in `make simulate`."""
 
 import os
 

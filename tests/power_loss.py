@@ -1,4 +1,4 @@
-"""What a machine that stops leaves of a broker's data folder at the least: what was synced, and nothing else."""
+"""Simulates a power loss: leaves only the synced part of a broker's data folder."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""How the cost of something grows with its input, by CPU time: a busy machine makes both measurements slower."""
+"""How the cost of a function grows with its input, by CPU time: a busy machine slows both measurements."""
 
 import time
 from collections.abc import Callable

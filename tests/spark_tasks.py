@@ -1,4 +1,4 @@
-"""What a task of Spark's does, through our own client: it writes in a transaction, and leaves that open."""
+"""A task of Spark through our own client: it writes in a transaction, and leaves it open."""
 
 import asyncio
 import time

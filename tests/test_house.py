@@ -1,4 +1,4 @@
-"""Rules for all source files: what a package may import, how long a file may be, and the language of its text."""
+"""Rules for all source files: what a package may import, how long a file may be, and the language of all text."""
 
 import ast
 import re
@@ -187,12 +187,15 @@ def test_the_first_line_of_every_module_docstring_is_one_plain_sentence() -> Non
 def test_no_text_has_a_banned_phrase() -> None:
     banned = re.compile(r"\b(?:" + "|".join(BANNED_PHRASES) + ")", re.IGNORECASE)
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+    tests = [
+        path for name in ("tests", "bench") for path in sorted((ROOT / name).rglob("*.py")) if path != Path(__file__)
+    ]
     offenders = [
         f"{path.relative_to(ROOT)}:{number}: {found[0]}"
-        for path in (*_python_files(), *pages)
+        for path in (*_python_files(), *pages, *tests)
         if _name(path) not in QUOTED
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if (found := banned.search(line))
+        if (found := banned.search(line.replace("_", " ") if "def test_" in line else line))
     ]
     assert offenders == []
 

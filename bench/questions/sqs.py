@@ -109,7 +109,7 @@ def _table(lab: Lab, found: Found) -> Table:
             "All messages of a run are sent to a new standard queue, then received, then deleted by the receipts "
             "that came; afterwards the queue is asked what it still has (moto is not held to it: of many deletions "
             "at a time it forgets some). No server checks signatures here (see below).",
-            "Penstock appends every message, and who has it, to logs on disk before it answers; ElasticMQ and moto "
+            "Penstock appends messages and deliveries to logs on disk before it answers; ElasticMQ and moto "
             "have all in memory and lose it with the process.",
             f"Rounds: {lab.scale.coordinator_rounds}, the three in turn for every load; of {lab.scale.window_s:g} s, "
             "or 100,000 messages; moto, which hangs up after every answer, is connected to again. ElasticMQ was "

@@ -1,4 +1,4 @@
-"""Finds what a queue must never do in a history of what clients did and saw. Pure.
+"""Finds anomalies in a history of producers and consumers. Pure.
 
 The anomalies have the names that Jepsen's Kafka workload gives them (jepsen.tests.kafka). A key is a partition, and
 every value is sent once at most.
@@ -51,7 +51,7 @@ class Op:
     assigned: bool = False
     """From here on it may read from another place than where it was."""
     audience: str = ""
-    """Who polls: the process, or the group it is a member of. An audience is to poll everything."""
+    """The consumer: a process, or the group it is a member of. It should poll everything."""
 
     def dump(self) -> str:
         return json.dumps({name: value for name, value in asdict(self).items() if value or name == "process"})
@@ -171,7 +171,7 @@ class _Analysis:
             if op.assigned:
                 last.clear()
             for message in op.polled:
-                assert message.offset is not None, "who polls a message knows its offset"
+                assert message.offset is not None, "a consumer knows the offset of a message"
                 before = last.get(message.key)
                 if before is not None:
                     yield from self._step(op.process, message.key, before, message.offset)

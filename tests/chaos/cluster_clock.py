@@ -1,4 +1,4 @@
-"""A wall clock that a test sets forward and back for one process: a small library between it and the C library.
+"""A wall clock that a test sets for one process, by a small library before the C library.
 
 The kernel has no wall clock for each process (its time namespaces hold the steady ones), and the machine's own is
 everybody's. The steady clock of the process goes on as it should.

@@ -1,4 +1,4 @@
-"""A whole cluster in namespaces: three brokers, three servers of a store, and the machine that clients are on.
+"""A cluster in network namespaces: three brokers, three store servers, and a machine for clients.
 
 The thread that uses a Lab is on the clients' machine. When it ends nothing of it is left, but for its folder
 if the test has failed.

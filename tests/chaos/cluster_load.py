@@ -1,4 +1,4 @@
-"""The load of a chaos run: producers and consumers that note all they do and see in a history."""
+"""The load of a chaos run: producers and consumers that record their history."""
 
 import random
 import threading

@@ -1,4 +1,4 @@
-"""A network that a test makes and breaks: one namespace a machine, all of them on one bridge.
+"""A simulated network: one namespace per machine, all of them on one bridge.
 
 A cut is one way, and silent: what a machine sends to another goes to a MAC address that no machine has. That
 needs neither a firewall nor netem, which a kernel may lack. Nothing of it shows in the namespace that tests start in.

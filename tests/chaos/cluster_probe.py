@@ -1,4 +1,4 @@
-"""Writes to every partition of a topic all the time, and knows when each was last answered."""
+"""Writes to every partition of a topic all the time, and records when each was last acknowledged."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""A process that is a member of a consumer group: it notes what it owns and what it has processed."""
+"""A process that is a member of a consumer group: it logs what it owns and what it has processed."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Mistakes of operators, and data that is gone: each is made while all is well, and the outcome is known.
+"""Mistakes of operators, and lost data: each is made without other faults, and has a known outcome.
 
 They are made one at a time: a folder that is removed from one broker is data that is lost, and whether anything else
 may be lost at the same time is another question.

@@ -1,4 +1,4 @@
-"""The smallest client of the SQS API: JSON over one connection, which may be cut off at any moment."""
+"""A minimal client of the SQS API: JSON over one connection, which may break at any moment."""
 
 import asyncio
 import contextlib

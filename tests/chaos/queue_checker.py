@@ -1,4 +1,4 @@
-"""Finds what queues must never do in a history of what senders and workers did and saw. Pure.
+"""Finds anomalies in a history of senders and workers of queues. Pure.
 
 All times are of one clock: when a client began a call, and when it had the answer. What the queue has decided, it has
 decided in between, and an anomaly is only what no moment in between explains.

@@ -1,4 +1,4 @@
-"""All who use the queues: processes of senders, workers and share consumers, and what they have noted.
+"""The processes that use the queues (senders, workers, share consumers), and their histories.
 
 Whole processes of workers are killed and frozen; each life of one has notes of its own, which are the history.
 """

@@ -1,4 +1,4 @@
-"""The process of those who send: to a standard queue each message once, to message groups until it is answered."""
+"""A process that sends messages: to a standard queue each once, to message groups until it is acknowledged."""
 
 import asyncio
 import itertools

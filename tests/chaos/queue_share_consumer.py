@@ -1,4 +1,4 @@
-"""A process of share consumers: they work off a queue through its other door, as members of the group of its name."""
+"""A process of share consumers: they consume a queue as members of the share group of its name."""
 
 import itertools
 import os

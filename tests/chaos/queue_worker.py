@@ -1,4 +1,4 @@
-"""A process of many workers, each of which asks brokers for messages over HTTP, one call at a time.
+"""A process of many workers, each of which receives messages over HTTP, one call at a time.
 
 A message's body says how it is to be treated: `ok/…` is worked off, `poison/<until>/…` is refused until then.
 """
@@ -65,7 +65,7 @@ class Worker:
                 got = await self._receive()
                 for message in got:
                     if not await self._work(message):
-                        break  # who is behind it waits for it: in a FIFO queue that is how it must be
+                        break  # messages behind it wait for it, as they must in a FIFO queue
             except (NoAnswer, Refused) as error:
                 note("trouble", self._name, str(error)[:200])
                 await asyncio.sleep(PAUSE_S)

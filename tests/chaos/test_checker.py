@@ -1,4 +1,4 @@
-"""The checker of histories: it finds each anomaly in a history that was made to have it, and in no other one."""
+"""The checker finds each anomaly in a history that has it, and none in others."""
 
 import pytest
 from hypothesis import given

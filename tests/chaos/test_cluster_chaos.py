@@ -42,7 +42,7 @@ def places(*topics: str) -> list[tuple[str, int]]:
 
 
 class Load:
-    """All who write and read."""
+    """All producers and consumers."""
 
     def __init__(self, cluster: Lab, rng: random.Random, protocol: str) -> None:
         self._servers = cluster.bootstrap
@@ -72,7 +72,7 @@ class Load:
         return all(self.history.acks[key] > beyond.get(key, 0) for key in (key_of(*each) for each in places(*TOPICS)))
 
     def finish(self) -> None:
-        """Let all that was written be read, by those who read all the time and by one who begins only now."""
+        """Waits until all records are read, by the running consumers and by one that starts now."""
         for worker in self.writers:
             worker.stop()
         for worker in self.writers:

@@ -113,7 +113,7 @@ class Chain:
             child.check()
 
     def arrived(self) -> int:
-        """How many messages those who write to the last topic say they have passed on."""
+        """How many messages the transformers to the last topic report to have passed on."""
         self.check()
         return sum(
             event.details[0]

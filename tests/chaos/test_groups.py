@@ -33,7 +33,7 @@ CALM_S = 1.0
 STILLBORN_S = 0.1
 OWNING = ("assigned", "revoked", "lost")
 SLACK_S = 1.0
-"""What a rebalance may take beyond the session timeout of those who are missed."""
+"""What a rebalance may take beyond the session timeout of members that died."""
 PATIENCE_S = 60.0
 BROKER_SETTINGS = {
     "group.initial.rebalance.delay.ms": 100,
@@ -174,7 +174,7 @@ class Herd:
         return found
 
     def is_settled(self) -> bool:
-        """Those who are here share all partitions, and each has some."""
+        """The running members share all partitions, and each has some."""
         shares = []
         for child in self.here.values():
             child.check()
@@ -216,7 +216,7 @@ class Herd:
         )
 
     def spells(self) -> dict[int, list[Spell]]:
-        """Who has owned each partition, in the order of time."""
+        """The owners of each partition, in the order of time."""
         found: dict[int, list[Spell]] = defaultdict(list)
         for child in self.lives:
             since: dict[int, float] = {}

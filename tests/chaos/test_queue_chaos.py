@@ -1,4 +1,4 @@
-"""Queues of three brokers, fifty workers, and ten minutes of kills: every message is finished once or a dead letter.
+"""Queues on three brokers, fifty workers, ten minutes of kills: every message is deleted once or a dead letter.
 
 `RUN_S=60` makes a short run, `SEED=…` one that was seen before: its faults are the same, their moments nearly.
 """

@@ -1,4 +1,4 @@
-"""The checker of queues finds every anomaly that is planted, and nothing in histories that are as they should be."""
+"""The checker of queues finds every planted anomaly, and none in correct histories."""
 
 import math
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Running `penstock`: to its end, on a terminal, or until it is interrupted."""
+"""Runs `penstock`: to its end, on a terminal, or until it is interrupted."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What tests of clusters of processes share: who runs, who listens where, what the brokers say of themselves."""
+"""Helpers for tests of clusters of processes: which run, where they listen, what they report."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""The real command, run as its users run it, against a real broker in a process of its own."""
+"""The real command against a real broker process."""
 
 import itertools
 import signal

@@ -132,7 +132,7 @@ def test_a_plan_goes_through_a_file(trio: ClusterProcesses, trio_cli: Cli, tmp_p
     assert [each.replicas for each in partitions(trio, "by-file")] == [(1, 2), (3, 1)]
 
 
-def test_a_move_is_seen_while_it_is_under_way_and_taken_back(trio: ClusterProcesses, trio_cli: Cli) -> None:
+def test_an_ongoing_reassignment_is_listed_and_can_be_cancelled(trio: ClusterProcesses, trio_cli: Cli) -> None:
     create(trio, "slow")
     trio_cli.ok("cluster", "reassign", "--partition", "slow-0=1", "--execute")
     Direct(trio.bootstrap).publish("slow", *[b"x" * 50_000] * 20)

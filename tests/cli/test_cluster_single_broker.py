@@ -1,4 +1,4 @@
-"""`penstock cluster` of one broker: what there is to see, and what cannot be done with one."""
+"""`penstock cluster` with a single broker: what is shown, and what is refused."""
 
 import json
 from pathlib import Path

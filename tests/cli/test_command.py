@@ -1,4 +1,4 @@
-"""What holds for every command: help with examples, where the broker is, exit codes."""
+"""Common behaviour of all commands: help with examples, the broker's address, exit codes."""
 
 import socket
 

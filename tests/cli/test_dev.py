@@ -1,4 +1,4 @@
-"""`penstock dev`: a whole cluster in one command, and nothing of it left when it ends."""
+"""`penstock dev`: a whole cluster by one command, which leaves nothing behind."""
 
 import os
 import signal

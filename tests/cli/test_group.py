@@ -130,7 +130,7 @@ def test_describe_shows_owners_and_lag(
         members.join(kind, client_id="other")
         members.join(kind, client_id="idle")
         members.wait_for_balance(places_of(watched, 2))
-        # Not earlier: who comes first has everything for a moment, and commits what it has read of it.
+        # Not earlier: the first member has all partitions for a moment, and commits what it has read of them.
         for number in range(2):
             direct.publish(watched, *[b"x"] * 5, partition=number)
         wait_until(lambda: cli.json("group", "describe", f"{group}-watch")[0]["state"] == "Stable", "a stable group")

@@ -12,7 +12,7 @@ class Lines(logging.Handler):
         self.lines.append(record.getMessage())
 
 
-def test_one_trouble_does_not_fill_the_log_and_others_are_heard_meanwhile() -> None:
+def test_one_repeated_error_does_not_fill_the_log_or_hide_others() -> None:
     now_s = 5.0
     handler = Lines()
     handler.addFilter(LogRateLimit(lambda: now_s))

@@ -1,4 +1,4 @@
-"""`penstock serve --processes`: several brokers on one machine, kept running, and one place to lose."""
+"""`penstock serve --processes`: several supervised brokers on one machine."""
 
 import os
 import re

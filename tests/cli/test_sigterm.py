@@ -1,4 +1,4 @@
-"""SIGTERM ends every command that waits or goes on as Ctrl-C does: in order, quietly, with exit code 143."""
+"""SIGTERM ends every waiting or endless command as Ctrl-C does, with exit code 143."""
 
 import os
 import re

@@ -1,4 +1,4 @@
-"""Processes that are looked after: small ones, with a shell in the place of a broker."""
+"""The supervisor of processes, with a shell instead of a broker."""
 
 import asyncio
 import signal
@@ -27,7 +27,7 @@ def test_a_program_that_is_not_there_is_named() -> None:
     assert child.pid is None
 
 
-def test_one_that_ends_before_it_is_ready_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_a_process_that_exits_before_it_is_ready_shows_the_end_of_its_log(tmp_path: Path) -> None:
     log = tmp_path / "its.log"
     log.write_text("an old line\n" * 20)
     with pytest.raises(ChildFailed) as failed:
@@ -38,7 +38,7 @@ def test_one_that_ends_before_it_is_ready_shows_the_end_of_its_log(tmp_path: Pat
     assert len(said) == 9
 
 
-def test_one_that_is_not_ready_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_is_not_ready_in_time_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "START_S", 0.2)
     child = shell(SLEEP)
     with pytest.raises(ChildFailed, match=r"it was not ready after 0.2 s"):
@@ -58,7 +58,7 @@ def test_output_of_a_program_is_printed_and_kept(tmp_path: Path) -> None:
     assert (tmp_path / "its.log").read_text().splitlines() == ["before", child.ready_line, "after"]
 
 
-def test_one_that_does_not_listen_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_ignores_sigterm_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STOP_S", 0.2)
     reports: list[str] = []
 
@@ -90,7 +90,7 @@ def test_if_one_cannot_start_the_others_are_ended_too() -> None:
     assert asyncio.run(work()).pid is None
 
 
-def test_one_that_dies_is_started_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_exits_is_restarted_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "RESTART_FIRST_S", 0.01)
     reports: list[str] = []
     changes: list[int | None] = []

@@ -1,4 +1,4 @@
-"""What tests of the Python API share: quick members of groups, topics, and programs that are killed."""
+"""Helpers for tests of the Python API: quick group members, topics, and programs that are killed."""
 
 import itertools
 import os

@@ -1,4 +1,4 @@
-"""What every client library can do, in one small interface: a driver stands in front of each."""
+"""One small interface for all client libraries: each has a driver."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Members of consumer groups: one interface in front of every client library, each member on a thread of its own."""
+"""Members of consumer groups: one interface for all client libraries, each member on its own thread."""
 
 import asyncio
 import threading

@@ -1,4 +1,4 @@
-"""Consumers that ask for so little that every answer holds one batch."""
+"""Consumers that fetch so little that every response has one batch."""
 
 from .driver_aiokafka import AiokafkaDriver
 from .driver_confluent import ConfluentDriver

@@ -1,4 +1,4 @@
-"""A network that loses requests and answers, or is slow: it stands between clients and a broker."""
+"""A proxy between clients and a broker that loses or delays requests and responses."""
 
 import contextlib
 import socket

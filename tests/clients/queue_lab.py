@@ -1,4 +1,4 @@
-"""What tests of queues through the Python API share."""
+"""Helpers for tests of queues through the Python API."""
 
 import itertools
 from pathlib import Path

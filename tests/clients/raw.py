@@ -1,4 +1,4 @@
-"""A client that sends what no library would: frames by our own codec, or any bytes at all."""
+"""A client that sends what no library would: frames by our own codec, or any bytes."""
 
 import socket
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""Client telemetry (KIP-714) by hand: subscriptions, and what a client asks and pushes."""
+"""Client telemetry (KIP-714) by raw requests: subscriptions and pushes."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

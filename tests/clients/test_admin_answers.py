@@ -1,4 +1,4 @@
-"""Admin requests about what Penstock does not have, or not yet: answered as Kafka answers in that situation."""
+"""Admin requests for features that Penstock lacks: answered as Kafka does in that situation."""
 
 from typing import Any
 

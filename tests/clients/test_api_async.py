@@ -1,4 +1,4 @@
-"""The Python API for tasks: what threads can do, with `await`, and what becomes of tasks that are cancelled."""
+"""The asyncio Python API: all that the blocking one does, and cancelled tasks."""
 
 import asyncio
 import re
@@ -540,7 +540,7 @@ def test_closing_ends_all_loops_and_leaves_no_thread(group_broker: BrokerProcess
     wait_until(lambda: threads() <= before, "no thread is left")
 
 
-def test_a_connection_that_is_forgotten_lets_go_of_everything(group_broker: BrokerProcess, topic: str) -> None:
+def test_a_garbage_collected_connection_releases_everything(group_broker: BrokerProcess, topic: str) -> None:
     async def main() -> None:
         mq = connect_async(group_broker.kafka)
         await mq.publish(topic, 0)

@@ -263,7 +263,7 @@ def test_a_transformation_that_fails_ends_process_and_the_message_comes_again(
 
 
 @pytest.mark.parametrize("delivery", ["at-least-once", "exactly-once"])
-def test_process_ends_when_its_connection_is_closed_and_the_message_in_hand_comes_again(
+def test_process_ends_when_its_connection_is_closed_and_the_current_message_comes_again(
     mq: Connection, group_broker: BrokerProcess, source: str, target: str, group: str, delivery: str
 ) -> None:
     mq.publish_many(source, [Outgoing(number, partition=0) for number in range(5)])

@@ -1,4 +1,4 @@
-"""The examples of docs/delivery.md, run as they stand there."""
+"""The examples of docs/delivery.md."""
 
 import re
 import threading

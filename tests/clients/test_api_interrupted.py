@@ -251,7 +251,7 @@ def test_an_at_most_once_loop_survives_its_broker(place: Place, source: str, fau
 
 
 @SLOW  # librdkafka has two seconds for what takes longer on a busy machine
-def test_a_transaction_that_its_coordinator_never_heard_of_is_aborted(place: Place, source: str) -> None:
+def test_a_transaction_that_its_coordinator_does_not_know_is_aborted(place: Place, source: str) -> None:
     """Its first request was lost, as when a broker is killed: EndTxn is refused, and librdkafka gives up."""
     target, group = new_topic(place.servers), new_group()
     with penstock.connect(place.servers, options=CLASSIC, timeout_s=2) as mq:

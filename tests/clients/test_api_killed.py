@@ -1,4 +1,4 @@
-"""The Python API in processes that are killed: what each promise is worth then."""
+"""The Python API in processes that are killed: the guarantees of each delivery mode."""
 
 import random
 import signal
@@ -213,7 +213,7 @@ MISSED = """
 """
 
 
-def test_a_subscriber_that_was_given_up_and_comes_back_is_not_idle_meanwhile(
+def test_a_removed_subscriber_that_rejoins_is_not_idle_meanwhile(
     own_broker: Callable[..., BrokerProcess], group: str, tmp_path: Path
 ) -> None:
     broker = own_broker(

@@ -1,4 +1,4 @@
-"""Connections of the Python API come and go: nothing is left behind, and Ctrl-C is heard everywhere."""
+"""Connections of the Python API are closed without leaks, and Ctrl-C interrupts every call."""
 
 import signal
 import socket
@@ -258,7 +258,7 @@ INTERRUPTED = """
         ("asynchronous", []),
     ],
 )
-def test_ctrl_c_is_heard_everywhere_and_what_is_finished_counts(
+def test_ctrl_c_interrupts_every_call_and_finished_messages_count(
     mq: Connection, topic: str, group: str, group_broker: BrokerProcess, tmp_path: Path, where: str, left: list[int]
 ) -> None:
     mq.publish_many(topic, [0, 1])
@@ -274,7 +274,7 @@ def test_ctrl_c_is_heard_everywhere_and_what_is_finished_counts(
         assert all_of(mq, f"{topic}-out") == [0, 1]
 
 
-def test_ctrl_c_is_heard_while_a_message_waits_for_its_broker(
+def test_ctrl_c_interrupts_a_publish_that_waits_for_its_broker(
     own_broker: Callable[..., BrokerProcess], tmp_path: Path
 ) -> None:
     broker = own_broker()

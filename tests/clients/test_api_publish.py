@@ -1,4 +1,4 @@
-"""Publishing with the Python API: what each promise keeps, and what it says when it cannot."""
+"""Publishing with the Python API: guarantees and errors of each delivery mode."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def test_every_promise_keeps_the_message(mq: Connection, topic: str, delivery: s
     assert [answer.offset for answer in answers] == expected
 
 
-def test_everything_that_is_said_arrives_at_other_clients(
+def test_all_fields_of_a_message_arrive_at_other_clients(
     mq: Connection, topic: str, group_broker: BrokerProcess
 ) -> None:
     moment = datetime.fromtimestamp(NOW_MS / 1000, UTC)

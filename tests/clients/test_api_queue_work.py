@@ -138,7 +138,7 @@ def test_messages_of_one_group_are_never_handled_side_by_side(mq: Connection) ->
     assert sorted(n for _, n in handled) == list(range(24))
 
 
-def test_several_may_be_in_hand_and_each_is_finished_by_itself(queue: Queue) -> None:
+def test_several_messages_may_be_in_flight_and_each_is_finished_by_itself(queue: Queue) -> None:
     queue.send_many(range(5))
     with queue.work(visibility=LONG, concurrency=3) as jobs:
         first, second, third = (next(jobs) for _ in range(3))

@@ -1,4 +1,4 @@
-"""Subscribing with the Python API: groups, where to begin, what is committed when."""
+"""Subscribing with the Python API: groups, start positions, commits."""
 
 import logging
 import re
@@ -135,7 +135,9 @@ def test_a_message_that_fails_is_not_committed_and_comes_again(mq: Connection, t
     assert rest(mq, topic, group) == [2, 3, 4]
 
 
-def test_a_break_leaves_the_message_in_hand_unless_it_is_done(mq: Connection, topic: str, group: str) -> None:
+def test_a_break_does_not_commit_the_current_message_unless_it_is_done(
+    mq: Connection, topic: str, group: str
+) -> None:
     mq.publish_many(topic, range(4))
     for message in mq.subscribe(topic, group=group):
         if message.json() == 1:

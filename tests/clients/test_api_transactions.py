@@ -1,4 +1,4 @@
-"""Transactions with the Python API: all of it counts or nothing does, and only the newest of an id may go on."""
+"""Transactions with the Python API: atomic, and fenced by a newer producer of the same id."""
 
 import threading
 from collections.abc import Iterator

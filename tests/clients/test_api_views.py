@@ -1,4 +1,4 @@
-"""Views with the Python API: made by name, or by a subscription for itself."""
+"""Views with the Python API: named ones, and those of one subscription."""
 
 import asyncio
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Peers that are broken, hostile, slow or gone: the broker stays up, stays small, and serves the others."""
+"""Broken, hostile, slow and lost peers: the broker stays up, stays small, and serves the others."""
 
 import contextlib
 import random

@@ -1,4 +1,4 @@
-"""Every client library does the everyday things: create, produce, consume, list offsets, alter, trim, delete.
+"""Every client library does the basics: create, produce, consume, list offsets, alter, trim, delete.
 
 Not possible with kcat, and so tested with the others only: altering settings, trimming, deleting (driver_kcat.py).
 """

@@ -193,7 +193,7 @@ def test_an_ordinary_client_may_have_an_id_of_that_shape(
     assert name in {entry.transactional_id for entry in listed.transaction_states}
 
 
-# -- who does not know it
+# -- brokers that do not support it
 
 
 def test_an_api_of_our_own_is_listed_and_no_library_stumbles_over_it(

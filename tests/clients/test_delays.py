@@ -339,7 +339,9 @@ def test_the_async_api_refuses_it_too(broker: BrokerProcess, topic: str) -> None
     asyncio.run(publish())
 
 
-def test_messages_that_wait_go_with_their_topic_and_that_is_said(own_broker: Callable[..., BrokerProcess]) -> None:
+def test_delayed_messages_are_deleted_with_their_topic_with_a_warning(
+    own_broker: Callable[..., BrokerProcess],
+) -> None:
     broker = own_broker()
     make(broker.kafka, "orders")
     client = ConfluentDriver(broker.kafka)

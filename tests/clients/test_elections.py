@@ -50,7 +50,7 @@ def settled(cluster: ClusterProcesses) -> ConfluentDriver:
             all(broker.metric("penstock_brokers") == len(running) for broker in running)
             and sum(broker.metric("penstock_is_controller") for broker in running) == 1
         ),
-        "the others know who is gone",
+        "the others know which broker is gone",
         LEAVE_S,
     )
     return ConfluentDriver(cluster.bootstrap)

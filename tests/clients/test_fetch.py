@@ -1,4 +1,4 @@
-"""Reading: how long a fetch waits, how much it gives, and what a fetch session remembers."""
+"""Fetch: how long it waits, how much it returns, and fetch sessions."""
 
 import os
 import time

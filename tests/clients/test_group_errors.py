@@ -63,7 +63,7 @@ def state_of(raw: RawClient, group: str) -> str:
     return found.group_state
 
 
-# -- who asks
+# -- member ids and generations
 
 
 def test_a_client_that_is_not_a_member_gets_unknown_member_id(member: RawMember, arrive: Arrive) -> None:
@@ -95,8 +95,8 @@ def test_a_member_of_another_generation_gets_illegal_generation(member: RawMembe
         assert ask() is ErrorCode.NONE, ask
 
 
-def test_one_whose_name_was_taken_over_is_fenced(arrive: Arrive) -> None:
-    """KIP-345: who comes last is the one."""
+def test_a_member_whose_instance_id_was_taken_over_is_fenced(arrive: Arrive) -> None:
+    """KIP-345: the last member with an instance id fences the others."""
     older = stable(arrive(instance_id="same"))
     newer = arrive(instance_id="same")
     assert newer.join() is ErrorCode.NONE
@@ -331,7 +331,9 @@ def test_a_member_that_disconnects_while_it_waits_does_not_delay_the_others(arri
     check_not_wedged(arrive)
 
 
-def test_a_member_that_hangs_up_while_it_waits_is_not_let_in(group_broker: BrokerProcess, arrive: Arrive) -> None:
+def test_a_member_that_disconnects_while_it_joins_is_not_admitted(
+    group_broker: BrokerProcess, arrive: Arrive
+) -> None:
     """The others would have to miss it for a session before they could share out what it got."""
     first = stable(arrive())
     bad = arrive(session_ms=500)

@@ -18,7 +18,7 @@ CREWS = {**{kind: (kind,) * 3 for kind in KINDS}, "all-libraries": CLASSIC}
 
 @pytest.fixture(params=CREWS.values(), ids=CREWS)
 def kinds(request: pytest.FixtureRequest) -> tuple[str, ...]:
-    """Who is in the group: three of one library, or one of each."""
+    """The members of the group: three of one library, or one of each."""
     return request.param
 
 

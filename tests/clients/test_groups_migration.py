@@ -204,7 +204,7 @@ def test_a_group_that_may_not_move_does_not(own_broker: Callable[..., BrokerProc
         members.wait_for(60)
         members.stop()
         wait_until(lambda: describe(driver, group).state is ConsumerGroupState.EMPTY, "an empty group")
-        # Those who speak the classic protocol may join a consumer group all the same, and may be left alone in it.
+        # Members of the classic protocol may join a consumer group all the same, and may be left alone in it.
         first = members.join("confluent-consumer")
         members.wait_for_balance(places)
         members.join("aiokafka")

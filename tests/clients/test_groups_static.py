@@ -1,4 +1,4 @@
-"""Static members (KIP-345): who has a name of its own may restart without troubling the others."""
+"""Static members (KIP-345) restart without a rebalance."""
 
 import pytest
 
@@ -55,7 +55,7 @@ def test_static_members_of_all_libraries_restart_in_turn(group_broker: BrokerPro
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_static_member_that_stays_away_is_given_up_when_its_session_ends(
+def test_a_static_member_that_stays_away_is_removed_when_its_session_expires(
     group_broker: BrokerProcess, topic: str, kind: str
 ) -> None:
     driver = ConfluentDriver(group_broker.kafka)
@@ -68,7 +68,7 @@ def test_a_static_member_that_stays_away_is_given_up_when_its_session_ends(
         members.wait_for_balance(places_of(topic, 2))
 
 
-def test_of_two_with_one_name_the_older_one_is_fenced(group_broker: BrokerProcess, topic: str) -> None:
+def test_of_two_members_with_one_instance_id_the_older_is_fenced(group_broker: BrokerProcess, topic: str) -> None:
     """With librdkafka: kafka-python notes that it is fenced and reads on, aiokafka commits without its name."""
     driver = ConfluentDriver(group_broker.kafka)
     driver.create_topic(topic, 2)

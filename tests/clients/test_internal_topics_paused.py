@@ -1,4 +1,4 @@
-"""What a client may do to an internal topic while its coordinators are paused, and what not even then."""
+"""What clients may do to an internal topic while its coordinators are paused, and what is refused even then."""
 
 from collections.abc import Iterator
 

@@ -106,7 +106,7 @@ def test_a_topic_id_instead_of_the_name_changes_nothing(raw: RawClient, topic: s
     data = PartitionProduceData(index=0, records=batch_of([b"x"]))
     topics = [TopicProduceData(topic_id=raw.describe(topic).topic_id, partition_data=[data])]
     request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=topics)
-    for _ in range(3):  # the second one might take the express lane
+    for _ in range(3):  # the second one might take the fast path
         answer = raw.ask(request, BY_ID_VERSION).responses[0].partition_responses[0]
         assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
 

@@ -1,4 +1,4 @@
-"""Internal topics that were created wrongly lose nothing any more, even before they are repaired."""
+"""Internal topics that were created with retention lose nothing, even before they are repaired."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What one client wrote, in any compression, every other client reads to the last byte."""
+"""Every client reads what every other client wrote, with every compression."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What Kafka 4.4 has added to APIs that were there: see test_streams_group_requests.py for streams groups."""
+"""Additions of Kafka 4.4 to existing APIs: see test_streams_group_requests.py for streams groups."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Topics come, grow and go, and clients see it."""
+"""Topics are created, grow and are deleted, and clients see it."""
 
 import asyncio
 import time

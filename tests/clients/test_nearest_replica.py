@@ -1,4 +1,4 @@
-"""Consumers that say where they are read from the replica that is there (KIP-392)."""
+"""Consumers with a rack id read from the nearest replica (KIP-392)."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Offsets, order and time: what every consumer builds on."""
+"""Offsets, order and timestamps of consumers."""
 
 import time
 

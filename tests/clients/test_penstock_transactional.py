@@ -1,4 +1,4 @@
-"""Our own transactional producer against a broker process that is killed, read back by another client."""
+"""Penstock's own transactional producer against a broker process that is killed, read by another client."""
 
 import asyncio
 from collections.abc import Callable, Iterable

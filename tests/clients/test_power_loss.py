@@ -38,7 +38,7 @@ def paused(*brokers: BrokerProcess) -> Iterator[None]:
 def test_it_is_not_elected_for_what_others_have_and_it_may_lack(tmp_path: Path, starts_at_once: bool) -> None:
     """Though it is the preferred leader, and its session did not expire; nor if its first start failed.
 
-    It is the controller too, so that it is itself who elects.
+    It is the controller too, so that it elects leaders itself.
     """
     cluster = ClusterProcesses(tmp_path, session_s=SESSION_S)
     try:

@@ -1,4 +1,4 @@
-"""Writing: what is refused and how, what is written exactly once, and when it is acknowledged."""
+"""Produce: refused records, idempotence, and when records are acknowledged."""
 
 import asyncio
 import os

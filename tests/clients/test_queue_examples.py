@@ -1,4 +1,4 @@
-"""The Python examples of docs/queues.md, run one after the other as they stand there."""
+"""The Python examples of docs/queues.md, run in order."""
 
 import ast
 import asyncio

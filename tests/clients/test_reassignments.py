@@ -1,4 +1,4 @@
-"""Replicas moved and leaders elected, by the clients that can ask for it; one broker, and three on an etcd."""
+"""Reassignments and elections by the clients that support them, on one broker and on three with etcd."""
 
 import time
 from collections.abc import Iterator
@@ -213,7 +213,7 @@ def throttle(confluent: ConfluentDriver, topic: str, rate: int | None) -> None:
         confluent.incremental(ResourceType.BROKER, node, [(name, operation, value) for name in names])
 
 
-def test_a_move_that_is_under_way_is_listed_replaced_and_taken_back(cluster: ClusterProcesses, topic: str) -> None:
+def test_an_ongoing_reassignment_is_listed_replaced_and_cancelled(cluster: ClusterProcesses, topic: str) -> None:
     confluent, python = ConfluentDriver(cluster.bootstrap), KafkaPythonDriver(cluster.bootstrap)
     place(confluent, topic, [1])
     confluent.produce(topic, [Outgoing(value=b"x" * 100_000, partition=0) for _ in range(20)])
@@ -253,7 +253,7 @@ def test_leaders_are_elected_back(cluster: ClusterProcesses, topic: str) -> None
     confluent = ConfluentDriver(cluster.bootstrap)
     place(confluent, topic, [1, 2], [2, 3], [3, 1])
     with RawClient(cluster.brokers[1].address) as raw:
-        # The order of replicas alone changes: who leads goes on.
+        # The order of replicas alone changes: the leader stays.
         assert set(codes(alter(raw, {topic: {0: [2, 1], 1: [3, 2]}})).values()) == {0}
     wait_until(lambda: [each[1][0] for each in placed(cluster, topic)] == [2, 3, 3], "others are preferred")
     assert [each[0] for each in placed(cluster, topic)] == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""A broker that is stopped or killed, and started again, goes on where it was."""
+"""A broker that is stopped or killed, and started again, continues where it was."""
 
 import asyncio
 import gc

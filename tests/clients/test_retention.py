@@ -1,4 +1,4 @@
-"""What a topic keeps: by size, by time, by key, in memory. And how consumers get past what is gone."""
+"""Retention by size, time and key, and in memory; and consumers at offsets that are gone."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One queue, two doors: share consumers and SQS receivers work off the same messages."""
+"""Share consumers and SQS receivers of one queue get the same messages."""
 
 from collections.abc import Iterator
 from typing import Any

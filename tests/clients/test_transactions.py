@@ -1,4 +1,4 @@
-"""Transactions of every client library, seen by readers of every client library."""
+"""Transactions of every client library, read by every client library."""
 
 import random
 from collections.abc import Callable, Iterator

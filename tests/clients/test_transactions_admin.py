@@ -1,4 +1,4 @@
-"""Transactions as administrators see and end them (KIP-664), with the library that can: kafka-python."""
+"""Listing, describing and aborting transactions (KIP-664) with kafka-python."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What a transaction coordinator says to those who are wrong, and that readers never wait for them for ever."""
+"""Errors of a transaction coordinator for invalid requests, which never block readers for good."""
 
 import time
 from collections.abc import Callable

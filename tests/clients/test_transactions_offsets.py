@@ -1,4 +1,4 @@
-"""Offsets that are committed within a transaction count with it, or not at all."""
+"""Offsets that are committed within a transaction are committed with it or not at all."""
 
 from collections.abc import Iterator
 from typing import Any

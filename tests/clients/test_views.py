@@ -1,4 +1,4 @@
-"""Views with real clients: they read exactly what matches, at its own offsets, and move past all the rest."""
+"""Views with real clients: they return exactly the matching records, at their own offsets."""
 
 import time
 from collections.abc import Sequence

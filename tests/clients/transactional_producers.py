@@ -1,4 +1,4 @@
-"""Transactional producers: one interface in front of every client library, one call a step."""
+"""Transactional producers: one interface for all client libraries, one call per step."""
 
 import asyncio
 from collections.abc import Mapping

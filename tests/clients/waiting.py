@@ -1,4 +1,4 @@
-"""Waiting for something to become true, with a deadline instead of a guess."""
+"""Waits until a condition holds, with a deadline."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The stores that the contract is for, each opened as often as a test likes."""
+"""The stores under test, which a test may open several times."""
 
 import asyncio
 import inspect

@@ -1,4 +1,4 @@
-"""A process that holds leased keys: `python holder.py <url> <folder> <ttl_s> <key>...`. It is there to be killed.
+"""A process that holds leased keys until it is killed: `python holder.py <url> <folder> <ttl_s> <key>...`.
 
 SIGUSR1 makes its event loop hang; its other threads go on.
 """

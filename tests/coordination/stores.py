@@ -1,4 +1,4 @@
-"""What tests of stores share: opening one, watching it, waiting for it."""
+"""Helpers for tests of stores: opening, watching, waiting."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Leased keys, sessions, and stores that cannot be reached: what every store keeps to."""
+"""The contract of every store: leased keys, sessions, and unreachable servers."""
 
 import asyncio
 import signal

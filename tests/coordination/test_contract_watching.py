@@ -1,4 +1,4 @@
-"""What every store's watchers may rely on."""
+"""The contract of every store's watchers."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""What only the store in etcd does."""
+"""Behaviour of the etcd store only."""
 
 from collections.abc import Callable
 from pathlib import Path

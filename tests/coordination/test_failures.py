@@ -1,4 +1,4 @@
-"""Servers that are killed, stopped and paused, under load. What a store does about it is the same for all."""
+"""Servers that are killed, stopped and paused under load, for all stores."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What only the store in ZooKeeper does."""
+"""Behaviour of the ZooKeeper store only."""
 
 import asyncio
 import logging
@@ -82,7 +82,7 @@ async def test_a_topic_of_two_thousand_partitions_is_one_transaction(zookeeper: 
         assert len(watched.values) == 2000
 
 
-async def test_a_connection_that_is_lost_is_said_once(
+async def test_a_lost_connection_is_logged_once(
     zookeeper: Stores, shared: Callable[[str], Ensemble], caplog: pytest.LogCaptureFixture
 ) -> None:
     root = zookeeper.url.partition("://")[2].partition("/")[2]

@@ -1,4 +1,4 @@
-"""nginx and HAProxy as deploy/ has them: only addresses and places of files are others."""
+"""nginx and HAProxy with the configuration of deploy/: only addresses and paths differ."""
 
 import contextlib
 import re

@@ -1,4 +1,4 @@
-"""Beginning to fuzz with inputs that were found before: those that once took long, took memory, or failed."""
+"""Seeds a fuzzer with inputs that were once slow, large or failing."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Fuzzing of record batches: both twins of the decoder, every codec, and what the broker does with a batch.
+"""Fuzzes record batches: both implementations of the decoder, every codec, and the broker's checks.
 
 Not a part of `make test`; see fuzz_wire.py for how to install and run it:
 

@@ -1,4 +1,4 @@
-"""Fuzzing of everything that reads bytes from a stranger: request headers, request and response decoders.
+"""Fuzzes everything that reads untrusted bytes: request headers, request and response decoders.
 
 Not a part of `make test`. atheris is not in the dev extra, because it has wheels for some Pythons only:
 

@@ -1,4 +1,4 @@
-"""A broker that holds much: partitions, topics, groups, transactional ids, producer ids, queues."""
+"""A broker with many partitions, topics, groups, transactional ids, producer ids and queues."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""HTTP by hand: bytes that no client library would send, and the answers to them."""
+"""HTTP by hand: bytes that no client library would send, and the responses."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Record batches that lie about their contents, or are a thousand times larger inside than outside."""
+"""Record batches with wrong headers, or a thousand times larger when decompressed."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests whose answers are large because the broker holds much: each is worked on a few milliseconds at a time."""
+"""Requests with large responses: each is worked on for a few milliseconds at a time."""
 
 import resource
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""Crowds: many clients that one small event concerns at the same time. Each of them is innocent."""
+"""One small event wakes very many clients at the same time."""
 
 import socket
 from collections.abc import Callable, Iterator

@@ -22,7 +22,7 @@ from penstock.groups.coordinator import GroupCoordinator
 from tests.simulation.classic_member import BACKOFF_MS, HEARTBEAT_MS, PARTITIONS, REQUEST_MS, TOPIC, ClassicMember
 from tests.simulation.group_machines import GROUP
 from tests.simulation.group_simulation import CALM, COORDINATOR, GroupSimulation, Request, Response
-from tests.simulation.network import FakeNetwork, Weather
+from tests.simulation.network import Conditions, FakeNetwork
 from tests.unit.groups.coordinator_harness import image_of, settings_of, topic_of
 
 DELAY_MS = 500
@@ -48,7 +48,7 @@ class ClassicGroupRun(GroupSimulation):
     fault_names = ("deaths", "restarts", "failed_persists", "cuts", "stuck")
     actions: ClassVar = {
         "nothing": 900,
-        "change_weather": 10,
+        "change_conditions": 10,
         "die": 10,
         "leave": 5,
         "return": 25,
@@ -65,7 +65,7 @@ class ClassicGroupRun(GroupSimulation):
 
     def __init__(self, seed: int, steps: int) -> None:
         super().__init__(seed, steps)
-        self.network = FakeNetwork(Random(self.rng.random()), self.clock, self._weather())
+        self.network = FakeNetwork(Random(self.rng.random()), self.clock, self._conditions())
         self.log: list[tuple[StateRecord, int] | Marker] = []
         self.persist_failures = 0.0
         """The share of decisions that cannot be persisted."""
@@ -118,8 +118,8 @@ class ClassicGroupRun(GroupSimulation):
 
     # -- actions
 
-    def _weather(self) -> Weather:
-        return Weather(
+    def _conditions(self) -> Conditions:
+        return Conditions(
             delay_ms_max=self.rng.choice((20, 200, 1000)),
             loss=self.rng.choice((0.0, 0.02, 0.1)),
             repeat=self.rng.choice((0.0, 0.05)),
@@ -128,8 +128,8 @@ class ClassicGroupRun(GroupSimulation):
     def _disturb(self) -> None:
         self._act(self.rng.choice(self.clients))
 
-    def _change_weather(self, _: Any) -> None:
-        self.network.weather = self._weather()
+    def _change_conditions(self, _: Any) -> None:
+        self.network.conditions = self._conditions()
 
     def _die(self, client: Any) -> None:
         if client.is_running:

@@ -53,7 +53,7 @@ LOOK_MS: Final = 100
 """How often it is looked whether something can be asked that could not be before."""
 TICK_MS: Final = 150
 WAIT_MS: Final = 300
-"""How long who is asked for news waits for some."""
+"""How long a fetch waits for records."""
 CALL_MS: Final = 800
 """How long a call waits for its answer."""
 

@@ -5,7 +5,7 @@
 - HighWatermarkNeverRetreatsWithinAnEpoch, as long as its leader runs.
 - LogsMatchBelowHighWatermark: what two brokers take for committed is the same.
 - OffsetsNeverReused: an acknowledged record is at its offset, and no other record ever is.
-- NoAbortedRead: who reads up to the last stable offset sees a transaction in all of its partitions or in none, only
+- NoAbortedRead: a reader up to the last stable offset sees a transaction in all of its partitions or in none, only
   if its producer asked for a commit, and never after an abort was acknowledged.
 - WrittenOnce: what an idempotent producer sends, several batches at a time and again after errors, is there once.
 - LedgerNeverForgets: no count of a test-only state machine in a companion log is returned twice.
@@ -59,7 +59,7 @@ def entries_of(partition: Partition, start: int, end: int) -> list[tuple[int, En
 
 
 class _Reader:
-    """Who reads one partition, as far as it is committed, and only what is in transactions that have ended."""
+    """A reader of one partition up to the last stable offset."""
 
     def __init__(self, place: Place, txns: dict[str, Txn]) -> None:
         self._place = place

@@ -70,7 +70,7 @@ class ClusterRun:
         self.pace_ms = self.rng.choice((300, 900, 2000))
         """How often something goes wrong."""
         self._weights = self.rng.choices((1, 5), k=len(self._kinds))
-        """Each run has troubles of its own: some things go wrong together only where they often do."""
+        """Each run has its own weights: some faults coincide only where they are frequent."""
         self.delay_ms = self.rng.choice((2, 20, 120))
         self.loss = self.rng.choice((0.0, 0.01, 0.05))
         self.repeat = self.rng.choice((0.0, 0.02))
@@ -283,7 +283,7 @@ class ClusterRun:
         return {node for node, broker in self.brokers.items() if broker.is_doubtful}
 
     def _answer_polls(self) -> None:
-        """Those who wait for news, if there are some, or their time is up."""
+        """Answers waiting polls if there is something new, or their time is up."""
         polls, self._polls = self._polls, []
         for until_ms, revision, answer in polls:
             if self.store.revision > revision or self.clock.now_ms() >= until_ms:
@@ -350,11 +350,11 @@ class ClusterRun:
         self._at(self.clock.now_ms() + ms, action)
 
     def leader_of(self, topic: str, number: int) -> int:
-        """Whom some broker takes for the leader, which may be long ago."""
+        """The leader as some broker knows it, which may be outdated."""
         return self.leader_since(topic, number, NO_EPOCH)[0]
 
     def leader_since(self, topic: str, number: int, epoch: int) -> tuple[int, int]:
-        """Whom some broker takes for the leader, and since which epoch; one before `epoch` does not count."""
+        """The leader and its epoch as some broker knows them; one before `epoch` does not count."""
         place = TopicIdPartition(TOPIC_ID if topic == TOPIC else INTERNAL[topic], number)
         views = [broker.image.state(place) for broker in self.brokers.values()]
         leaders = [
@@ -632,7 +632,7 @@ class ClusterRun:
             for _ in range(200):
                 self._step()
             before, ends = ends, self._ends()
-            if ends != before:  # who is far behind may take his time, as long as he comes on
+            if ends != before:  # a replica that is far behind may take long, as long as it makes progress
                 quiet_ms = self.clock.now_ms()
         if not self._is_calm():
             raise Violation(f"it does not come to rest: {self._where()}")

@@ -44,7 +44,7 @@ class SimRuntimes(StateRuntimes):
         load_soon(runtime, self._timer)
 
     def _stop_load(self, number: int) -> None:
-        """Who is closed meanwhile does not begin."""
+        """If it is closed meanwhile, it does not start."""
 
 
 class SimCoordinators(Coordinators):

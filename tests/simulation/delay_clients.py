@@ -1,4 +1,4 @@
-"""Who uses delayed messages in the simulation: producers with and without transactions, and who cancels."""
+"""Simulated clients of delayed messages: producers with and without transactions, and one that cancels."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class World(Protocol):
     sent: dict[int, Sent]
 
     def leader(self) -> DelayNode | None:
-        """Whom clients take for the leader."""
+        """The leader as clients know it."""
 
     def on(self, node: DelayNode, action: Callable[[], None]) -> None:
         """Do something on a broker, which may die of it."""

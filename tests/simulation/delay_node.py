@@ -186,7 +186,7 @@ class DelayNode:
     # -- leading and following
 
     def hear(self, state: PartitionState) -> None:
-        """Of who leads, from the store."""
+        """The leader, from the store."""
         if not self.is_online:
             assert any(one.is_lent for one in self.partition.with_companion), f"PartitionOnline: {self._reasons()}"
             self._heard = state

@@ -403,7 +403,7 @@ class DelayRun:
         assert not sent.is_cancelled, f"CancelledNeverDelivered: {self._about(uid)}"
         came_from = (headers[DELAYED_FROM] or b"").rpartition(b"/")[2]
         rank = Rank(int(headers[DUE_AT] or b""), int(came_from))
-        is_behind = rank > self._last_rank or self.counts["jump"]  # who sets the clock back begins anew
+        is_behind = rank > self._last_rank or self.counts["jump"]  # setting the clock back starts again
         assert is_behind, f"DeliveredOnceWhenDue: {rank} after {self._last_rank}, {self._about(uid)}"
         self._last_rank = rank
         self._check_time(sent, record.timestamp_ms)

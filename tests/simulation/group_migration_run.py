@@ -30,7 +30,7 @@ from tests.simulation.consumer_group_run import RECOVERED, check_assigned_once
 from tests.simulation.group_machines import GROUP
 from tests.simulation.heartbeat_client import HEARTBEAT_MS, REBALANCE_MS, SESSION_MS
 from tests.simulation.migrating_consumers import ConsumerHost
-from tests.simulation.network import Weather
+from tests.simulation.network import Conditions
 from tests.unit.groups.coordinator_harness import image_of, settings_of, topic_of
 
 Stamp = tuple[int, int]
@@ -52,9 +52,9 @@ class GroupMigrationRun(ClassicGroupRun):
         super().__init__(seed, steps)
         self.is_rough = not self.is_orderly
 
-    def _weather(self) -> Weather:
-        weather = super()._weather()
-        return replace(weather, repeat=0.0) if self.is_orderly else weather
+    def _conditions(self) -> Conditions:
+        conditions = super()._conditions()
+        return replace(conditions, repeat=0.0) if self.is_orderly else conditions
 
     def _new_clients(self) -> list[Any]:
         hosts = [

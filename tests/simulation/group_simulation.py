@@ -7,10 +7,10 @@ from random import Random
 from typing import Any, ClassVar, NamedTuple
 
 from tests.simulation.clock import FakeClock
-from tests.simulation.network import FakeNetwork, Weather
+from tests.simulation.network import Conditions, FakeNetwork
 
 COORDINATOR = "coordinator"
-CALM = Weather(delay_ms_max=20)
+CALM = Conditions(delay_ms_max=20)
 
 
 class Request(NamedTuple):
@@ -126,7 +126,7 @@ class GroupSimulation:
 
     def _end_faults(self) -> None:
         self.network.heal()
-        self.network.weather = CALM
+        self.network.conditions = CALM
 
     # -- what each kind of group has of its own
 

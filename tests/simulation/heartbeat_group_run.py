@@ -19,7 +19,7 @@ from penstock.groups.consumer.members import MemberState
 from tests.simulation.group_machines import GroupMachine, image_of, topic_of
 from tests.simulation.group_simulation import COORDINATOR, GroupSimulation, Request, Response
 from tests.simulation.heartbeat_client import HEARTBEAT_MS, REBALANCE_MS, HeartbeatClient
-from tests.simulation.network import FakeNetwork, Weather
+from tests.simulation.network import Conditions, FakeNetwork
 
 PARTITIONS_MAX = 7
 LATE_MS = 500
@@ -39,12 +39,12 @@ class HeartbeatGroupRun(GroupSimulation):
         super().__init__(seed, steps)
         self.is_orderly = self.rng.random() < 0.5
         """Whether a request arrives once, before the next is sent, or never: as over one connection."""
-        weather = Weather(
+        conditions = Conditions(
             delay_ms_max=self.rng.choice((50, 500) if self.is_orderly else (500, 4000)),
             loss=self.rng.choice((0.0, 0.02, 0.1)),
             repeat=0.0 if self.is_orderly else self.rng.choice((0.05, 0.2)),
         )
-        self.network = FakeNetwork(Random(self.rng.random()), self.clock, weather)
+        self.network = FakeNetwork(Random(self.rng.random()), self.clock, conditions)
         self.persist_failures = self.rng.choice((0.0, 0.02, 0.1))
         self.revoking_ms_max = REBALANCE_MS + LATE_MS + (NOT_PERSISTED_MS if self.persist_failures else 0)
         self.sizes = self._new_topics()

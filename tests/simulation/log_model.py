@@ -11,7 +11,7 @@ NO_PRODUCER = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """One batch: its records, and in whose name it was written."""
+    """One batch: its records, and its producer."""
 
     base: int = -1
     records: list[Record]

@@ -48,7 +48,7 @@ IDEMPOTENT = (1, 2, 3)
 TRANSACTIONAL = (11, 12, 13, 14)
 """Of these the even ones get a new epoch with every marker (transaction version 2)."""
 OWN = (21, 22)
-"""In whose name the broker writes batches without sequences."""
+"""The producer id of the broker's own batches, without sequences."""
 
 
 FAULTS_MIN = 10

@@ -11,7 +11,7 @@ from tests.simulation.clock import FakeClock
 
 
 @dataclass(slots=True, kw_only=True)
-class Weather:
+class Conditions:
     """How bad the network is."""
 
     delay_ms_max: int = 20
@@ -22,10 +22,10 @@ class Weather:
 class FakeNetwork:
     """Messages in flight, by the time at which they arrive."""
 
-    def __init__(self, rng: Random, clock: FakeClock, weather: Weather | None = None) -> None:
+    def __init__(self, rng: Random, clock: FakeClock, conditions: Conditions | None = None) -> None:
         self._rng = rng
         self._clock = clock
-        self.weather = weather or Weather()
+        self.conditions = conditions or Conditions()
         self._numbers = count()
         self._in_flight: list[tuple[int, int, Hashable, Hashable, Any]] = []
         self._cut: set[tuple[Hashable, Hashable]] = set()
@@ -38,10 +38,10 @@ class FakeNetwork:
         self._cut.clear()
 
     def send(self, source: Hashable, target: Hashable, message: Any) -> None:
-        copies = 2 if self._rng.random() < self.weather.repeat else 1
+        copies = 2 if self._rng.random() < self.conditions.repeat else 1
         for _ in range(copies):
-            if self._rng.random() >= self.weather.loss:
-                at_ms = self._clock.now_ms() + self._rng.randint(0, self.weather.delay_ms_max)
+            if self._rng.random() >= self.conditions.loss:
+                at_ms = self._clock.now_ms() + self._rng.randint(0, self.conditions.delay_ms_max)
                 heapq.heappush(self._in_flight, (at_ms, next(self._numbers), source, target, message))
 
     def next_at_ms(self) -> int | None:

@@ -159,7 +159,7 @@ class Place:
     # -- deciding
 
     def submit(self, command: Any, answer: Callable[[Any], None] | None) -> None:
-        """Have a command decided; who asked hears of it when that is committed, if the leader still runs then."""
+        """Decides a command; the response is sent when it is committed, if the leader still runs then."""
         now_ms = self.now_ms
         try:
             decision = self.machine.decide(0, command, now_ms)
@@ -177,7 +177,7 @@ class Place:
         self.counts["old_leaders_asked"] += 1
         decision = self.old.decide(0, command, self.now_ms)
         if decision.persist or (decision.must_lead and not self.trusts_old):
-            return True  # who asked hears nothing
+            return True  # the client gets no response
         (reply,) = decision.replies
         for item, error in zip(command.items, reply.value, strict=True):
             if item.ack_type in FINISHES and isinstance(error, AlreadyFinished):  # which to clients is a yes
@@ -244,7 +244,7 @@ class Place:
             self._deliver(pending)
 
     def commit(self, *, is_all: bool = False) -> None:
-        """Some of what was appended is committed, in both logs; who waits for that is answered."""
+        """Some of what was appended is committed, in both logs; waiting requests are answered."""
         end = len(self._records)
         if is_all or self.rng.random() < 0.7:
             self._safe = end

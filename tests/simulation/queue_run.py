@@ -11,7 +11,7 @@ appended to. After every step:
 - DeadLetteredOnce: a message that is moved has one copy, and is given out no more where it was;
 - PurgeForgetsIds: after a purge that was answered, a message with the id of one from before it is taken;
 - TakenOnce: of two messages with one id, the second is taken only if the first is never given out again;
-- RecordsTellAll: who reads the records knows what the machine knew.
+- RecordsTellAll: the records have the whole state of the machine.
 Once the faults stop and workers do their work, everything is soon finished (EverythingEnds).
 """
 
@@ -27,7 +27,7 @@ from penstock.queues.delivery_state import Chain, DeliveryState
 from penstock.queues.machine import QueueMachine
 from penstock.queues.settings import DeadLetter, DeliverySettings
 from tests.simulation.clock import FakeClock
-from tests.simulation.network import FakeNetwork, Weather
+from tests.simulation.network import Conditions, FakeNetwork
 from tests.simulation.queue_log import Message
 from tests.simulation.queue_partition import GROUP, Place
 from tests.simulation.queue_worker import Worker
@@ -90,12 +90,12 @@ class QueueRun:
         self.steps = steps
         self.bug = bug
         self.clock = FakeClock()
-        weather = Weather(
+        conditions = Conditions(
             delay_ms_max=self.rng.choice((5, 60)),
             loss=self.rng.choice((0.0, 0.05, 0.2)),
             repeat=self.rng.choice((0.0, 0.2)),
         )
-        self.network = FakeNetwork(Random(self.rng.random()), self.clock, weather)
+        self.network = FakeNetwork(Random(self.rng.random()), self.clock, conditions)
         self.counts: Counter[str] = Counter()
         self.numbers = count(1)
         self.is_calm = False
@@ -207,7 +207,7 @@ class QueueRun:
     def _calm_down(self) -> None:
         """The faults stop; workers do what they are there for."""
         self.is_calm = True
-        self.network.weather.loss = self.network.weather.repeat = 0.0
+        self.network.conditions.loss = self.network.conditions.repeat = 0.0
         for place in self.places:
             place.disk_fails = 0.0
             place.old = None

@@ -1,4 +1,4 @@
-"""Those who work on queues in the simulation: they die, answer late, answer twice, let go, and try again."""
+"""Simulated workers of queues: they die, acknowledge late or twice, release, and retry."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any

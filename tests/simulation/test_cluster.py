@@ -39,7 +39,7 @@ SEEN = (
     "txn_commits",
     "woken",
 )
-"""What a simulator that is not tame has seen."""
+"""Events that must not be rare."""
 
 
 @pytest.fixture(autouse=True)
@@ -84,7 +84,7 @@ def test_acknowledged_records_are_never_lost_over_many_seeds() -> None:
         if not (seed + 1) % 500:
             print(f"seeds {first} to {seed}: {dict(total)}", flush=True)  # noqa: T201
     for seen in SEEN:
-        assert total[seen] > wanted // 10, f"a tame simulator: {seen} happened {total[seen]} times"
+        assert total[seen] > wanted // 10, f"{seen} happened only {total[seen]} times"
 
 
 # -- bugs that are planted on purpose

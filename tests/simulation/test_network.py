@@ -1,7 +1,7 @@
 from random import Random
 
 from tests.simulation.clock import FakeClock
-from tests.simulation.network import FakeNetwork, Weather
+from tests.simulation.network import Conditions, FakeNetwork
 
 
 def _all(network: FakeNetwork, clock: FakeClock) -> list[object]:
@@ -20,7 +20,7 @@ def test_a_calm_network_delivers_every_message_once() -> None:
 
 def test_messages_overtake_each_other() -> None:
     clock = FakeClock()
-    network = FakeNetwork(Random(1), clock, Weather(delay_ms_max=50))
+    network = FakeNetwork(Random(1), clock, Conditions(delay_ms_max=50))
     for number in range(100):
         network.send("a", "b", number)
     assert _all(network, clock) != list(range(100))
@@ -28,7 +28,7 @@ def test_messages_overtake_each_other() -> None:
 
 def test_a_bad_network_loses_and_repeats() -> None:
     clock = FakeClock()
-    network = FakeNetwork(Random(1), clock, Weather(loss=0.3, repeat=0.3))
+    network = FakeNetwork(Random(1), clock, Conditions(loss=0.3, repeat=0.3))
     for number in range(1000):
         network.send("a", "b", number)
     got = _all(network, clock)

@@ -51,5 +51,5 @@ def test_messages_are_worked_off_over_many_seeds() -> None:
         count // 2,
     )
     asked = total["old_leaders_asked"]
-    assert asked > count, f"a tame simulator: old leaders were asked {asked} times"
+    assert asked > count, f"old leaders were asked only {asked} times"
     check_seen(total, ("copies_cut", "copies_refused", "records_not_persisted", "jumps", "trims"), count // 20)

@@ -51,4 +51,4 @@ def test_transactions_are_all_or_nothing_over_many_seeds() -> None:
     )
     check_seen(total, ("queries_closed",), count // 10)
     check_seen(total, ("drivers_closed",), count // 25)
-    assert total["rotations"] > count // 10, f"a tame simulator: {total['rotations']} rotations"
+    assert total["rotations"] > count // 10, f"only {total['rotations']} rotations"

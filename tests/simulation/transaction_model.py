@@ -71,7 +71,7 @@ class Writer:
 
 
 class Log:
-    """A partition: records, markers, and who has a transaction open."""
+    """A partition: records, markers, and open transactions."""
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []

@@ -117,7 +117,7 @@ class Producer(Client):
         self.timeout_ms = timeout_ms
         self.key = NO_KEY
         self.came = NO_KEY
-        """Who it was, when it has to go on under another epoch (KIP-360)."""
+        """Its former producer id and epoch, if it has to continue with another epoch (KIP-360)."""
         self.txn: Txn | None = None
         self.joined: set[int] = set()
         self.sequences: Counter[int] = Counter()

@@ -2,13 +2,13 @@
 
 What is simulated around the coordinator is the least that shows its mistakes: logs that know open transactions,
 producers that do what a client has to do, and a network that delays, loses, repeats and reorders. After every step:
-- NoAbortedRead: who reads committed records sees a transaction in all of its partitions or in none, only if its
+- NoAbortedRead: a read_committed reader sees a transaction in all of its partitions or in none, only if its
   producer asked for a commit, and never after its abort was acknowledged;
 - CommitNeverUndone: a transaction whose commit was acknowledged is never aborted, and can be read;
 - OneProducerPerEpoch: no two producers are given the same epoch of a producer id;
 - FencedNeverJoins: between two markers of a producer id there are records of one transaction only;
 - CompleteIsMarked: when a transaction is complete, all of its partitions have its marker;
-- RecordsTellAll: who reads the records knows what the coordinator knew;
+- RecordsTellAll: the records have the whole state of the coordinator;
 - SetCommittedWhole, ClosedBeginsNothing: see transaction_sets.py, whose queries run beside the producers.
 Once the faults stop, every transaction ends within its timeout and one check (EveryTransactionEnds).
 
@@ -33,7 +33,7 @@ from penstock.transactions.errors import NeedsProducerId
 from penstock.transactions.settings import TransactionSettings
 from penstock.transactions.transaction import EPOCH_LAST, Transaction
 from tests.simulation.clock import FakeClock
-from tests.simulation.network import FakeNetwork, Weather
+from tests.simulation.network import Conditions, FakeNetwork
 from tests.simulation.transaction_model import PARTITIONS, Batch, Log, Txn, partition_of
 from tests.simulation.transaction_producer import AGAIN_MS, Client, Producer, asked
 from tests.simulation.transaction_sets import OUTLIVES_MS, Closer, Driver, Query, Task
@@ -73,14 +73,14 @@ class TransactionRun:
         self.rng = Random(seed)
         self.steps = steps
         self.tears_batches = tears_batches
-        """A bug, to be found: who dies while it persists what must be whole leaves a part of it."""
+        """A planted bug: a crash while records of one decision are persisted leaves a part of them."""
         self.clock = FakeClock()
-        weather = Weather(
+        conditions = Conditions(
             delay_ms_max=self.rng.choice((5, 30)),
             loss=self.rng.choice((0.0, 0.05, 0.2)),
             repeat=self.rng.choice((0.0, 0.2)),
         )
-        self.network = FakeNetwork(Random(self.rng.random()), self.clock, weather)
+        self.network = FakeNetwork(Random(self.rng.random()), self.clock, conditions)
         self.counts: Counter[str] = Counter()
         self.numbers = count()
         self.is_calm = False
@@ -157,7 +157,7 @@ class TransactionRun:
     def _calm_down(self) -> None:
         """The faults stop; some producers hang for ever, the others end what they have begun."""
         self.is_calm = True
-        self.network.weather.loss = self.network.weather.repeat = self.disk_fails = 0.0
+        self.network.conditions.loss = self.network.conditions.repeat = self.disk_fails = 0.0
         for producer in self.producers.values():
             producer.is_dead = self.rng.random() < 0.5
         until_ms = self.clock.now_ms() + SETTINGS.timeout_max_ms + SETTINGS.abort_interval_ms + 50 * AGAIN_MS
@@ -264,7 +264,7 @@ class TransactionRun:
         self.machine.loaded(self.clock.now_ms())
         self.waiting.clear()
         self.tickets.clear()
-        # Who wrote markers for the one before may go on for a while.
+        # The marker writer of the coordinator before may go on for a while.
         self.orders = [order for order in self.orders if self.rng.random() < 0.5]
 
     def _submit(self, source: Any, number: int, command: Any) -> None:
@@ -300,7 +300,7 @@ class TransactionRun:
         self.waiting.append((len(self.records), decision))
 
     def _commit(self) -> None:
-        """Some of what was appended is committed; who waits for that is answered."""
+        """Some of what was appended is committed; waiting requests are answered."""
         lags = not self.is_calm and self.rng.random() < 0.3
         end = len(self.records)
         self.safe = max(self.safe, self._uncut(self.rng.randint(self.safe, end))) if lags else end
@@ -432,7 +432,7 @@ class TransactionRun:
                 assert not self.newest[name].left, f"CompleteIsMarked: {name} is complete, its partitions do not know"
 
     def _check_acked(self) -> None:
-        """What was acknowledged, and then committed, is there for all who read."""
+        """Checks that acknowledged and committed records can be read."""
         there = {
             (number, entry.producer_id, entry.epoch, entry.sequence): entry.txn
             for number, log in enumerate(self.logs)

@@ -3,7 +3,7 @@
 A driver has the tasks of a batch written, each in several attempts if need be, has them committed by CommitSet, and
 notes that in its checkpoint. Drivers die at any moment and are replaced by others that know the checkpoint only; some
 of the dead go on for a while, and so do their tasks. SetCommittedWhole: for every decided batch exactly one set of
-participants is committed, whole, and who reads committed records sees each batch of a query exactly once.
+participants is committed, whole, and a read_committed reader sees each batch of a query exactly once.
 
 Some queries are closed while their drivers and tasks are running. ClosedBeginsNothing: after CLOSE was answered, no
 task of the query has an ongoing transaction, and no other batch of it is committed.

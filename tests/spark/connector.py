@@ -1,4 +1,4 @@
-"""Spark's own Kafka connector: what jobs move from."""
+"""Spark's own Kafka connector, for comparison."""
 
 from pathlib import Path
 

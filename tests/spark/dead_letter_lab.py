@@ -1,4 +1,4 @@
-"""Queues with dead letters in them, as workers leave them behind."""
+"""Queues with dead letters."""
 
 import itertools
 import json
@@ -107,7 +107,7 @@ class Letters:
         return open_queue(self.kafka, self.name)
 
     def state(self) -> list[Any]:
-        """Who has what of the dead letters, and how often each was delivered."""
+        """The holders of the dead letters, and how often each was delivered."""
         return [survey.delivery_ranges for _, survey in sorted(surveys(self.dlq).items())]
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Topics with things in them, and the data source read with and without Spark."""
+"""Topics with contents, and the data source read with and without Spark."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

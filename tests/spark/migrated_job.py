@@ -1,4 +1,4 @@
-"""A job that knows its format by name: python -m tests.spark.migrated_job FORMAT BOOTSTRAP TOPIC FOLDER [JARS].
+"""A job that gets its format by name: python -m tests.spark.migrated_job FORMAT BOOTSTRAP TOPIC FOLDER [JARS].
 
 It is the same with Spark's Kafka source and with ours, and says what it has read as JSON.
 """

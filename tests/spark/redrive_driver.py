@@ -1,4 +1,4 @@
-"""The driver of a redrive, as a process that kills itself at a step that is named, or runs to its end.
+"""The driver of a redrive, as a process that kills itself at a named step, or runs to its end.
 
 Run with one argument, JSON: bootstrap, dies_at (how the step begins; empty: never), options. Prints the report.
 """

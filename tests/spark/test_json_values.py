@@ -1,4 +1,4 @@
-"""Fields of JSON values: times as programs write them."""
+"""Fields of JSON values: timestamps in various formats."""
 
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any

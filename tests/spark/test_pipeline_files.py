@@ -1,4 +1,4 @@
-"""Pipeline files: what is wrong with them is found before Spark starts, with the line it stands in."""
+"""Errors in pipeline files are found before Spark starts, with their line."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The parts of pipelines that need no Spark: fingerprints, plans, progress, troubles, plots, tables of files."""
+"""The parts of pipelines without Spark: fingerprints, plans, progress, errors, plots, tables of files."""
 
 import json
 import os
@@ -128,7 +128,7 @@ def test_totals_count_only_batches_with_rows() -> None:
     assert (totals.batches, totals.rows, totals.rows_per_s) == (2, 40, 40.0)
 
 
-# -- troubles
+# -- errors
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every ready pipeline on real Spark against a real broker, and what goes wrong in them."""
+"""Every built-in pipeline on real Spark against a real broker, and its errors."""
 
 import json
 import threading

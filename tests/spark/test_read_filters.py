@@ -1,4 +1,4 @@
-"""Filters that Spark pushes down leave out what cannot pass, and never what can."""
+"""Filters that Spark pushes down skip only what cannot match."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

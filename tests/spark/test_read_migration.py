@@ -1,4 +1,4 @@
-"""Moving from Spark's own Kafka connector by changing one word: the same job, the same broker, the same rows."""
+"""Migrating from Spark's own Kafka connector by changing the format: same job, same broker, same rows."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What people say with options, and what they hear when it cannot be."""
+"""Options of the reader, and the errors of invalid ones."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Sums over offsets: how spans are cut into tasks, and a limit is shared out."""
+"""Planning of reads: offset ranges are split into tasks, and limits are shared."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""How a streaming query moves on, asked as Spark asks it and without Spark around it."""
+"""Progress of a streaming query, called as Spark does, without Spark."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Rows as tasks give them to Spark, read from a real broker without Spark around them."""
+"""Rows as tasks return them to Spark, read from a real broker without Spark."""
 
 import itertools
 import json

@@ -1,4 +1,4 @@
-"""Reading through Spark itself: batch queries, streaming queries, and what people see when something is wrong."""
+"""Reading through Spark: batch queries, streaming queries, and error messages."""
 
 import json
 import subprocess

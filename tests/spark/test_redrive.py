@@ -1,4 +1,4 @@
-"""Dead letters of real queues on real Spark: examined, fixed, sent back, each once."""
+"""Dead letters of real queues on real Spark: examined, fixed, sent back once."""
 
 import json
 from collections.abc import Callable, Iterator

@@ -1,4 +1,4 @@
-"""What of a redrive needs no Spark: rounds, spans, options, the report."""
+"""The parts of a redrive without Spark: rounds, ranges, options, the report."""
 
 from itertools import pairwise
 from typing import Any

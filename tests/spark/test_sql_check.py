@@ -1,4 +1,4 @@
-"""The SQL of a pipeline, checked without Spark: what is certainly wrong is found, and what Spark can run is not."""
+"""SQL of a pipeline is checked without Spark: certain errors are found, valid SQL is accepted."""
 
 import pytest
 

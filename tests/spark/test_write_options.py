@@ -1,4 +1,4 @@
-"""What people say when they write, and what they hear when it cannot be."""
+"""Options of the writer, and the errors of invalid ones."""
 
 import pickle
 

@@ -1,4 +1,4 @@
-"""Exactly once, step by step: attempts that die, batches that come again, transactions that do not last.
+"""Exactly once, step by step: failed attempts, repeated batches, expired transactions.
 
 The tasks are real, and so are broker and transactions; it is the test that plays Spark's scheduler, which cannot be
 made to fail just here.
@@ -173,7 +173,7 @@ def test_a_transaction_that_does_not_last_breaks_the_batch_and_the_option_is_nam
     assert committed(lab.bootstrap, topic) == numbers(0, 20)
 
 
-def test_a_task_that_lasts_too_long_hears_that_it_is_out(lab: Lab, topic: str, broker: BrokerProcess) -> None:
+def test_a_task_whose_transaction_has_timed_out_gets_an_error(lab: Lab, topic: str, broker: BrokerProcess) -> None:
     lab.create(topic)
     query = Query(
         lab.bootstrap, topic, str(uuid.uuid4()), kafka__transaction__timeout__ms="200", kafka__batch__size="100"

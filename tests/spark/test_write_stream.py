@@ -1,4 +1,4 @@
-"""`df.writeStream.format("penstock")` with real Spark: batches that come again, checkpoints that are new."""
+"""`df.writeStream.format("penstock")` with real Spark: repeated batches, new checkpoints."""
 
 import json
 import shutil

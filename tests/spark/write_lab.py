@@ -1,4 +1,4 @@
-"""Tasks of a query, each with the context that Spark would give it, and what readers of committed records see."""
+"""Tasks of a query, each with its Spark context, and what read_committed readers see."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -34,7 +34,7 @@ def rows(values: Iterable[bytes], size: int = 100) -> Iterator[pa.RecordBatch]:
 
 @contextmanager
 def in_task(query: str, partition: int = 0, attempt: int = 0) -> Iterator[None]:
-    """What a task finds when it asks who it is."""
+    """The task context."""
     TaskContext._setTaskContext(None)
     TaskContext(partitionId=partition, attemptNumber=attempt, localProperties={QUERY_ID: query})
     try:

@@ -1,4 +1,4 @@
-"""What tests of the SQS API ask for again and again."""
+"""Common calls of tests of the SQS API."""
 
 from typing import Any
 

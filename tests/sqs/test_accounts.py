@@ -356,7 +356,7 @@ def test_queues_of_before_are_where_they_were(tmp_path: Path, models: Path) -> N
 
 
 def give_away(folder: Path, owners: dict[str, str]) -> None:
-    """Change whose queues are, as if keys of other owners had made them."""
+    """Changes the owners of queues, as if keys of other accounts had created them."""
     import asyncio
 
     from penstock.cluster import keys
@@ -376,7 +376,7 @@ def give_away(folder: Path, owners: dict[str, str]) -> None:
 def test_without_signatures_an_account_in_a_url_is_found_and_need_not_be(
     own_broker: Callable[..., BrokerProcess], models: Path
 ) -> None:
-    """Who needs no key may do everything; templates that were written for AWS name accounts that are not here."""
+    """Without keys every client may do everything; templates written for AWS name accounts that do not exist here."""
     broker = own_broker()
     sqs: Any = sqs_client(broker.http, "json", models)
     url = sqs.create_queue(QueueName="jobs")["QueueUrl"]

@@ -94,7 +94,7 @@ def check_all_are_there(sqs: Any, url: str, wanted: list[str]) -> None:
 @pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
 @pytest.mark.parametrize("how", ["close", "reset"])
 @pytest.mark.parametrize("is_first", [True, False], ids=["hang up, then send", "send, then hang up"])
-def test_clients_that_hang_up_while_messages_are_sent_take_none(
+def test_clients_that_disconnect_while_messages_are_sent_take_none(
     broker: BrokerProcess, models: Path, name: str, is_first: bool, how: str, is_fifo: bool
 ) -> None:
     sqs = sqs_client(broker.http, JSON, models)
@@ -160,7 +160,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
     made.finish()
 
 
-def test_messages_that_a_leader_has_sent_to_clients_of_another_broker_come_back_if_these_hang_up(
+def test_messages_sent_to_clients_of_another_broker_are_released_if_they_disconnect(
     cluster: ClusterProcesses, models: Path, name: str
 ) -> None:
     sqs = {node: sqs_client(broker.http, JSON, models) for node, broker in cluster.brokers.items()}

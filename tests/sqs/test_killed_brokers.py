@@ -1,4 +1,4 @@
-"""Queues of three brokers that are killed over and over: nothing is lost, and what is finished is reclaimed."""
+"""Queues on three brokers that are killed over and over: nothing is lost, and deleted messages are reclaimed."""
 
 import itertools
 import json
@@ -318,7 +318,7 @@ def test_message_groups_stay_in_order_and_are_sent_once(cluster: ClusterProcesse
     assert retried(lambda: counts(*queue_url(workers, "line.fifo"))) == (0, 0, 0)
 
 
-def test_every_replica_gives_up_what_is_finished(cluster: ClusterProcesses, tmp_path: Path) -> None:
+def test_every_replica_removes_finished_segments(cluster: ClusterProcesses, tmp_path: Path) -> None:
     sqs, http = WorkerPool(cluster, tmp_path).client()
     url = url_at(http, "jobs")
     sqs.create_queue(QueueName="jobs", Attributes={"VisibilityTimeout": "600"})

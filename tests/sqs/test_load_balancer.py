@@ -1,4 +1,4 @@
-"""Three brokers that ask for signatures, behind a real nginx: any of them answers; one that dies is not missed."""
+"""Three brokers that check signatures behind a real nginx: any of them answers, and one may die."""
 
 import json
 from collections.abc import Iterator

@@ -205,7 +205,7 @@ def test_a_long_poll_gets_what_is_sent_meanwhile(sqs: Any, queue: str) -> None:
     assert bodies(found) == ["x"]
 
 
-def test_a_poll_that_finds_nothing_says_nothing(sqs: Any, queue: str) -> None:
+def test_an_empty_poll_prints_nothing(sqs: Any, queue: str) -> None:
     for wait_s in (0, 1):
         assert "Messages" not in sqs.receive_message(QueueUrl=queue, WaitTimeSeconds=wait_s)
 

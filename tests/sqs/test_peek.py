@@ -1,4 +1,4 @@
-"""What users of LocalStack have besides the API: its health endpoint, and a look at messages without taking them."""
+"""Endpoints of LocalStack besides the API: its health endpoint, and peeking at messages."""
 
 import http.client
 import json

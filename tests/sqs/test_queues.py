@@ -1,4 +1,4 @@
-"""Queues themselves, with boto3 in both protocols: created, found, changed, tagged, deleted."""
+"""Queues with boto3 in both protocols: created, listed, changed, tagged, deleted."""
 
 import json
 import time

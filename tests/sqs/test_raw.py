@@ -1,4 +1,4 @@
-"""The SQS API byte by byte: what no SDK would send, and what other clients do."""
+"""The SQS API byte by byte: requests that no SDK sends, and those of other clients."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""Dead letters, with boto3 in both protocols: there after too many receives, and back again when they are moved."""
+"""Dead letters with boto3 in both protocols: after too many receives, and redriven."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""Settings of the SQS API: the account and the region that it shows, and AWS's limits where they are wanted."""
+"""Settings of the SQS API: account, region, and AWS's limits."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Unit tests may be coroutines: each has an event loop of its own."""
+"""Unit tests may be coroutines: each has its own event loop."""
 
 import asyncio
 import inspect

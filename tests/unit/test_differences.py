@@ -1,4 +1,4 @@
-"""What differs from Kafka and from AWS is in one table each, and every row names tests that exist."""
+"""Differences from Kafka and AWS are in one table each, and every row names existing tests."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The lists in the documentation are those of the code."""
+"""The generated lists in the documentation are up to date."""
 
 import re
 from pathlib import Path

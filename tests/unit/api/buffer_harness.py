@@ -1,4 +1,4 @@
-"""The ends of a MessageBuffer, played by the test: arriving messages, lost partitions, outcomes of transactions."""
+"""A MessageBuffer whose source and commits are played by the test."""
 
 from collections import deque
 from typing import Any

@@ -1,4 +1,4 @@
-"""What goes out: what confluent-kafka says when it means something else."""
+"""The background producer, and errors of confluent-kafka that mean something else."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Calls without a timeout of their own: waited for so long at most, one at a time."""
+"""Blocking calls without a timeout of their own: waited for with a limit, one at a time."""
 
 import threading
 

@@ -232,7 +232,7 @@ def test_a_member_that_was_busy_for_too_long_handles_the_rebalance_first() -> No
     assert harness.source.commits == []
 
 
-def test_a_message_that_is_in_hand_when_it_ends_is_not_committed_unless_it_is_done() -> None:
+def test_the_current_message_at_the_end_is_not_committed_unless_it_is_done() -> None:
     for is_done in (False, True):
         harness = BufferHarness()
         harness.source.join(PLACE)
@@ -303,7 +303,7 @@ def test_a_message_is_marked_when_it_is_finished_and_not_before() -> None:
     store.close()
 
 
-def test_of_two_that_are_the_same_the_second_waits_for_what_becomes_of_the_first() -> None:
+def test_a_concurrent_duplicate_waits_for_the_outcome_of_the_first() -> None:
     for first_fails in (False, True):
         store = SqliteHandled()
         harness = BufferHarness(handled_filter=handled_filter(store), max_in_flight=5)

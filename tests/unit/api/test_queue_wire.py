@@ -1,4 +1,4 @@
-"""Messages of queues as they are written, and what refusals become."""
+"""Queue messages on the wire, and the errors of refusals."""
 
 import json
 from base64 import b64encode

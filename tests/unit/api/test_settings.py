@@ -36,11 +36,11 @@ def test_keys_are_spread_as_kafkas_own_clients_do_it(delivery: Delivery) -> None
     assert producer_config(SETTINGS, delivery, linger_ms=0)["partitioner"] == "murmur2_random"
 
 
-def test_a_message_is_given_up_when_the_connection_s_time_is_up() -> None:
+def test_a_message_fails_after_the_timeout_of_the_connection() -> None:
     assert producer_config(SETTINGS, Delivery.EXACTLY_ONCE, linger_ms=0)["message.timeout.ms"] == 7000
 
 
-def test_a_transaction_s_messages_are_given_up_before_the_transaction_is() -> None:
+def test_messages_of_a_transaction_fail_before_the_transaction_times_out() -> None:
     config = transactional_config(SETTINGS, "billing-1", 5)
     assert config["transactional.id"] == "billing-1"
     assert config["transaction.timeout.ms"] == 5000

@@ -1,4 +1,4 @@
-"""A broker for handlers, without sockets: real partitions, coordinators and settings, timers fired by hand."""
+"""A broker for handlers, without sockets: real partitions, coordinators and settings; timers run by the test."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A batch that begins a transaction while the end of the one before is just coming to its partition."""
+"""A batch that begins a transaction just before the marker of the one before arrives."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Which value a setting has, and why."""
+"""The effective value of a setting, and its source."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What Fetch, ListOffsets and DescribeProducers tell about transactions: the general way, and the fast path."""
+"""Transactions in Fetch, ListOffsets and DescribeProducers: by the handlers and by the fast path."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -79,8 +79,8 @@ class Harness:
         waiting.call.answer(response)
         return waiting.partition()
 
-    def express(self, offset: int, isolation: int = COMMITTED, **options: Any) -> PartitionData | None:
-        """The answer of a lane that knows such requests; None if it leaves this one to the general way."""
+    def fetch_fast(self, offset: int, isolation: int = COMMITTED, **options: Any) -> PartitionData | None:
+        """The response of the fast path to a known request; None if it leaves this one to the handler."""
         fast_path = FetchFastPath(VERSION)
         known = request_for(10**9, isolation, **options)
         fast_path.learn(memoryview(frame_of(known)), known, self.broker)
@@ -189,7 +189,7 @@ async def test_read_uncommitted_gets_everything_and_the_last_stable_offset_too(t
     async with harness_at(tmp_path) as harness:
         harness.plain(b"a")
         harness.write(7, b"b")
-        for found in (harness.fetch(0, UNCOMMITTED), harness.express(0, UNCOMMITTED)):
+        for found in (harness.fetch(0, UNCOMMITTED), harness.fetch_fast(0, UNCOMMITTED)):
             assert found is not None
             assert values(found) == [b"a", b"b"]
             assert (found.high_watermark, found.last_stable_offset, found.aborted_transactions) == (2, 1, None)
@@ -233,7 +233,7 @@ async def test_an_unknown_isolation_level_is_refused(tmp_path: Path) -> None:
         waiting = harness.call(ApiKey.FETCH, VERSION)
         response: Any = fetch(request_for(0, 2), waiting.call, harness.broker)
         assert response.error_code == ErrorCode.INVALID_REQUEST
-        assert harness.express(0, 2) is None
+        assert harness.fetch_fast(0, 2) is None
         assert await harness.offset(LATEST, 2) == (ErrorCode.INVALID_REQUEST, -1)
 
 
@@ -282,30 +282,30 @@ async def test_with_group_flushes_a_marker_counts_when_it_is_flushed(tmp_path: P
 # -- the fast path
 
 
-async def test_the_lane_serves_readers_of_committed_records_where_nothing_was_aborted(tmp_path: Path) -> None:
+async def test_the_fast_path_serves_read_committed_where_nothing_was_aborted(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.plain(b"a")
-        found = harness.express(0)
+        found = harness.fetch_fast(0)
         assert found is not None
         assert (values(found), aborted(found), found.last_stable_offset) == ([b"a"], [], 1)
         harness.write(7, b"b")
         harness.end(7, True)
         harness.write(7, b"open")
-        found = harness.express(0)
+        found = harness.fetch_fast(0)
         assert found is not None
         assert (values(found), found.last_stable_offset, found.high_watermark) == ([b"a", b"b"], 3, 4)
-        assert harness.express(3) is None, "there is nothing yet: the general way waits"
+        assert harness.fetch_fast(3) is None, "there is nothing yet: the handler waits"
 
 
-async def test_the_lane_leaves_it_to_others_to_name_what_was_aborted(tmp_path: Path) -> None:
+async def test_the_fast_path_leaves_aborted_transactions_to_the_handler(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.write(7, b"a")
         marker = harness.end(7, False)
         harness.plain(b"b")
         for offset in range(marker + 1):
-            assert harness.express(offset) is None
-            assert harness.express(offset, UNCOMMITTED) is not None
-        found = harness.express(marker + 1)
+            assert harness.fetch_fast(offset) is None
+            assert harness.fetch_fast(offset, UNCOMMITTED) is not None
+        found = harness.fetch_fast(marker + 1)
         assert found is not None
         assert values(found) == [b"b"]
 
@@ -326,7 +326,7 @@ async def test_the_fast_path_and_the_handler_return_the_same(tmp_path: Path, see
                     harness.end(producer_id, rng.random() < 0.7)
             offset = rng.randint(0, harness.partition.high_watermark)
             isolation, max_bytes = rng.choice((UNCOMMITTED, COMMITTED)), rng.choice((1, 300, 100_000))
-            found = harness.express(offset, isolation, max_bytes=max_bytes)
+            found = harness.fetch_fast(offset, isolation, max_bytes=max_bytes)
             if found is not None:
                 assert found == harness.fetch(offset, isolation, max_bytes=max_bytes)
                 served += 1

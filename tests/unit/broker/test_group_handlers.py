@@ -1,4 +1,4 @@
-"""Asking coordinators: handlers of the group APIs, over real runtimes on real logs."""
+"""Handlers of the group APIs, over real runtimes on real logs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine

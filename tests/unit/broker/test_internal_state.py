@@ -1,4 +1,4 @@
-"""Where the keys of internal topics belong, and what moves when partitions are added."""
+"""The partitions of keys in internal topics, and which keys move when partitions are added."""
 
 import pytest
 

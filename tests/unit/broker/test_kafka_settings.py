@@ -1,4 +1,4 @@
-"""Kafka's broker settings in a file: understood, without effect, not known, or refused."""
+"""Kafka's broker settings in a file: supported, without effect, unknown, or refused."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Markers are written until every partition has its own, however long that takes."""
+"""Markers are written until every partition has its own."""
 
 import asyncio
 from collections.abc import Callable
@@ -109,7 +109,7 @@ def run(work: Any) -> None:
     asyncio.run(work)
 
 
-def test_every_partition_gets_its_marker_and_the_coordinator_hears_of_it_once(tmp_path: Path) -> None:
+def test_every_partition_gets_its_marker_and_the_coordinator_is_called_once(tmp_path: Path) -> None:
     async def main() -> None:
         async with world_at(tmp_path) as world:
             await world.create("orders", partitions=2)

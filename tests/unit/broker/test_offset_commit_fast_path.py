@@ -1,4 +1,4 @@
-"""The fast path of OffsetCommit never answers differently from the general way: a real broker in this process."""
+"""The fast path of OffsetCommit never answers differently from the handler, in a real broker."""
 
 import asyncio
 import random
@@ -86,16 +86,16 @@ class Client:
     """One connection, from both of its ends."""
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, served: KafkaConnection, express: bool
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, served: KafkaConnection, fast: bool
     ) -> None:
         self._reader = reader
         self.writer = writer
         self.served = served
-        self._express = express
+        self._fast = fast
         self._ids = 0
 
     def send(self, request: Any, version: int) -> None:
-        if not self._express:
+        if not self._fast:
             self.served.report()
             self.served.fast_paths.clear()
         self._ids += 1
@@ -126,7 +126,7 @@ class Harness:
         self._taken = 0
 
     def watch(self) -> None:
-        """Count what goes by a lane from now on."""
+        """Counts commits on the fast path from now on."""
         repeat = self.runtime.repeat
 
         def watched(repeated: RepeatedDecision, values: Any) -> bool:
@@ -137,14 +137,14 @@ class Harness:
         self.runtime.repeat = watched  # type: ignore[method-assign]
 
     def taken(self) -> int:
-        """How many commits a lane has answered since this was last asked."""
+        """The number of commits on the fast path since the last call."""
         taken, self._taken = self._taken, 0
         return taken
 
-    async def connect(self, *, express: bool = True) -> Client:
+    async def connect(self, *, fast: bool = True) -> Client:
         before = set(self.node._listener.connections)
         reader, writer = await asyncio.open_connection(self.node.listen.host, self.node.listen.port)
-        client = Client(reader, writer, KafkaConnection(self.node._listener), express)
+        client = Client(reader, writer, KafkaConnection(self.node._listener), fast)
         await client.ask(FindCoordinatorRequest(key="any", key_type=0), 1)
         (client.served,) = set(self.node._listener.connections) - before
         self._clients.append(client)
@@ -218,7 +218,7 @@ class Harness:
         return Membership(group, joined.member_id, joined.generation_id)
 
     async def learnt(self, client: Client, membership: Membership, **options: Any) -> None:
-        """The lane knows what this member commits."""
+        """Makes the fast path know the commits of this member."""
         for offset in (1, 2, 3):
             assert await client.commit(commit_of(membership, {0: (offset, 0)}, **options)) == {ErrorCode.NONE}
         assert self.taken() >= 1
@@ -258,7 +258,7 @@ def run(folder: Path, work: Callable[[Harness], Coroutine[Any, Any, None]], **se
     asyncio.run(main())
 
 
-# -- the lane is taken, and does what the general way does
+# -- the fast path is taken, and does what the handler does
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -279,13 +279,13 @@ def test_repeated_commits_take_the_fast_path_in_every_version(tmp_path: Path, ve
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_answers_and_state_are_those_of_the_general_way(tmp_path: Path, seed: int) -> None:
-    """Two members of groups of their own live the same life, one of them without lanes."""
+def test_responses_and_state_are_those_of_the_handler(tmp_path: Path, seed: int) -> None:
+    """Two members of separate groups send the same requests, one of them without the fast path."""
     rng = random.Random(seed)
 
     async def work(harness: Harness) -> None:
-        clients = [await harness.connect(express=True), await harness.connect(express=False)]
-        groups = ["express", "general"]
+        clients = [await harness.connect(fast=True), await harness.connect(fast=False)]
+        groups = ["fast", "general"]
         memberships = [await harness.join(client, group) for client, group in zip(clients, groups, strict=True)]
         shapes = [sorted(rng.sample(range(PARTITIONS + 1), rng.randint(1, 4))) for _ in range(3)]
         texts: list[str | None] = ["", None, "here"]
@@ -306,9 +306,9 @@ def test_answers_and_state_are_those_of_the_general_way(tmp_path: Path, seed: in
                 for client, membership in zip(clients, asked, strict=True)
             ]
             assert answers[0][4:] == answers[1][4:], "but for the correlation id"
-            assert harness.offsets("express") == harness.offsets("general")
+            assert harness.offsets("fast") == harness.offsets("general")
             taken += harness.taken()
-        assert taken > 100, "the lane was hardly taken"
+        assert taken > 100, "the fast path was hardly taken"
         harness.check_log(*groups)
 
     run(tmp_path, work)
@@ -388,7 +388,7 @@ def test_no_more_shapes_are_remembered_than_there_is_room_for(tmp_path: Path) ->
     run(tmp_path, work)
 
 
-# -- what is unusual goes the general way
+# -- unusual commits take the handler
 
 
 def test_a_member_of_another_generation_is_refused(tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_where_followers_must_have_it_first_a_commit_waits(tmp_path: Path) -> No
     run(tmp_path, work)
 
 
-def test_a_coordinator_that_waits_for_its_disk_takes_no_lane(tmp_path: Path) -> None:
+def test_a_coordinator_with_unsynced_records_does_not_use_the_fast_path(tmp_path: Path) -> None:
     async def work(harness: Harness) -> None:
         client = await harness.connect()
         membership = await harness.join(client, "readers")

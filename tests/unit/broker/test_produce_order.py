@@ -1,4 +1,4 @@
-"""Turns: one at a time for each transactional id, in the order in which they came."""
+"""ProduceOrder: one produce request at a time for each transactional id, in order."""
 
 from penstock.broker.produce.request_order import ProduceOrder
 
@@ -52,7 +52,7 @@ def test_very_many_that_are_done_as_soon_as_they_are_started_take_no_stack() -> 
     assert not line.produce_order.is_busy("a")
 
 
-def test_one_that_comes_while_another_is_started_waits_for_it() -> None:
+def test_a_second_start_waits_for_the_first() -> None:
     produce_order, seen = ProduceOrder(), []
 
     def first() -> None:

@@ -34,7 +34,7 @@ ELSEWHERE = 2
 
 
 class Coordinator:
-    """Replies when a test says so."""
+    """A transaction coordinator that replies when a test calls `accept`."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[JoinTransaction, Callable[[Any], None]]] = []

@@ -1,4 +1,4 @@
-"""What Fetch and Produce do where a partition has followers: serve them, wait for them, and send readers to them."""
+"""Fetch and Produce for partitions with followers: serving them, waiting for them, redirecting readers."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -184,7 +184,7 @@ async def test_waiting_requests_get_an_error_when_the_broker_resigns_leadership(
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_follower_gets_what_is_not_committed_and_hears_where_the_log_begins(tmp_path: Path) -> None:
+async def test_a_follower_gets_uncommitted_records_and_the_log_start_offset(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.partition.append(batch(b"a"), NOW_MS)
         found = harness.fetch(0, follower=NEAR)

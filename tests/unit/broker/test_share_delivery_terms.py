@@ -1,4 +1,4 @@
-"""On which terms a share group gets messages: its own, or those of the queue of its name."""
+"""The delivery settings of a share group: its own, or those of the queue of its name."""
 
 from dataclasses import replace
 from typing import Any

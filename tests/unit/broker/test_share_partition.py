@@ -70,7 +70,7 @@ def test_ranges_are_cut_where_batches_end_once_they_are_large_enough() -> None:
     assert _ranges([(0, 11, 1)], [6, 6], 0) == [(0, 11, 1)], "without a batch size ranges are not split"
 
 
-def test_more_deliveries_than_can_be_said_are_as_many_as_can() -> None:
+def test_delivery_counts_are_capped_at_the_largest_encodable_one() -> None:
     assert _ranges([(0, 0, 100_000)], [1], 10) == [(0, 0, 2**15 - 1)]
 
 

@@ -1,4 +1,4 @@
-"""Share sessions: what a member fetches from, and what becomes of it when it is gone."""
+"""Share sessions: their partitions, and what happens when their connection is lost."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Work on many items in turns of a few milliseconds."""
+"""Work on many items in slices of a few milliseconds."""
 
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a follower that lags gets of a throttled leader (KIP-73)."""
+"""How much a lagging follower gets from a throttled leader (KIP-73)."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

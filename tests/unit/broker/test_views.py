@@ -183,7 +183,7 @@ async def test_others_have_their_turn_while_a_view_is_read(
         assert harness.broker.views.slices.taken >= 3 * portions
 
 
-async def test_a_reader_that_hangs_up_is_forgotten(tmp_path: Path) -> None:
+async def test_a_disconnected_reader_is_forgotten(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         harness.write(b"us")
         asked = harness.begin(max_wait_ms=LONG_MS)

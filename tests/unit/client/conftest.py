@@ -1,4 +1,4 @@
-"""A real broker in this process, on a loop and a thread of its own; tests talk to it over real sockets."""
+"""A real broker in this process, on its own loop and thread; tests connect over real sockets."""
 
 import asyncio
 import inspect

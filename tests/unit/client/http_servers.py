@@ -1,4 +1,4 @@
-"""HTTP servers that say what a test wants them to."""
+"""HTTP servers with scripted responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

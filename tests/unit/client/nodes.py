@@ -1,4 +1,4 @@
-"""Real nodes for tests that stop and move them, and a proxy that loses answers."""
+"""Real nodes for tests that stop and move them, and a proxy that loses responses."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping

@@ -1,4 +1,4 @@
-"""Messages of a queue chosen by their offsets, against a real broker: next to workers who know nothing of it."""
+"""Messages of a queue claimed by their offsets, against a real broker with other workers."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,7 +100,7 @@ async def test_claims_outlive_the_broker(broker: BrokerProcess, sqs: Any) -> Non
         assert (await claims.finish(0, "mender", [(3, 3)])).done == 1
 
 
-async def test_a_message_group_in_hand_is_left_to_its_worker(broker: BrokerProcess, sqs: Any) -> None:
+async def test_a_message_group_in_flight_is_left_to_its_worker(broker: BrokerProcess, sqs: Any) -> None:
     async with connected(broker) as client:
         url = fill(sqs, "dead.fifo", 6, FifoQueue="true", ContentBasedDeduplication="true")
         (first,) = receive(sqs, url, VisibilityTimeout=600, MaxNumberOfMessages=1)

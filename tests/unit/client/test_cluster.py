@@ -256,7 +256,7 @@ def test_a_refusal_says_what_the_server_said_or_else_what_to_do() -> None:
     check(0, "nothing")
 
 
-def test_waits_double_up_to_a_bound_with_jitter_from_the_dice_that_were_given() -> None:
+def test_backoff_doubles_up_to_a_limit_with_jitter_of_the_given_rng() -> None:
     waits = [Backoff(Random(3), first_s=0.1, max_s=0.8).next_s() for _ in range(2)]
     assert waits[0] == waits[1]
     backoff = Backoff(Random(3), first_s=0.1, max_s=0.8)

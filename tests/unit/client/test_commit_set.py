@@ -1,4 +1,4 @@
-"""CommitSet through our own client: against a real broker, with answers that are lost and coordinators that move."""
+"""CommitSet through our own client: against a real broker, with lost responses and moving coordinators."""
 
 import asyncio
 import pickle
@@ -74,7 +74,7 @@ async def test_a_batch_that_was_decided_is_not_committed_again(bootstrap: str, t
         assert await commit_set(client, query=topic, batch_id=5, participants=[]) is Outcome.COMMITTED
 
 
-async def test_a_set_that_is_broken_says_by_whom(bootstrap: str, topic: str) -> None:
+async def test_a_broken_set_names_the_failed_participant(bootstrap: str, topic: str) -> None:
     async with cluster(bootstrap, topic) as client:
         names = ids(topic, 2)
         participants = [await write(client, topic, name) for name in names]

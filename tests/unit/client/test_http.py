@@ -1,4 +1,4 @@
-"""The HTTP client, against servers that say what a test wants them to."""
+"""The HTTP client, against servers with scripted responses."""
 
 import asyncio
 from contextlib import suppress

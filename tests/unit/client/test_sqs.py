@@ -1,4 +1,4 @@
-"""Queues asked over HTTP: which broker, how often, and what is made of the answer."""
+"""The SQS client: which broker it asks, retries, and errors."""
 
 import asyncio
 

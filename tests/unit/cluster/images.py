@@ -1,4 +1,4 @@
-"""A store's contents as a plain table, and images made of it."""
+"""A store's contents as a plain table, and images built from it."""
 
 from collections.abc import Iterable
 from dataclasses import replace

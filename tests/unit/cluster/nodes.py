@@ -1,4 +1,4 @@
-"""Brokers of one cluster in one process: registered, and one of them the controller. Nothing else of them runs."""
+"""Brokers of one cluster in one process: registered, with a controller. Nothing else of them runs."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

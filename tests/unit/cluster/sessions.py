@@ -18,7 +18,7 @@ from penstock.coordination.store import (
 
 
 class Server:
-    """The keys, and who watches them."""
+    """The keys and their watchers."""
 
     def __init__(self) -> None:
         self.states: dict[str, Versioned] = {}

@@ -216,7 +216,7 @@ async def test_many_partitions_are_moved_and_each_is_answered_for() -> None:
         assert {one.image.state(place).replicas for place in moving} == {(3, 2)}  # type: ignore[union-attr]
 
 
-async def test_a_reassignment_is_taken_back() -> None:
+async def test_a_reassignment_is_cancelled() -> None:
     async with cluster(1, 2) as (one, _):
         place = await one.create("orders", assignments={0: [1]})
         await reassign(one.metadata, {place: [2]}, is_unclean=never)

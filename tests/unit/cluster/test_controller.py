@@ -1,4 +1,4 @@
-"""The controller: from one image to the next, until nothing is left to do."""
+"""The controller: decisions from one image to the next, until nothing is left to do."""
 
 from dataclasses import replace
 
@@ -382,7 +382,7 @@ class Life:
             if before is not None and before.version != state.version:
                 assert state.leader_epoch >= before.leader_epoch
                 if state.leader not in (before.leader, NO_LEADER):
-                    assert state.leader in before.isr, "only who was in sync is elected"
+                    assert state.leader in before.isr, "only an in-sync replica is elected"
                     assert state.leader_epoch > before.leader_epoch
             assert state.isr
             assert set(state.isr) <= set(state.replicas)

@@ -1,4 +1,4 @@
-"""One of the brokers is the controller, and another when that one is gone."""
+"""One broker is the controller, and another one when it dies."""
 
 import asyncio
 from random import Random

@@ -123,7 +123,7 @@ def test_a_memory_partition_that_is_led_uncleanly_begins_above_every_offset_it_g
 # -- controlled shutdown
 
 
-def test_a_broker_that_is_leaving_gives_up_what_it_leads_and_its_place_in_the_isr() -> None:
+def test_a_leaving_broker_resigns_its_partitions_and_leaves_the_isr() -> None:
     brokers = there(2, 3, leaving=broker(1, leaving=True))
     after = settled(partition(), brokers)
     assert (after.leader, after.leader_epoch, after.isr) == (2, 6, (2, 3))

@@ -1,4 +1,4 @@
-"""Whose a data folder is."""
+"""The identity of a data folder: its cluster and its broker."""
 
 import json
 from pathlib import Path

@@ -222,7 +222,7 @@ def test_a_topic_from_before_partitions_were_counted_has_those_that_are_there() 
     assert table.image.topics[topic_id].count == 3
 
 
-# -- who has what
+# -- leaders and replicas
 
 
 def test_an_image_has_leaders_and_replicas() -> None:

@@ -1,4 +1,4 @@
-"""A broker's registration, from its first start to its last."""
+"""The registration of a broker, from start to stop."""
 
 import asyncio
 

@@ -100,7 +100,7 @@ async def test_a_conflicting_change_is_decided_again_on_the_newer_image(tmp_path
         assert one.image == other.image
 
 
-async def test_a_plan_that_makes_no_sense_any_more_is_given_up(tmp_path: Path) -> None:
+async def test_an_outdated_plan_is_abandoned(tmp_path: Path) -> None:
     async with store_at(tmp_path) as store:
         one, other = await followed(store), await followed(store)
         await one.change(lambda image: [register(1)])

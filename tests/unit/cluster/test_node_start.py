@@ -1,4 +1,4 @@
-"""Whole nodes that start on folders that are theirs, another's, or not what they were."""
+"""Nodes that start on their own folder, on another's, or on a changed one."""
 
 import shutil
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Where replicas go: apart from each other, evenly, and the same place every time."""
+"""Placement of replicas: apart from each other, even, and deterministic."""
 
 from collections import Counter
 

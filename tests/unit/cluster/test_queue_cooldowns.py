@@ -1,4 +1,4 @@
-"""Queues that were deleted or purged a moment ago, as all brokers know them."""
+"""Cooldowns of recently deleted or purged queues, shared by all brokers."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Queues as the store holds them, and what follows from their settings."""
+"""Queues in the store, and what follows from their settings."""
 
 import pytest
 from hypothesis import given
@@ -133,7 +133,7 @@ def test_only_a_topic_that_was_made_for_a_queue_is_taken_for_one() -> None:
         topic_for(image_of(topic=Topic(topic_id=TOPIC, name="jobs")), "jobs")
 
 
-def test_whose_dead_letters_come_here() -> None:
+def test_the_sources_of_a_dead_letter_queue_are_listed() -> None:
     redrive = QueueSettings(redrive=Redrive(queue="dead", max_receive_count=3))
     one = Queue(name="one", topic_id=TOPIC, settings=redrive)
     gone = Queue(name="gone", topic_id=OTHER, settings=redrive)

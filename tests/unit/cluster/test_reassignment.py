@@ -1,4 +1,4 @@
-"""Replicas that move: added first, dropped when the others have everything."""
+"""Reassignment: replicas are added first, and removed when the others are in sync."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,4 +1,4 @@
-"""Plans that move as little as they can."""
+"""Rebalance plans move as few replicas as possible."""
 
 from collections import Counter
 from collections.abc import Mapping

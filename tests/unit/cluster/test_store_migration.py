@@ -1,4 +1,4 @@
-"""Moving a cluster to another store: whole or not at all, however often it is interrupted."""
+"""Migrating a cluster to another store: all or nothing, however often it is interrupted."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager

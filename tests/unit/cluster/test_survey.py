@@ -1,4 +1,4 @@
-"""What a client learns of a cluster, as an image to plan on, and how well it is."""
+"""A client's survey of a cluster: an image to plan on, and its health."""
 
 from penstock.client.cluster_admin import BrokerInfo, Reassignment
 from penstock.client.metadata import NO_NODE, PartitionInfo, TopicInfo

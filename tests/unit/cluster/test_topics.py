@@ -1,4 +1,4 @@
-"""What must be written to make, grow, change or delete a topic, and what Kafka answers when that cannot be."""
+"""The changes that create, grow, configure or delete a topic, and Kafka's errors."""
 
 from collections.abc import Callable
 

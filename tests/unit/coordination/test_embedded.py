@@ -1,4 +1,4 @@
-"""What only the embedded store does: its file, and what becomes of it."""
+"""Behaviour of the embedded store only: its file."""
 
 import sqlite3
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What is said when a coordination server cannot be started, and where Java is looked for."""
+"""Errors when a coordination server cannot be started, and where Java is searched."""
 
 import os
 from pathlib import Path

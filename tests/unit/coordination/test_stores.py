@@ -1,4 +1,4 @@
-"""Addresses of stores, and what is said of those that make no sense."""
+"""Addresses of stores, and errors of invalid ones."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What producers may say about when a message is delivered."""
+"""The headers by which producers delay a message."""
 
 import pytest
 from hypothesis import given

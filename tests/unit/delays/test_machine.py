@@ -1,4 +1,4 @@
-"""The machine that delays messages: decisions are records, and records are all that it knows."""
+"""The state machine of delayed messages: its whole state is in records."""
 
 from typing import Any
 
@@ -79,7 +79,7 @@ def _state(machine: DelayMachine) -> tuple[object, ...]:
     return machine.since, machine.copied_to, machine.scan_from, dict(machine.delivered_ranks), waiting
 
 
-def test_it_is_said_once_since_when_records_are_delayed(log: Log) -> None:
+def test_the_start_of_delays_is_recorded_once(log: Log) -> None:
     assert log.decide(Begin(70)).effects == (Began(0),)
     assert log.read_back().since == 0
 

@@ -1,4 +1,4 @@
-"""Messages that wait: the table with its sorted runs does what a plain list does."""
+"""Pending messages: the table with its sorted runs behaves as a plain list."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

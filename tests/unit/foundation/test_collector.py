@@ -58,7 +58,7 @@ def test_everything_is_collected_after_many_freezes_and_not_more_often_than_ever
     assert gc.get_freeze_count() > 0, "too little was frozen since"
 
 
-def test_a_started_collector_hears_of_collections(times: Times) -> None:
+def test_a_started_collector_gets_callbacks_for_collections(times: Times) -> None:
     before = gc.get_threshold()
     heard = Times()
 

@@ -1,4 +1,4 @@
-"""How many file descriptors are left to whom."""
+"""How file descriptors are shared between their users."""
 
 import os
 import resource

@@ -1,4 +1,4 @@
-"""One tree of errors, each with its code."""
+"""The tree of errors, each with its code."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""Percent-encoding: as urllib decodes it, in a small part of the time."""
+"""Percent-decoding: same results as urllib, much faster."""
 
 from urllib.parse import quote_from_bytes, unquote_to_bytes
 

@@ -1,4 +1,4 @@
-"""Settings as data: how each kind is read, and what is said when it cannot be."""
+"""Settings as data: how each kind is parsed, and its errors."""
 
 import pytest
 
@@ -61,7 +61,7 @@ def test_bounds_are_part_of_what_is_allowed() -> None:
             bounded.parse(text)
 
 
-def test_a_text_matches_its_pattern_and_the_error_says_in_words_what_that_is() -> None:
+def test_a_text_matches_its_pattern_and_the_error_describes_it() -> None:
     digits = setting(Kind.STRING, pattern="[0-9]{2}", form="two digits")
     assert digits.parse(" 17 ") == "17"
     for text in ("1", "173", "1x", "17\n8", ""):

@@ -76,7 +76,7 @@ def test_cancelled_calls_do_not_run() -> None:
     assert loop.iterate() == []
 
 
-def test_one_that_fails_does_not_keep_the_others_from_their_turn() -> None:
+def test_a_failing_call_does_not_block_the_others() -> None:
     loop = Loop()
 
     def fail() -> None:

@@ -1,4 +1,4 @@
-"""Transactional ids of Spark's tasks, and what their coordinator is found by."""
+"""Transactional ids of Spark's tasks, and the key of their coordinator."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""What is due comes in the order of its times, however often it was put off or brought forward."""
+"""Timers run in order of time, however often they are rescheduled."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""A consumer group with a log, topics and a clock, and members that say what a test has them say."""
+"""A consumer group with a log, topics and a clock; its members send what a test has them send."""
 
 from typing import Any
 

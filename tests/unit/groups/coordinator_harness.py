@@ -1,4 +1,4 @@
-"""A coordinator with a log in memory instead of a runtime, and members that do what their tests say."""
+"""A coordinator with a log in memory instead of a runtime; its members send what a test has them send."""
 
 import struct
 from collections.abc import Sequence

@@ -106,7 +106,7 @@ class MigrationHarness(World):
     def mixed(
         self, shares: dict[str, Owned] | None = None, protocol: str = RANGE, **wanted: Any
     ) -> tuple[dict[str, Membership], ConsumerGroupHeartbeatResponse]:
-        """A consumer group of classic members, who have not heard of it yet, and `new`, of the newer protocol."""
+        """A consumer group of classic members, which do not know that yet, and `new`, of the newer protocol."""
         memberships = self.classics(shares or {"a": {"orders": [0, 1]}, "b": {"orders": [2, 3]}}, protocol, **wanted)
         response = self.beat("new")
         self.advance(0)

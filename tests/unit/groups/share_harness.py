@@ -1,4 +1,4 @@
-"""A coordinator of share groups with a log in memory, and members that say what a test has them say."""
+"""A coordinator of share groups with a log in memory; its members send what a test has them send."""
 
 from dataclasses import replace
 from typing import Any

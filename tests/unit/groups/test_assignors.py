@@ -1,4 +1,4 @@
-"""Who gets which partitions: the two server-side assignors."""
+"""The two server-side assignors of consumer groups."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -165,7 +165,7 @@ member_ids = st.lists(st.text("abcdef", min_size=1, max_size=3), unique=True, mi
 
 @st.composite
 def groups(draw: st.DrawFn, *, alike: bool = False) -> tuple[list[Subscriber], Table]:
-    """Members with any subscriptions, or all with the same, who hold anything at all."""
+    """Members with any subscriptions, or all with the same, and any current assignments."""
     table = draw(tables)
     every = [TopicIdPartition(topic, number) for topic in TOPICS for number in range(14)]
     common = draw(st.frozensets(st.sampled_from(TOPICS)))

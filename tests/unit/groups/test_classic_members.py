@@ -26,7 +26,7 @@ JOINING = {"protocols": [("range", subscription("orders"))]}
 
 
 def settled(**settings: object) -> tuple[MigrationHarness, dict[str, Membership]]:
-    """Two eager classic members and one of the newer protocol, who all have what they are to have."""
+    """Two eager classic members and one of the newer protocol, which all own their targets."""
     world = MigrationHarness(**settings)
     memberships, _ = world.mixed(SHARES)
     return world, world.settle_all(memberships)
@@ -299,7 +299,7 @@ def test_a_static_member_that_is_away_may_return_as_a_classic_one() -> None:
     assert world.member(membership.member_id).epoch == membership.generation == 2
 
 
-# -- who may speak
+# -- checks of members
 
 
 @pytest.mark.parametrize(
@@ -311,7 +311,9 @@ def test_a_static_member_that_is_away_may_return_as_a_classic_one() -> None:
         (Membership("a-1", 3, False), ErrorCode.ILLEGAL_GENERATION),
     ],
 )
-def test_only_classic_members_in_their_generation_are_heard(membership: Membership, code: ErrorCode) -> None:
+def test_only_classic_members_in_their_generation_renew_their_sessions(
+    membership: Membership, code: ErrorCode
+) -> None:
     world, memberships = settled()
     assert memberships["a"] == Membership("a-1", 2, False)
     assert world.refusal(heartbeat_of(membership)) == code
@@ -517,7 +519,7 @@ def test_transactions_commit_by_generation_too() -> None:
     assert codes_of(world.call(txn_commit_of({0: 5}), 5)) == [ErrorCode.NONE]
 
 
-def test_a_classic_member_that_commits_before_it_joins_again_is_heard() -> None:
+def test_a_commit_of_a_classic_member_renews_its_session_before_it_joins_again() -> None:
     world, memberships = settled()
     world.beat("another")
     assert world.hears(memberships["a"]) == ErrorCode.REBALANCE_IN_PROGRESS

@@ -1,4 +1,4 @@
-"""Who may commit and fetch offsets, and how a group is described."""
+"""Which clients may commit and fetch offsets, and how a group is described."""
 
 import pytest
 

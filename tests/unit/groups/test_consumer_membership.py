@@ -1,4 +1,4 @@
-"""Members of a consumer group join, stay, change their minds and leave (KIP-848)."""
+"""Members of a consumer group join, change their subscription and leave (KIP-848)."""
 
 import pytest
 
@@ -48,7 +48,7 @@ def test_a_request_that_leaves_something_out_is_not_full(missing: str) -> None:
     assert group.beat("m1", 1, owned, **fields).assignment is None
 
 
-def test_a_second_member_gets_its_share_once_the_first_has_let_go() -> None:
+def test_a_second_member_gets_its_share_once_the_first_has_revoked() -> None:
     group = ConsumerHarness()
     group.join("m1", "a")
     answer = group.join("m2", "a")
@@ -211,7 +211,7 @@ def test_an_epoch_from_before_the_last_is_fenced() -> None:
     assert isinstance(_two_epochs_on().refused("m1", 1, {"a": [0]}), FencedMemberEpoch)
 
 
-def test_a_request_from_before_a_revocation_does_not_count_as_having_given_up() -> None:
+def test_a_request_from_before_a_revocation_does_not_acknowledge_it() -> None:
     """A late copy of a request that was sent before the partitions were given is no answer to taking them away."""
     group = ConsumerHarness()
     group.join("m1", "a")
@@ -302,10 +302,10 @@ def test_a_group_takes_no_more_members_than_the_settings_allow() -> None:
     error = group.refused("m3", 0, {}, **group.full("a"))
     assert isinstance(error, GroupMaxSizeReached)
     assert error.code == ErrorCode.GROUP_MAX_SIZE_REACHED
-    assert group.join("m2", "a").member_epoch == 2  # who is there may join again
+    assert group.join("m2", "a").member_epoch == 2  # a member may join again
 
 
-def test_the_rebalance_timeout_is_kept_when_it_is_not_said_again() -> None:
+def test_the_rebalance_timeout_is_kept_when_it_is_not_sent_again() -> None:
     group = ConsumerHarness()
     group.join("m1", "a")
     group.beat("m1", 1, subscribed_topic_names=("b",))

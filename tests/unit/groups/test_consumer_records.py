@@ -1,4 +1,4 @@
-"""Everything that a consumer group remembers stands in its records."""
+"""The whole state of a consumer group is in its records."""
 
 import pytest
 from hypothesis import given
@@ -79,7 +79,7 @@ def test_a_group_that_is_read_back_goes_on_as_if_nothing_had_been(compacted: boo
     assert other.machine.group.state_name == "Stable"
 
 
-def test_members_that_are_read_back_have_a_whole_session_to_be_heard_of() -> None:
+def test_members_that_are_read_back_have_a_whole_session_for_a_heartbeat() -> None:
     group = ConsumerHarness()
     group.join("m1", "a")
     group.pass_time(SESSION_MS - 1)

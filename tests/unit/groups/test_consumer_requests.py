@@ -1,4 +1,4 @@
-"""Heartbeats whose fields do not go together."""
+"""Heartbeats with an invalid combination of fields."""
 
 from typing import Any
 

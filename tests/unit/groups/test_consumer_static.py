@@ -1,4 +1,4 @@
-"""Static members of a consumer group: they leave for a while and come back to what they had."""
+"""Static members of a consumer group: they leave for a while and get their partitions back."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Regular expressions, and topics that come, grow and go."""
+"""Subscriptions by regular expression, and topics that are created, grow and are deleted."""
 
 import pytest
 

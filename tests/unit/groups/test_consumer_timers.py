@@ -1,4 +1,4 @@
-"""Members that are silent, or keep what they should give up; and decisions that could not be persisted."""
+"""Expired sessions, revocations that take too long, and decisions that could not be persisted."""
 
 import pytest
 
@@ -157,7 +157,7 @@ def test_a_removal_that_could_not_be_persisted_is_tried_again(kind: str) -> None
     assert "m1" in group.pass_time(RETRY_MS)
 
 
-def test_a_member_that_is_heard_of_before_the_second_try_stays() -> None:
+def test_a_member_that_sends_a_heartbeat_before_the_second_try_stays() -> None:
     group = _two()
     group.machine.can_persist = False
     group.pass_time(SESSION_MS)
@@ -178,7 +178,7 @@ def test_a_revocation_timeout_that_cannot_be_persisted_removes_no_member() -> No
     assert group.member("m1")
 
 
-def test_having_given_up_that_could_not_be_persisted_leaves_the_timer_running() -> None:
+def test_a_revocation_that_could_not_be_persisted_leaves_the_timer_running() -> None:
     group = _two()
     kept = group.named(group.beat("m1", 1))
     group.pass_time(SESSION_MS - 1)

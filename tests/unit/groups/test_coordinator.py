@@ -1,4 +1,4 @@
-"""The coordinator as a whole: kinds of groups side by side, its log, its timers."""
+"""The group coordinator as a whole: all kinds of groups, its log, its timers."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""DescribeGroups, ListGroups and DeleteGroups: groups as those see them who are no members."""
+"""DescribeGroups, ListGroups and DeleteGroups."""
 
 import pytest
 

@@ -28,7 +28,7 @@ JOINING = {"protocols": [("range", subscription("orders"))]}
 
 
 def settled(**settings: object) -> tuple[MigrationHarness, dict[str, Membership]]:
-    """Two eager classic members and one of the newer protocol, who all have what they are to have."""
+    """Two eager classic members and one of the newer protocol, which all own their targets."""
     world = MigrationHarness(**settings)
     memberships, _ = world.mixed(SHARES)
     return world, world.settle_all(memberships)
@@ -220,7 +220,7 @@ def test_offsets_stay_and_members_commit_until_they_join_again() -> None:
     assert world.fetched(0) == [8]
 
 
-def test_a_member_that_has_not_heard_yet_that_another_one_left_commits_all_the_same() -> None:
+def test_a_member_that_has_not_learned_of_a_rebalance_may_commit() -> None:
     world, memberships = settled()
     world.call(leave_of(memberships["a"].member_id))
     world.beat("new", -1)

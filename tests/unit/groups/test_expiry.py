@@ -1,4 +1,4 @@
-"""Offsets that are too old, and groups of which nothing is left."""
+"""Expiry of offsets, and of empty groups."""
 
 import pytest
 

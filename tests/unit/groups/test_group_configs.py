@@ -1,4 +1,4 @@
-"""Settings that a group has of its own."""
+"""Settings of single groups."""
 
 from typing import Any
 

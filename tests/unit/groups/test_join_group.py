@@ -1,4 +1,4 @@
-"""JoinGroup: who is let in, under which member id, and when the answer comes."""
+"""JoinGroup: which members are admitted, with which member id, and when the response is sent."""
 
 import pytest
 
@@ -341,7 +341,7 @@ def test_a_protocol_that_is_offered_twice_counts_once() -> None:
     assert world.replies[ticket].members[0].metadata == b"first"
 
 
-# -- those who do not join in time
+# -- members that do not join in time
 
 
 def test_a_member_that_does_not_join_again_in_time_is_gone() -> None:
@@ -432,7 +432,7 @@ def test_a_disconnected_member_may_join_again() -> None:
     assert world.membership(again).generation == world.membership(other).generation == 2
 
 
-def test_a_newcomer_that_hangs_up_does_not_hold_the_others_up_for_minutes() -> None:
+def test_a_new_member_that_disconnects_does_not_delay_the_others_for_minutes() -> None:
     world = World()
     (first,) = world.stable("a")
     ticket = world.submit(join_of(), 3)

@@ -49,7 +49,7 @@ def _txn_commit(world: World, *args: object, **wanted: object) -> list[ErrorCode
     return codes_of(world.call(txn_commit_of(*args, **wanted)))  # type: ignore[arg-type]
 
 
-# -- who may commit
+# -- which clients may commit
 
 
 def test_a_member_commits_where_it_is() -> None:

@@ -1,4 +1,4 @@
-"""One member on its way from what it holds to what it should hold."""
+"""Reconciliation of one member: from its current to its target assignment."""
 
 import pytest
 from hypothesis import given
@@ -91,7 +91,7 @@ def test_a_member_that_has_what_it_should_only_changes_its_epoch() -> None:
     assert (moved.epoch, moved.state, moved.assigned) == (7, STABLE, held(0, 1))
 
 
-def test_a_member_that_has_too_much_stays_in_its_epoch_until_it_has_let_go() -> None:
+def test_a_member_with_too_many_partitions_stays_in_its_epoch_until_it_has_revoked() -> None:
     waits = reconcile(member(STABLE, 5, 0, 1), course(6, 0, 2))
     assert (waits.epoch, waits.state) == (5, UNREVOKED)
     assert (waits.assigned, waits.revoking) == (held(0), held(1))
@@ -102,7 +102,7 @@ def test_a_member_that_has_too_much_stays_in_its_epoch_until_it_has_let_go() -> 
     assert done.assigned == {**held(0), **held(2, since=6)}
 
 
-def test_a_request_from_the_epoch_before_says_nothing_once_partitions_are_to_be_given_up() -> None:
+def test_a_request_of_the_previous_epoch_does_not_acknowledge_a_revocation() -> None:
     assert reconcile(member(STABLE, 5, 0, 1), course(6, 0)).previous_epoch == 5
 
 
@@ -133,14 +133,14 @@ def test_a_member_that_waits_follows_a_newer_target() -> None:
     assert (revokes.epoch, revokes.state, revokes.revoking) == (6, UNREVOKED, held(0))
 
 
-def test_a_member_that_has_let_go_may_have_to_let_go_of_more() -> None:
+def test_a_member_that_has_revoked_may_have_to_revoke_more() -> None:
     waits = reconcile(member(STABLE, 5, 0, 1, 2), course(6, 0, 1))
     more = reconcile(waits, course(8, 0, owned=places(0, 1)))
     assert (more.epoch, more.state) == (5, UNREVOKED)
     assert (more.assigned, more.revoking) == (held(0), held(1))
 
 
-def test_a_partition_that_is_given_up_and_wanted_again_comes_back_as_a_new_one() -> None:
+def test_a_partition_that_is_revoked_and_assigned_again_starts_anew() -> None:
     waits = reconcile(member(STABLE, 5, 0, 1), course(6, 0))
     again = reconcile(waits, course(7, 0, 1, owned=places(0)))
     assert again.assigned == {**held(0), **held(1, since=7)}
@@ -197,7 +197,7 @@ numbers = st.frozensets(st.integers(0, 7))
     epoch=st.integers(5, 7),
 )
 @examples(deadline=None)
-def test_no_step_takes_what_another_holds_or_lets_go_of_what_the_member_owns(
+def test_no_step_takes_partitions_of_others_or_drops_owned_ones(
     state: MemberState,
     assigned: frozenset[int],
     revoking: frozenset[int],

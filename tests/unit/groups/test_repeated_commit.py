@@ -1,4 +1,4 @@
-"""The same commit once more comes to what the general way comes to: records, state, timers, and who is refused."""
+"""A repeated commit has the same result as the handler: records, state, timers, and refusals."""
 
 import random
 
@@ -60,7 +60,7 @@ def request_of(membership: Membership | None, rows: Rows, said: CommitValues) ->
 def learn(
     world: World, membership: Membership | None, rows: Rows = ROWS, version: int = VERSION
 ) -> RepeatedCommit | None:
-    """What is remembered of a commit that has come the general way."""
+    """The cached commit after a commit by the handler."""
     request = request_of(membership, rows, ((0,) * len(rows), (0,) * len(rows)))
     world.call(request, version)
     command = ClientRequest(body=request, version=version, client_id="", client_host="")
@@ -74,7 +74,7 @@ def learnt(world: World, membership: Membership | None, rows: Rows = ROWS) -> Re
 
 
 def commit(world: World, membership: Membership | None, rows: Rows, said: CommitValues) -> tuple[bytes, set[int]]:
-    """The same the general way: its records as they stand in a batch, and the codes that it is answered with."""
+    """The same by the handler: the records of its batch, and its error codes."""
     before = len(world.log)
     response = world.call(request_of(membership, rows, said), VERSION)
     records = [entry[0] for entry in world.log[before:] if isinstance(entry, tuple)]
@@ -103,17 +103,17 @@ def test_it_persists_and_leaves_behind_what_the_general_way_does(
     memberships: list[Membership | None] = [world.stable("m")[0] if is_member else None for world in worlds]
     recommit, other = (learnt(world, membership, rows) for world, membership in zip(worlds, memberships, strict=True))
     assert recommit.count == other.count == len(rows)
-    express, general = worlds
+    repeated, general = worlds
     for world in worlds:
         world.advance(later_ms)
-    body = recommit.decide(wanted, express.now_ms)
+    body = recommit.decide(wanted, repeated.now_ms)
     assert body is not None
-    assert express.machine.offsets.of_group(GROUP) == general.machine.offsets.of_group(GROUP), "not applied yet"
-    recommit.apply(wanted, express.now_ms)
+    assert repeated.machine.offsets.of_group(GROUP) == general.machine.offsets.of_group(GROUP), "not applied yet"
+    recommit.apply(wanted, repeated.now_ms)
     assert (body, {0}) == commit(general, memberships[1], rows, wanted)
-    assert express.machine.offsets.of_group(GROUP) == general.machine.offsets.of_group(GROUP)
-    assert express.machine.wake_at_ms == general.machine.wake_at_ms
-    assert express.state == general.state
+    assert repeated.machine.offsets.of_group(GROUP) == general.machine.offsets.of_group(GROUP)
+    assert repeated.machine.wake_at_ms == general.machine.wake_at_ms
+    assert repeated.state == general.state
 
 
 def test_a_commit_renews_the_session() -> None:
@@ -197,7 +197,7 @@ def test_a_generation_that_is_over_commits_nothing() -> None:
     assert recommit.decide(((1,) * 3, (0,) * 3), world.now_ms) is None
 
 
-def test_when_topics_or_settings_have_changed_the_general_way_is_asked() -> None:
+def test_when_topics_or_settings_have_changed_the_handler_is_used() -> None:
     world = World()
     (membership,) = world.stable("m")
     recommit = learnt(world, membership)

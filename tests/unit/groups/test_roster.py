@@ -1,4 +1,4 @@
-"""The roster: what its members can work by, and which of that they choose."""
+"""The roster of a classic group: the protocols of its members, and the one they choose."""
 
 from hypothesis import given
 from hypothesis import strategies as st

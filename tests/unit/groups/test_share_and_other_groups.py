@@ -1,4 +1,4 @@
-"""A name has one kind of group; and what becomes of a share group's delivery state."""
+"""A group id has one kind of group; and the delivery state of share groups."""
 
 from typing import Any
 

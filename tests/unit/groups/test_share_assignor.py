@@ -1,4 +1,4 @@
-"""Who of a share group fetches from which partitions: Kafka's simple assignor (KIP-932)."""
+"""Kafka's simple assignor of share groups (KIP-932)."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -32,7 +32,7 @@ def test_a_first_member_gets_all_partitions_and_its_epoch() -> None:
     assert world.state == "Stable"
 
 
-def test_a_second_member_takes_half_and_the_first_hears_of_it() -> None:
+def test_a_second_member_takes_half_and_the_first_gets_a_new_assignment() -> None:
     world = ShareHarness({"a": 4})
     world.join("m1")
     second = world.join("m2")

@@ -26,7 +26,7 @@ class Life:
         self.rng = random.Random(seed)
         self.world = ShareHarness({"a": 3, "b": 1})
         self.epochs: dict[str, int] = {}
-        """Of those who think that they are members."""
+        """The epochs of clients that believe to be members."""
 
     def step(self) -> None:
         getattr(self, self.rng.choice(self._CHOICES))()
@@ -106,14 +106,14 @@ class Life:
             self.world.compact()
         self.world.restart()
 
-    def _weather(self) -> None:
+    def _conditions(self) -> None:
         self.world.can_persist = not self.world.can_persist
 
     _CHOICES = (
         *("_join",) * 3,
         *("_beat",) * 8,
         *("_subscribe", "_leave", "_die", "_wait", "_topics", "_companions", "_drop", "_dropped", "_restart"),
-        "_weather",
+        "_conditions",
     )
 
     def settle(self) -> None:

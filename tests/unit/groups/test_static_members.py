@@ -1,4 +1,4 @@
-"""Static members (KIP-345): who returns under a group.instance.id takes its own place."""
+"""Static members (KIP-345): a member that returns with its group.instance.id gets its place."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""SyncGroup, Heartbeat and LeaveGroup, and what becomes of members that do not send them."""
+"""SyncGroup, Heartbeat and LeaveGroup, and members that do not send them."""
 
 import pytest
 
@@ -45,7 +45,7 @@ def test_assignments_are_persisted_before_members_get_them() -> None:
     assert not world.log
 
 
-def test_members_may_try_again_if_what_the_leader_says_could_not_be_persisted() -> None:
+def test_members_may_retry_if_assignments_could_not_be_persisted() -> None:
     world = World()
     leader, follower = world.admit("a", "b")
     world.submit(sync_of(follower))
@@ -155,7 +155,7 @@ def test_a_leader_that_does_not_share_anything_out_is_gone_when_time_is_up() -> 
     assert world.membership(ticket).leads
 
 
-def test_when_all_have_synced_no_time_runs() -> None:
+def test_when_all_have_synced_no_timer_runs() -> None:
     world = World()
     memberships = world.stable("a", "b", session_ms=1_000_000)
     world.advance(2 * REBALANCE_MS)
@@ -197,7 +197,7 @@ def test_a_member_that_is_silent_too_long_is_removed() -> None:
     assert world.refusal(heartbeat_of(follower)) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_that_hears_of_a_rebalance_is_alive() -> None:
+def test_a_heartbeat_with_rebalance_in_progress_renews_the_session() -> None:
     world = World()
     leader, follower = world.stable("a", "b")
     world.submit(join_of(leader.member_id))
@@ -207,7 +207,7 @@ def test_a_member_that_hears_of_a_rebalance_is_alive() -> None:
     assert follower.member_id in world.group.roster
 
 
-def test_a_member_may_be_heard_of_before_it_syncs() -> None:
+def test_a_member_may_send_heartbeats_before_it_syncs() -> None:
     world = World()
     leader, follower = world.admit("a", "b")
     assert world.refusal(heartbeat_of(follower)) == ErrorCode.NONE

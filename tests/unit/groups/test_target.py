@@ -1,4 +1,4 @@
-"""Targets of large groups are worked out in pieces, while members go on; what groups may subscribe to is bounded."""
+"""Targets of large groups are computed in pieces while members go on; subscriptions are bounded."""
 
 from collections.abc import Iterator
 from random import Random
@@ -85,7 +85,7 @@ def test_repeated_joins_do_not_keep_a_target_from_being_finished() -> None:
 
 
 @pytest.mark.usefixtures("pieces")
-def test_a_target_that_was_overtaken_is_given_up() -> None:
+def test_an_outdated_target_computation_is_abandoned() -> None:
     group = ConsumerHarness()
     group.join("m1", "a")
     group.pass_time(1)

@@ -1,4 +1,4 @@
-"""A group with very many offsets is deleted, and loses its topic, a piece at a time."""
+"""A group with very many offsets is deleted, and loses its topic, in pieces."""
 
 import pytest
 

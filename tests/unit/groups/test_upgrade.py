@@ -138,7 +138,7 @@ def test_unowned_partitions_are_assigned_when_a_static_member_returns() -> None:
     assert world.held("new") == {"orders": [0, 1, 2, 3]}
 
 
-# -- who waits
+# -- waiting requests
 
 
 def test_waiting_joins_get_rebalance_in_progress() -> None:

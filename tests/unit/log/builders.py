@@ -1,4 +1,4 @@
-"""Batches, settings and logs for tests, in few words."""
+"""Batches, settings and logs for tests."""
 
 from collections.abc import Callable, Iterable
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Descriptors of this process. What threads of other tests open and close meanwhile does not count."""
+"""Counts the descriptors of this process that a test has opened."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Logs of real files, to be closed, killed, damaged and opened again."""
+"""Logs of real files, to be closed, killed, damaged and reopened."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The lists of aborted transactions: what they answer, and what damage does to them."""
+"""The lists of aborted transactions: lookups, and damage."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -76,7 +76,7 @@ def test_a_list_is_there_after_a_restart() -> None:
     assert measured(disk)[0].count == 6
 
 
-def test_the_newest_is_taken_back() -> None:
+def test_the_newest_entry_is_removed() -> None:
     disk = MemoryDisk()
     found = filled(3, disk)
     found.remove_newest()

@@ -1,4 +1,4 @@
-"""What is decided by opening a batch: keys on compacted topics, and codecs."""
+"""Checks that need a decompressed batch: keys on compacted topics, and codecs."""
 
 import pytest
 

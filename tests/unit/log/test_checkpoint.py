@@ -1,4 +1,4 @@
-"""The marks of a log: written in turn, believed only if they are whole, and only on the boot they are of."""
+"""The checkpoints of a log: written in turn, valid only if whole and of the same boot."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What compaction keeps, what it drops, and when it is worth it."""
+"""What compaction keeps and removes, and when it runs."""
 
 import pytest
 from hypothesis import given

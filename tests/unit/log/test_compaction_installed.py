@@ -1,4 +1,4 @@
-"""Compaction beside a living log: several passes, grouped segments, producers, races, full disks and kills."""
+"""Compaction of a log in use: several passes, grouped segments, producers, races, full disks and kills."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Compaction and transactions: what was aborted goes, what is undecided stays, markers stay while they are needed."""
+"""Compaction and transactions: aborted records go, open ones stay, markers stay while they are needed."""
 
 from contextlib import suppress
 from random import Random
@@ -451,7 +451,7 @@ def test_several_passes_with_few_keys_each_lose_nothing() -> None:
 
 
 def test_a_batch_is_known_again_though_compaction_took_its_latest_record() -> None:
-    """Who reads the log back knows the time of what is left only."""
+    """Recovery knows only the timestamps of what is left."""
     disk = FakeDisk(Random(1))
     log = log_with(disk)
     records = [Record(key=key, value=b"1", timestamp_ms=NOW_MS + at) for at, key in enumerate((b"a", b"b"))]

@@ -1,4 +1,4 @@
-"""The operating system's disk: what only it can do, and what only it can refuse."""
+"""The real disk: what only it can do, and its errors."""
 
 import errno
 import gc
@@ -139,7 +139,7 @@ def fill(disk: OsDisk) -> None:
     filler.close()
 
 
-def test_a_write_that_is_cut_short_is_taken_back(tmp_path: Path) -> None:
+def test_a_short_write_is_truncated(tmp_path: Path) -> None:
     """The limit on a file's size makes the kernel write a part first, and refuse the rest."""
     done = run_alone(
         """

@@ -1,4 +1,4 @@
-"""What every disk does: the real one, the one in memory, and the simulator's."""
+"""The contract of every disk: the real one, the one in memory, and the simulated one."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

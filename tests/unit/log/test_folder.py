@@ -1,4 +1,4 @@
-"""Where logs lie, and which ones must be there."""
+"""The folders of logs, and which logs must exist."""
 
 from contextlib import suppress
 from pathlib import Path

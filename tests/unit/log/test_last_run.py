@@ -1,4 +1,4 @@
-"""Whether a machine has stopped under the process that had a data folder before."""
+"""Detects whether the machine has stopped under the last process of a data folder."""
 
 from pathlib import Path
 from typing import cast

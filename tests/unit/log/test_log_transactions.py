@@ -1,4 +1,4 @@
-"""Transactions in a log: what may be appended, what readers of committed records see, and what a full disk does."""
+"""Transactions in a log: admission, read_committed readers, and full disks."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The tests' own power loss takes all that was not synced, and leaves what recovery accepts; kills before it."""
+"""The tests' own power loss removes all unsynced data, and leaves what recovery accepts."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Power loss, and another one soon after: what the first recovery has cut off does not come back."""
+"""Two power losses in a row: records that the first recovery truncated do not come back."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""What a partition remembers of its idempotent producers."""
+"""The state of idempotent producers in a partition."""
 
 import struct
 import tracemalloc
@@ -421,7 +421,7 @@ def test_a_batch_is_a_sign_of_life() -> None:
     assert state.expire(NOW_MS + 501) == 1
 
 
-def test_past_the_bound_the_one_heard_of_longest_ago_is_forgotten() -> None:
+def test_past_the_limit_the_least_recently_seen_one_is_forgotten() -> None:
     state = Producers(limit=3)
     for number, producer_id in enumerate((1, 2, 3)):
         take(state, header(0, producer_id=producer_id), number, now_ms=number)

@@ -1,4 +1,4 @@
-"""Opening a log of real files again: after a kill, after power loss, after damage."""
+"""Recovery of a log of real files: after a kill, after power loss, after damage."""
 
 import os
 from collections.abc import Callable

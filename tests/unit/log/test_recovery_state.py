@@ -1,4 +1,4 @@
-"""What is read back with a log: its leaders' epochs and its producers."""
+"""Recovery of leader epochs and producer state."""
 
 from pathlib import Path
 

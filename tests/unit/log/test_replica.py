@@ -1,4 +1,4 @@
-"""A follower's log: what its leader has, batch by batch, with all that is remembered beside it."""
+"""A follower's log: the leader's batches, with epochs and producer state."""
 
 from contextlib import suppress
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Which old segments go, by time and by size."""
+"""Retention by time and by size."""
 
 from penstock.log import retention
 from penstock.log.log import Log

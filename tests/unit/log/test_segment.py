@@ -1,4 +1,4 @@
-"""A segment finds its batches: by offset, by time, with an index, with half of one and without."""
+"""Lookups in a segment: by offset, by time, with a whole, partial or missing index."""
 
 from bisect import bisect_left
 

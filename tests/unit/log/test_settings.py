@@ -1,4 +1,4 @@
-"""Every topic setting: what it takes, what it refuses, and what it becomes."""
+"""Topic settings: valid values, invalid values, and their effect."""
 
 import dataclasses
 
@@ -99,7 +99,7 @@ def test_there_is_no_tiered_storage() -> None:
         LogSettings.of({"remote.storage.enable": "true"})
 
 
-def test_settings_of_other_rooms_are_not_the_logs() -> None:
+def test_settings_of_other_packages_are_not_the_logs() -> None:
     assert LogSettings.of({"max.connections": "x"}) == LogSettings.of({})
 
 

@@ -1,4 +1,4 @@
-"""Producer state on disk: which snapshots are kept, which are believed."""
+"""Snapshots of producer state: which are kept, and which are valid."""
 
 import pytest
 

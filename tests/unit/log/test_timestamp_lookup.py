@@ -1,4 +1,4 @@
-"""Finding records by their time."""
+"""Finding records by their timestamp."""
 
 import pytest
 from hypothesis import given

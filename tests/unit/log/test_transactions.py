@@ -1,4 +1,4 @@
-"""Which transactions hold back readers, and what compaction must know about them."""
+"""Which open transactions bound the last stable offset, and what compaction needs to know of them."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""What a restart, a kill, power loss, damage and truncation leave of transactions."""
+"""Transactions after a restart, a kill, power loss, damage and truncation."""
 
 from contextlib import suppress
 from pathlib import Path
@@ -290,7 +290,7 @@ def test_truncation_opens_again_what_was_ended_behind_it() -> None:
     assert committed_values(log) == [b"b"]
 
 
-def test_truncation_takes_back_beginnings() -> None:
+def test_truncation_removes_open_transactions() -> None:
     log = open_at(**SMALL)
     append(log, b"a")
     write(log, 7, 0, b"b")

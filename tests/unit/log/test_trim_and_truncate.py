@@ -1,4 +1,4 @@
-"""Trims from the start and truncations from the end, and what must follow them."""
+"""Trims from the start and truncations from the end of a log."""
 
 from random import Random
 

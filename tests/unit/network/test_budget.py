@@ -1,4 +1,4 @@
-"""A bound on the bytes of requests that are still on their way in."""
+"""The budget for the bytes of incoming requests."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from penstock.network.budget import ReceiveBudget, Reservation
 
 
 class Line:
-    """Who was called, in order."""
+    """The calls, in order."""
 
     def __init__(self) -> None:
         self.called: list[str] = []

@@ -1,4 +1,4 @@
-"""What a handler that fails must not take with it."""
+"""A handler that fails does not leak the memory of its request."""
 
 import asyncio
 from pathlib import Path

@@ -374,7 +374,7 @@ async def test_an_answer_that_fails_is_an_error_of_the_servers(waits: bool, capl
     assert "ZeroDivisionError" in caplog.text
 
 
-async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "IDLE_S", 0.05)
     async with serving(echo) as connected, connected() as client:
         client.send(b"GET / HTTP/1.1\r\n\r\n")
@@ -382,7 +382,7 @@ async def test_a_connection_that_says_nothing_is_closed(monkeypatch: pytest.Monk
         assert await client.rest() == b""
 
 
-async def test_one_that_waits_for_its_answer_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_waits_for_a_response_is_not_idle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_connection, "IDLE_S", 0.05)
 
     async def slowly() -> HttpResponse:

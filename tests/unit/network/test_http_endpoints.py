@@ -1,4 +1,4 @@
-"""What the HTTP port has besides queues, without a socket."""
+"""The HTTP endpoints besides queues, without a socket."""
 
 import asyncio
 import itertools
@@ -53,7 +53,7 @@ async def test_requests_during_a_metrics_scrape_share_the_next_one() -> None:
     assert (await scrape(site)).body == b"scrape 3"
 
 
-async def test_a_scrape_that_is_given_up_leaves_the_others_theirs() -> None:
+async def test_a_cancelled_scrape_does_not_affect_others() -> None:
     numbers = Numbers()
     site = site_of(numbers)
     first = asyncio.ensure_future(scrape(site))

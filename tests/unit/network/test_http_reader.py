@@ -1,4 +1,4 @@
-"""The parser of HTTP requests, without a socket: what it takes, and where it stops."""
+"""The parser of HTTP requests, without a socket."""
 
 import random
 import tracemalloc

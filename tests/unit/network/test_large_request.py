@@ -1,4 +1,4 @@
-"""Where requests that do not fit the shared buffer are received."""
+"""Buffers of requests that do not fit the shared buffer."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Responses that must not be lost, over real sockets and on both event loops: what was not received comes back."""
+"""Responses that must not be lost, on both event loops: unreceived ones are returned."""
 
 import asyncio
 import socket
@@ -207,7 +207,7 @@ def test_an_answer_that_a_client_does_not_take_comes_back(run: Run, monkeypatch:
     run(main())
 
 
-def test_an_answer_after_which_the_broker_hangs_up_is_taken_for_received(run: Run) -> None:
+def test_a_response_with_connection_close_counts_as_received(run: Run) -> None:
     async def main() -> None:
         async with opened() as harness:
             harness.at_once = True

@@ -1,4 +1,4 @@
-"""A machine with the least that it needs around it: a clock, a log of its records, and what it wants done."""
+"""A queue machine with a clock, a log of its records, and a list of its effects."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -82,7 +82,7 @@ def test_an_older_receipt_changes_the_visibility_of_a_message_that_another_one_h
     assert harness.say("cyd", AckType.DONE, 0) is None
 
 
-def test_a_receipt_of_a_message_that_was_let_go_holds_it_again() -> None:
+def test_the_receipt_of_a_released_message_extends_its_visibility_again() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     harness.say("ada", AckType.RELEASE, 0)
@@ -134,7 +134,7 @@ def test_a_message_without_a_holder_is_not_acknowledged_by_an_empty_holder() -> 
     assert type(harness.say("", AckType.DONE, 0)) is NotHeld
 
 
-def test_a_message_that_is_let_go_with_a_delay_waits_that_long() -> None:
+def test_a_message_released_with_a_delay_becomes_visible_after_it() -> None:
     harness = MachineHarness(end=1)
     harness.acquire("ada")
     harness.say("ada", AckType.RELEASE, 0, due_ms=START_MS + 700)
@@ -268,7 +268,7 @@ def test_items_of_one_delivery_range_get_the_result_that_each_would_get(
     assert harness.delivery.start == 4
 
 
-def test_one_of_several_that_is_not_its_holders_keeps_none_of_the_others() -> None:
+def test_an_acknowledgement_of_another_holder_does_not_affect_the_rest_of_a_batch() -> None:
     harness = MachineHarness(end=4)
     harness.acquire("ada", 4)
     items = tuple(

@@ -1,4 +1,4 @@
-"""Who gets which messages of a standard queue."""
+"""Acquisition of messages of a standard queue."""
 
 import pytest
 from hypothesis import given

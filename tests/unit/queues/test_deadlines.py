@@ -1,4 +1,4 @@
-"""Deadlines when the clock is set: messages come back after as long as they would have."""
+"""Deadlines when the clock is set: visibility timeouts and delays keep their remaining time."""
 
 import pytest
 

@@ -88,7 +88,7 @@ def test_messages_before_one_in_flight_are_delivered_and_those_behind_it_are_not
     assert harness.receive("cyd") == [0, 1, 2]
 
 
-def test_a_message_that_was_let_go_is_delivered_at_once_though_one_behind_it_is_in_flight() -> None:
+def test_a_released_message_is_delivered_at_once_though_one_behind_it_is_in_flight() -> None:
     harness = Queue("aaab")
     assert harness.receive("ada", 2) == [0, 1]
     harness.say("ada", AckType.RELEASE, 0)
@@ -235,7 +235,7 @@ def test_a_repeated_attempt_gets_messages_that_are_not_finished() -> None:
 # -- dead letters
 
 
-def test_a_dead_message_makes_way_for_those_behind_it() -> None:
+def test_a_dead_letter_unblocks_the_messages_behind_it() -> None:
     harness = Queue("aab", DeliverySettings(is_fifo=True, max_deliveries=1))
     assert harness.receive("ada", 1) == [0]
     harness.later(VISIBILITY_MS)
@@ -316,7 +316,7 @@ def _say(harness: Queue, finished: set[int], what: str, which: int) -> None:
 
 
 @pytest.mark.parametrize("ack_type", [AckType.UNDO, AckType.RELEASE])
-def test_a_group_is_open_again_when_all_of_it_was_let_go(ack_type: AckType) -> None:
+def test_a_message_group_is_deliverable_again_when_all_its_messages_are_released(ack_type: AckType) -> None:
     harness = Queue("aa")
     harness.receive("ada")
     harness.say("ada", ack_type, 0, 1)

@@ -1,4 +1,4 @@
-"""Delivery against a naive model: every offset with a fate of its own, gone through one by one."""
+"""Delivery against a naive model that tracks every offset."""
 
 from dataclasses import dataclass, field
 from random import Random

@@ -124,7 +124,7 @@ def test_messages_go_one_at_a_time_with_consecutive_numbers() -> None:
     assert (copy_effect.offset, copy_effect.sequence) == (3, 3)
 
 
-def test_of_those_that_are_rejected_together_one_sets_out() -> None:
+def test_messages_rejected_together_are_moved_one_at_a_time() -> None:
     harness = MachineHarness(REJECTS)
     harness.do(SetProducer(PRODUCER_ID))
     harness.acquire("ada", 3)
@@ -273,7 +273,7 @@ def test_a_destination_that_is_gone_leaves_the_message_where_it_was() -> None:
     assert (again.first, again.count) == (0, 2)
 
 
-def test_after_a_move_that_was_given_up_the_next_has_a_new_epoch() -> None:
+def test_after_an_abandoned_move_the_next_has_a_new_epoch() -> None:
     harness = MachineHarness(REJECTS)
     rejected(harness, 3)
     (copy_effect,) = harness.carries()

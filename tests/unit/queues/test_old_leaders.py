@@ -1,4 +1,4 @@
-"""What only a leader may say of a queue: who has been replaced may not have heard of what it is asked about."""
+"""A replaced leader answers only what it can prove: it may not know the newest state."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Groups as a whole: purged, trimmed, set back, forgotten, and summed up."""
+"""Whole groups: purged, trimmed, reset, deleted, and summarised."""
 
 import pytest
 
@@ -69,7 +69,7 @@ def test_a_group_cannot_begin_before_the_log() -> None:
         MachineHarness().do(SetPosition(QUEUE, -1))
 
 
-def test_of_a_group_that_is_forgotten_nothing_is_left() -> None:
+def test_a_forgotten_group_leaves_nothing() -> None:
     harness = MachineHarness(FIFO)
     harness.do(SetPosition("other", 3))
     harness.acquire("ada", 4)
@@ -89,7 +89,7 @@ def test_a_group_that_is_purged_before_it_began_begins_behind_that() -> None:
 
 
 @pytest.mark.parametrize("command", [Trimmed("missing", 3), DeleteGroup("missing")])
-def test_of_a_group_that_is_not_there_nothing_is_changed(command: object) -> None:
+def test_a_missing_group_is_not_changed(command: object) -> None:
     harness = MachineHarness()
     count = len(harness.records)
     assert harness.do(command) is None

@@ -1,4 +1,4 @@
-"""What is in the companion log, byte by byte."""
+"""The records of the companion log, byte by byte."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -1,4 +1,4 @@
-"""Rows shared out among partitions and gathered into batches, by both twins."""
+"""Rows distributed to partitions and built into batches, by both implementations."""
 
 import pyarrow as pa
 import pytest

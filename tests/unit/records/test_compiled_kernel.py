@@ -1,4 +1,4 @@
-"""Compiled and pure must agree on everything, above all on damaged bytes."""
+"""The compiled and the pure kernel agree on everything, above all on damaged bytes."""
 
 from array import array
 from collections.abc import Callable

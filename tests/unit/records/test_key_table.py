@@ -1,4 +1,4 @@
-"""The last offset of every key: both twins, against a dictionary."""
+"""The last offset of every key: both implementations, against a dictionary."""
 
 import pytest
 from hypothesis import given, settings

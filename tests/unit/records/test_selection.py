@@ -1,4 +1,4 @@
-"""What consumers get of batches when some records are left out: a naive filter must agree, for either twin."""
+"""Batches with hidden records: a naive filter must agree, for both implementations."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,7 +99,7 @@ def test_of_nothing_but_hidden_records_a_marker_is_left() -> None:
     assert (shown(answer), answer.next_offset, answer.kept) == ([], 9, 0)
 
 
-def test_of_nothing_nothing_is_left() -> None:
+def test_selecting_no_records_leaves_nothing() -> None:
     assert hide_all(b"", {1}, 7) == Selected(b"", 7, 0)
 
 

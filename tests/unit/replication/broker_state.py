@@ -1,4 +1,4 @@
-"""A broker's partitions without a network: real logs, a real store, a clock that is moved by hand."""
+"""A broker's partitions without a network: real logs, a real store, a clock that is moved by the test."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -111,7 +111,7 @@ class World:
         await self.rest()
 
     def tell_others(self) -> None:
-        """As a node does: who depends on the partitions follows them."""
+        """As a node does: what depends on the partitions is updated after them."""
         for listener in self.metadata.listeners[1:]:
             listener(self.metadata.image)
 

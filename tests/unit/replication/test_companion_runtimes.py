@@ -1,4 +1,4 @@
-"""State machines on companion logs: taken over, given up, and standing by."""
+"""State machines on companion logs: loaded, closed, and following."""
 
 import asyncio
 from collections.abc import AsyncIterator

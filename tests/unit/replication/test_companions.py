@@ -1,4 +1,4 @@
-"""Companion logs: state that belongs to a partition, in a log of its own under the same store key."""
+"""Companion logs: state that belongs to a partition, in its own log under the same store key."""
 
 import shutil
 from dataclasses import replace

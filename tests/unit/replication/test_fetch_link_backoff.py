@@ -1,4 +1,4 @@
-"""A partition that its leader has refused is not asked for at once, and not much later either."""
+"""A partition that its leader refused is fetched again after a short backoff."""
 
 from penstock.foundation.codes import ErrorCode
 from penstock.replication.fetch_link import BACKOFF_MAX_MS, BACKOFF_MIN_MS, FetchLink

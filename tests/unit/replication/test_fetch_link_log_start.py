@@ -1,4 +1,4 @@
-"""A leader whose log was trimmed in the middle of a batch, and a follower that has nothing of it."""
+"""A leader whose log was trimmed inside a batch, and a follower with an empty log."""
 
 from random import Random
 

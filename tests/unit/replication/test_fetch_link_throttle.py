@@ -1,4 +1,4 @@
-"""A follower that lags asks for no more than it may, in turn, and for all that it wants once it is in sync."""
+"""A lagging follower fetches within its quota, in turn, and without a quota once it is in sync."""
 
 from penstock.cluster.image import PartitionState
 from penstock.foundation.ids import TopicPartition

@@ -1,4 +1,4 @@
-"""Which broker is asked for what: in step with the image, at a cost that depends on what has changed."""
+"""Which broker is fetched from: follows the image, at a cost that depends on the changes."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Group commit: one fsync for many appends, no answer before it, and none after it failed."""
+"""Group commit: one fsync for many appends, no acknowledgement before it, and none after it failed."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""Partitions that follow the image step by step: logs are opened and removed by threads that take their time."""
+"""Partitions follow the image step by step: logs are opened and removed by slow threads."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Keeping ISRs: changes are written in groups, and not if another broker was elected after they were decided."""
+"""ISR changes are written in groups, and not if another leader was elected after they were decided."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

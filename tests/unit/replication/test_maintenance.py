@@ -1,4 +1,4 @@
-"""What logs need now and then."""
+"""Periodic maintenance of logs."""
 
 import asyncio
 import logging

@@ -1,4 +1,4 @@
-"""The leader's side of one partition: what is committed, who is called, and what offline means."""
+"""The leader's side of one partition: commits, watchers, and going offline."""
 
 from collections.abc import Callable
 
@@ -26,7 +26,7 @@ def partition(**values: object) -> Partition:
 
 
 class Calls(list[str]):
-    """Who was called, in order."""
+    """The calls, in order."""
 
     def __call__(self, name: str) -> Callable[[], None]:
         return lambda: self.append(name)
@@ -94,7 +94,7 @@ def test_a_batch_that_is_sent_again_before_it_is_committed_asks_for_its_flush_ag
     assert len(asked) == 2
 
 
-# -- who is called
+# -- watchers
 
 
 def test_watchers_of_an_offset_are_called_once_in_order() -> None:
@@ -222,7 +222,7 @@ def test_a_client_that_names_this_epoch_or_none_is_served() -> None:
         ({"message_timestamp_type": "LogAppendTime"}, False),
     ],
 )
-def test_the_fast_path_is_for_batches_that_stay_closed_and_wait_for_nothing(
+def test_the_fast_path_is_for_batches_that_need_no_decompression_and_no_waiting(
     values: dict[str, str], allows_fast_path: bool
 ) -> None:
     one = partition()

@@ -156,10 +156,10 @@ def test_a_marker_with_a_bumped_epoch_gives_the_producer_that_epoch() -> None:
     assert committed_values(one.log) == [b"a"]
 
 
-# -- who may begin
+# -- which producers may begin
 
 
-def test_a_transaction_begins_where_the_coordinator_has_said_yes() -> None:
+def test_a_transaction_begins_in_partitions_that_the_coordinator_has_added() -> None:
     one = partition()
     with pytest.raises(InvalidTxnState, match="not part of an ongoing transaction") as refused:
         one.append(sent(7, 0, b"a", transactional=True), NOW_MS)

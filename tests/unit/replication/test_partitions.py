@@ -1,4 +1,4 @@
-"""All partitions of a broker, as the image says: made, grown, changed, deleted, lost and found."""
+"""All partitions of a broker follow the image: created, grown, changed, deleted, lost and found."""
 
 import shutil
 from dataclasses import replace

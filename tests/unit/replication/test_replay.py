@@ -1,4 +1,4 @@
-"""Records that a machine cannot read: skipped on internal topics, refused on companion logs, never guessed at."""
+"""Records that a machine cannot read: skipped on internal topics, refused on companion logs."""
 
 import asyncio
 import logging
@@ -298,7 +298,7 @@ async def test_while_a_topic_is_paused_machines_do_not_decide_and_clients_retry(
         lab.runtimes.close()
 
 
-async def test_one_that_stands_by_and_cannot_read_is_left_alone_until_it_is_elected(
+async def test_a_follower_that_cannot_replay_is_left_alone_until_it_is_elected(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with world_at(tmp_path) as world:

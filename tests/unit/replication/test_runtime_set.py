@@ -1,4 +1,4 @@
-"""State machines are read back a few at a time."""
+"""State machines are loaded a few at a time."""
 
 import asyncio
 from collections.abc import Callable

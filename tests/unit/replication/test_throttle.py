@@ -1,4 +1,4 @@
-"""The token bucket of replicas that lag, on a clock that is moved by hand."""
+"""The token bucket of lagging replicas, on a clock that is moved by the test."""
 
 from hypothesis import given
 from hypothesis import strategies as st

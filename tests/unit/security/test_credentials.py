@@ -1,4 +1,4 @@
-"""Files of credentials: what they say, and what is said about those that cannot be used."""
+"""Credential files: their contents, and errors of invalid ones."""
 
 import json
 
@@ -19,7 +19,7 @@ keys:
 """
 
 
-def test_a_key_says_whose_it_is_and_what_it_may_do() -> None:
+def test_a_key_has_an_account_and_permissions() -> None:
     keys = parse_credentials(FULL).keys
     payments, admin = keys["AKIAPAYMENTS"], keys["AKIAADMIN"]
     assert (payments.owner, admin.owner) == ("111122223333", DEFAULT_OWNER)

@@ -1,4 +1,4 @@
-"""Policies of queues: who of another account may do what."""
+"""Policies of queues: what other accounts may do."""
 
 import json
 from collections.abc import Callable

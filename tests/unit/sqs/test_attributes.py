@@ -1,4 +1,4 @@
-"""Attributes of queues: read into settings, and shown as they were given."""
+"""Queue attributes: parsed into settings, and returned as they were set."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""Requests that are meant to take long: parsed in linear time, or refused before they cost anything."""
+"""Requests that are meant to be slow: parsed in linear time, or refused early."""
 
 import base64
 import json

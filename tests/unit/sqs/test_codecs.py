@@ -1,4 +1,4 @@
-"""Both protocols against botocore: what it sends, we read; what we answer, it reads."""
+"""Both protocols against botocore: requests and responses."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Messages: what is sent becomes a record, and the record becomes what is received, digests and all."""
+"""Messages: a send becomes a record, and the record becomes what is received, digests included."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""What queues of accounts and regions are called below the API."""
+"""The internal names of queues of accounts and regions."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Names, pages and tags, batches and errors from below."""
+"""Names, pagination, tags, batches and translated errors."""
 
 from typing import Any
 

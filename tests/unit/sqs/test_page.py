@@ -1,4 +1,4 @@
-"""docs/sqs.md says what is served: held against the actions, the attributes, the errors and botocore's model."""
+"""docs/sqs.md lists what is served: checked against actions, attributes, errors and botocore's model."""
 
 import re
 from pathlib import Path

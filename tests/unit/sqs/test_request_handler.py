@@ -1,4 +1,4 @@
-"""Large requests and answers, through the front end of a broker with real queues: a step at a time."""
+"""Large requests and responses through the front end of a broker with real queues: in slices."""
 
 import asyncio
 import itertools
@@ -152,7 +152,7 @@ async def test_a_large_response_to_a_disconnected_client_is_abandoned(tmp_path: 
 
 
 @pytest.mark.parametrize("is_query", [False, True])
-async def test_a_receive_that_is_given_up_at_any_moment_takes_no_message(tmp_path: Path, is_query: bool) -> None:
+async def test_a_receive_that_is_cancelled_at_any_moment_takes_no_message(tmp_path: Path, is_query: bool) -> None:
     """Between the delivery of a message to a waiting client and the writing of the answer."""
     wanted = form(Action="ReceiveMessage", WaitTimeSeconds=20, **HIDING)
     if not is_query:
@@ -191,7 +191,7 @@ async def test_messages_that_cannot_be_encoded_are_released(tmp_path: Path, monk
 
 
 async def test_an_answer_that_repeats_another_gives_nothing_back(tmp_path: Path) -> None:
-    """Who asks again by its ReceiveRequestAttemptId may have received the first answer, and be at work."""
+    """A client that retries with its ReceiveRequestAttemptId may have received the first response."""
     async with harness_at(tmp_path) as harness:
         await harness.create("jobs", is_fifo=True)
         front = Front(harness)

@@ -1,4 +1,4 @@
-"""The values that clients have pushed: names and labels as Prometheus allows them, bounded, and never mixed up."""
+"""Metrics pushed by clients: valid names and labels, bounded, and never mixed up."""
 
 from typing import Any
 

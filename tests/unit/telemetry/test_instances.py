@@ -1,4 +1,4 @@
-"""Client instances: when a client may ask and push, and when it is forgotten."""
+"""Client instances: when a client may get subscriptions and push, and when it expires."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ EVERY_10_S = {"mine": {"metrics": "*", "interval.ms": "10000"}}
 
 
 class Lab:
-    """Instances under subscriptions, and who was forgotten."""
+    """Instances with subscriptions, and those that have expired."""
 
     def __init__(self, subscriptions: dict[str, dict[str, str]] | None = None) -> None:
         self.forgotten: list[bytes] = []
@@ -87,7 +87,7 @@ def test_a_client_that_terminates_may_push_early_and_never_again() -> None:
     assert lab.push(30) == ErrorCode.INVALID_REQUEST
 
 
-def test_when_subscriptions_change_a_client_hears_at_its_next_push_and_may_ask_at_once() -> None:
+def test_when_subscriptions_change_the_next_push_fails_and_the_client_may_ask_at_once() -> None:
     lab = Lab()
     assert lab.ask(0) == ErrorCode.NONE
     before = lab.find_or_create(0).subscription_id

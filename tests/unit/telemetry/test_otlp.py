@@ -1,4 +1,4 @@
-"""Reading OpenTelemetry's metrics: what its own classes write, and what they never would."""
+"""Decoding OpenTelemetry metrics: those of its own classes, and invalid ones."""
 
 import math
 import struct

@@ -1,4 +1,4 @@
-"""Subscriptions to client metrics: their settings, and which clients they are for."""
+"""Subscriptions to client metrics: their settings, and which clients they match."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A coordinator with the least that it needs around it: a clock, a log of its records, and who writes its markers."""
+"""A transaction coordinator with a clock, a log of its records, and a marker writer."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -216,7 +216,7 @@ class CoordinatorHarness:
         return self.submit(asked(request, 0))
 
     def committed(self, producer: ProducerKey, *, name: str = "id", version: int = 5) -> ProducerKey:
-        """Run a whole transaction, and give who the producer is after it."""
+        """Runs a whole transaction; returns the producer id and epoch after it."""
         assert set(self.join(producer, A, name=name).values()) == {ErrorCode.NONE}
         answer = self.end(producer, name=name, version=version)
         assert answer.error_code == ErrorCode.NONE

@@ -1,4 +1,4 @@
-"""Partitions join transactions: AddPartitionsToTxn, AddOffsetsToTxn, JoinTransaction."""
+"""Partitions are added to transactions: AddPartitionsToTxn, AddOffsetsToTxn, JoinTransaction."""
 
 from collections.abc import Callable
 

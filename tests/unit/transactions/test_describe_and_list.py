@@ -96,7 +96,7 @@ def test_they_are_listed_by_state() -> None:
     assert names(listed(harness, states=["Dead"])) == set()
 
 
-def test_states_that_are_not_known_are_said_to_be_so() -> None:
+def test_unknown_states_are_reported() -> None:
     response = listed(some(), states=["Ongoing", "Sleeping", "ongoing"])
     assert names(response) == {"ongoing"}
     assert list(response.unknown_state_filters) == ["Sleeping", "ongoing"]

@@ -1,4 +1,4 @@
-"""EndTxn: transactions commit and abort, and clients ask again."""
+"""EndTxn: transactions commit and abort, and clients retry."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def ongoing(harness: CoordinatorHarness, name: str = "id") -> ProducerKey:
 
 
 def ended(harness: CoordinatorHarness, *, committed: bool, version: int) -> ProducerKey:
-    """A transaction that is over; who its producer was."""
+    """A transaction that has ended; returns its producer id and epoch."""
     producer = ongoing(harness)
     assert harness.end(producer, committed=committed, version=version).error_code == ErrorCode.NONE
     harness.write_markers()
@@ -155,7 +155,7 @@ def test_an_older_client_gets_no_epoch() -> None:
 
 
 @both_outcomes
-def test_an_older_client_that_asks_again_hears_the_same(committed: bool) -> None:
+def test_a_retry_of_an_older_client_gets_the_same_response(committed: bool) -> None:
     harness = CoordinatorHarness()
     producer = ended(harness, committed=committed, version=OLD)
     recorded = len(harness.records)
@@ -203,7 +203,7 @@ def test_a_newer_client_gets_its_next_epoch(committed: bool) -> None:
 
 
 @both_outcomes
-def test_a_newer_client_that_asks_again_hears_the_same(committed: bool) -> None:
+def test_a_retry_of_a_newer_client_gets_the_same_response(committed: bool) -> None:
     harness = CoordinatorHarness()
     producer = ended(harness, committed=committed, version=NEW)
     recorded = len(harness.records)

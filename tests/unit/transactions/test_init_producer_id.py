@@ -85,7 +85,7 @@ def test_foreign_two_phase_commits_are_refused(enable_2pc: bool, keep: bool, cod
     assert is_refused(answer, code)
 
 
-# -- who the producer is
+# -- producer ids and epochs
 
 
 def test_a_new_id_gets_an_unused_producer_id() -> None:

@@ -1,4 +1,4 @@
-"""Everything is in the records: who takes over goes on as if nothing had happened."""
+"""The whole state is in the records: a new coordinator continues."""
 
 from typing import Any
 

@@ -325,7 +325,7 @@ def test_participants_that_are_gone_do_not_matter_once_the_batch_is_decided() ->
 # -- tasks that do not know
 
 
-def test_a_task_that_goes_on_after_the_decision_is_shut_out() -> None:
+def test_a_task_that_goes_on_after_the_decision_is_fenced() -> None:
     harness = CoordinatorHarness()
     participants = tasks(harness)
     left_open = task(harness, AGAIN)

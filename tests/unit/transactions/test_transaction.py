@@ -87,7 +87,7 @@ def test_a_record_of_the_older_version_is_read() -> None:
     assert read == known(state=State.COMPLETE_COMMIT, started_ms=START_MS - 1)
 
 
-def test_a_state_that_is_not_known_is_said_to_be_so() -> None:
+def test_an_unknown_state_is_reported() -> None:
     value = TransactionValue(
         producer_id=5,
         producer_epoch=3,

@@ -1,4 +1,4 @@
-"""Expressions judged one record at a time, as simply as can be: what the compiled predicates are compared with."""
+"""Evaluates expressions one record at a time: the reference for the compiled predicates."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The language: what is in it, and how what is not is refused, with the place marked."""
+"""The expression language: its syntax, and errors with their position."""
 
 import contextlib
 import subprocess
@@ -169,7 +169,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
     ],
 )
 def test_a_tree_that_says_more_than_is_read_is_refused(monkeypatch: pytest.MonkeyPatch, text: str, kind: str) -> None:
-    """As `negate` was for those who knew the parser before it had it: `tag NOT LIKE 'a%'` would have lost its NOT."""
+    """Like `negate`, which older versions of the parser lack: `tag NOT LIKE 'a%'` would have lost its NOT."""
     read = sqlglot.parse
 
     def newer(text: str) -> list[Any]:

@@ -1,4 +1,4 @@
-"""Compiled predicates against a naive judge, for either twin of the kernel."""
+"""Compiled predicates against a naive evaluation, for both kernels."""
 
 import json
 from typing import Any

@@ -30,7 +30,7 @@ SAMPLES = {"full": full_sample, "bare": bare_sample}
 
 
 def golden_bytes(message: Any, version: int) -> tuple[str, bytes]:
-    """Who made the bytes, and the bytes; raises when two of the three makers differ."""
+    """Returns the maker and its bytes; raises if two of the three makers differ."""
     made = [
         (oracle.name, oracle.encode(message, version)) for oracle in ORACLES if oracle.has(type(message), version)
     ]

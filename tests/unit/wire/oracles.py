@@ -1,4 +1,4 @@
-"""Two other people's codecs, under one interface: what they write we read, and the other way round.
+"""Two codecs of other projects under one interface: they read what we write, and the other way round.
 
 Both are driven by our schema, by position: their fields of a version stand in the order of ours, and their
 names differ here and there (kio drops units, so that `max_wait_ms` is `max_wait`).

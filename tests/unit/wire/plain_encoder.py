@@ -1,4 +1,4 @@
-"""A second encoder, as plain as can be: field after field, nothing fused and nothing generated.
+"""A second, plain encoder: field by field, nothing fused and nothing generated.
 
 It makes the golden bytes of messages that no oracle knows (our own APIs), is a third opinion on the rest, and
 says what our own encoder never would: nulls where there may be none, and tagged fields from the future.

@@ -1,4 +1,4 @@
-"""Every kind of field, in a message of our own: some kinds stand in no message yet."""
+"""Every kind of field, in a message of our own: some kinds are in no message yet."""
 
 from typing import Any, Final
 

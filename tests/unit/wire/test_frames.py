@@ -1,4 +1,4 @@
-"""Frames: their headers against kio's, and headers that lie."""
+"""Frames: their headers against kio's, and invalid headers."""
 
 import io
 import time

@@ -1,4 +1,4 @@
-"""Frames that lie. A decoder answers or raises MalformedRequest; nothing else, soon, and in little memory."""
+"""Invalid frames: a decoder returns or raises MalformedRequest, quickly and with little memory."""
 
 import struct
 import time

@@ -1,4 +1,4 @@
-"""Random messages, both ways, between our codec and two that others wrote."""
+"""Random messages between our codec and two codecs of other projects, both ways."""
 
 from random import Random
 from typing import Any, Final

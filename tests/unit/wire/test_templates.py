@@ -1,4 +1,4 @@
-"""Messages that are the same but for some numbers are taken apart and put together by where those stand."""
+"""Templates: messages that differ only in some numbers are encoded and decoded by position."""
 
 import struct
 

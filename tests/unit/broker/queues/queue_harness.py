@@ -1,4 +1,4 @@
-"""A broker as far as queues are concerned: real logs, a real store, a clock that is moved by hand."""
+"""The queues of one broker: real logs, a real store, a clock that is moved by the test."""
 
 import asyncio
 import heapq

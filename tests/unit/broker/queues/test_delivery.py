@@ -1,4 +1,4 @@
-"""Messages sent, received and settled, on the broker that leads."""
+"""Messages sent, received and acknowledged on the leader."""
 
 import asyncio
 from pathlib import Path

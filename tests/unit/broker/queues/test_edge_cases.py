@@ -1,4 +1,4 @@
-"""What does not happen every day: nothing in the page cache, commits that take a while, limits, people who leave."""
+"""Rare situations of queues: a cold page cache, slow commits, limits, disconnected clients."""
 
 import asyncio
 from pathlib import Path
@@ -246,7 +246,7 @@ async def test_large_batches_that_are_compressed_are_decoded_on_a_thread(tmp_pat
         assert sorted(values(await harness.receive(dead, max_messages=10))) == sorted(texts[:10])
 
 
-async def test_messages_that_an_unclean_election_took_back_do_not_hide_those_that_come_after(tmp_path: Path) -> None:
+async def test_messages_lost_in_an_unclean_election_do_not_hide_later_ones(tmp_path: Path) -> None:
     async with harness_at(tmp_path) as harness:
         queue = await harness.create()
         for number in range(10):

@@ -90,7 +90,7 @@ async def test_a_send_during_a_change_of_the_deduplication_scope_sends_no_duplic
         before = harness.service.queue("jobs.fifo")
         assert before is not None
         await scope(harness, SCOPE_GROUP)
-        # One who knows only the scope of before, and waits until five minutes of the log are read back for it.
+        # A request that knows only the scope before, and waits until five minutes of the log are read for it.
         message = NewMessage(b"x", b"a", (), "new")
         late = asyncio.ensure_future(harness.service.send(before, [message]))
         await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""What /metrics says of queues."""
+"""The metrics of queues."""
 
 from pathlib import Path
 

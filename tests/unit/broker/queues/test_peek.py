@@ -1,4 +1,4 @@
-"""Messages that are shown without being taken, on one broker and on two."""
+"""Messages that are shown without being received, on one broker and on two."""
 
 from pathlib import Path
 from typing import Any

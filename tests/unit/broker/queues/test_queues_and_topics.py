@@ -1,4 +1,4 @@
-"""Queues and the topics that they stand on: made, attached, repaired, deleted, reclaimed."""
+"""Queues and their topics: created, attached, repaired, deleted, reclaimed."""
 
 import asyncio
 from dataclasses import replace

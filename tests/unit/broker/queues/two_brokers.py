@@ -1,4 +1,4 @@
-"""Two brokers that share a store: real logs and services, and a network that is a function call."""
+"""Two brokers that share a store: real logs and services, and a network of function calls."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -87,7 +87,7 @@ class TwoBrokers:
         self.clock = FakeClock()
         self.threads = ThreadPoolExecutor(2)
         self.asked: list[tuple[int, ApiKey]] = []
-        """Who was asked what."""
+        """The requests that brokers have got."""
         self.hold: Callable[[Any], bool] = lambda message: False
         """Requests and responses that are lost."""
         self.brokers = {node: ClusterBroker(self, node, folder / str(node)) for node in NODES}

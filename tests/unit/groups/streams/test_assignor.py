@@ -1,4 +1,4 @@
-"""Which member gets which tasks."""
+"""The task assignor of streams groups."""
 
 from collections import Counter
 from collections.abc import Mapping

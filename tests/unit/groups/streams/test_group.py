@@ -1,4 +1,4 @@
-"""Members of a streams group join, get their tasks, give them up and leave."""
+"""Members of a streams group join, get tasks, revoke them and leave."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_the_first_member_gets_all_tasks() -> None:
     assert machine.group.state_name == "Stable"
 
 
-def test_a_second_member_waits_until_the_first_has_given_up_tasks() -> None:
+def test_a_second_member_waits_until_the_first_has_revoked_tasks() -> None:
     machine = machine_of(READY)
     first = joined(machine, "a")
     assert tasks_in(joined(machine, "b")) == ({}, {})

@@ -1,4 +1,4 @@
-"""What a topology comes to with the topics that there are."""
+"""Topologies configured with the existing topics."""
 
 import pytest
 
