@@ -79,12 +79,12 @@ class Partitions:
         self._seen: dict[bytes, Topic] = {}
         self._broker_configs: Mapping[str, Mapping[str, str]] | None = None
         self._pending: Final = PendingPartitions()
-        self._changed: set[TopicIdPartition] = set()
+        self._changed: dict[TopicIdPartition, None] = {}  # in this order, unlike a set
         self._to_remove: deque[Partition] = deque()
         """Closed partitions whose logs are to be removed."""
         self._opened: deque[Opened] = deque()
         """Opened logs that do not belong to a partition yet."""
-        self._postponed: set[TopicIdPartition] = set()
+        self._postponed: dict[TopicIdPartition, None] = {}
         """New partitions that could not be created because the disk is full."""
         self._decompressed_topics: set[bytes] = set()
         self._companion_settings: tuple[LogSettings, LogSettings] | None = None
@@ -199,7 +199,7 @@ class Partitions:
 
     def _evaluate(self, tp: TopicIdPartition) -> None:
         """Updates one partition to the newest image."""
-        self._changed.add(tp)
+        self._changed[tp] = None
         topic = self._image.topics.get(tp.topic_id)
         state = topic.partitions.get(tp.partition) if topic is not None else None
         partition = self.replica(tp)
@@ -216,9 +216,9 @@ class Partitions:
                 return
         self._pending.settle(tp)
 
-    def take_changed(self) -> set[TopicIdPartition]:
+    def take_changed(self) -> list[TopicIdPartition]:
         """Returns the replicas that were opened, closed or updated since the last call."""
-        changed, self._changed = self._changed, set()
+        changed, self._changed = list(self._changed), {}
         return changed
 
     def when_settled(self, topic_id: bytes | None, then: Callable[[], None]) -> None:
@@ -232,7 +232,7 @@ class Partitions:
 
     def retry(self) -> None:
         """Retries to create the partitions that a full disk has prevented."""
-        postponed, self._postponed = self._postponed, set()
+        postponed, self._postponed = self._postponed, {}
         for tp in postponed:
             self._pending.mark(tp.topic_id, [tp.partition])
         self._continue()
@@ -274,7 +274,7 @@ class Partitions:
         is_wanted = topic is not None and state is not None and self.node_id in state.replicas
         for spec, found in zip(replica.specs, logs, strict=True):
             if found.is_postponed and is_wanted:
-                self._postponed.add(tp)
+                self._postponed[tp] = None
                 self._pending.settle(tp)
                 return
             known = self.replica(tp)
@@ -366,7 +366,7 @@ class Partitions:
         self._led.remove_topic(next(iter(table.values())))
         for partition in table.values():
             partition.go_offline("the topic was deleted")
-            self._changed.add(partition.tp)
+            self._changed[partition.tp] = None
         self._to_remove.extend(table.values())
 
     def _close(self, partition: Partition, reason: str) -> None:
