@@ -137,8 +137,9 @@ class Admin:
     async def describe(self, name: str) -> list[DescribedPartition]:
         """Returns the partitions of a topic, offline ones included."""
         topic = await self.topic(name)
-        first, _ = await list_offsets_once(self._client, topic.tps, When.EARLIEST)
-        last, failed = await list_offsets_once(self._client, topic.tps, When.LATEST)
+        first, failed_first = await list_offsets_once(self._client, topic.tps, When.EARLIEST)
+        last, failed_last = await list_offsets_once(self._client, topic.tps, When.LATEST)
+        failed = failed_first | failed_last
         sizes = await self.sizes(topic)
         return [
             DescribedPartition(

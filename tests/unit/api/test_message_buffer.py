@@ -222,6 +222,39 @@ def test_a_retry_that_goes_with_its_partition_does_not_count_towards_the_limit()
     assert harness.source.committed == {PLACE: 1}
 
 
+def test_a_message_retried_after_its_partition_was_lost_does_not_count_towards_the_limit() -> None:
+    harness = BufferHarness(limit=1)
+    harness.source.join(PLACE)
+    harness.source.bring(arrived(0))
+    message = harness.one()
+    harness.buffer.on_lost([PLACE])
+    message.retry()
+    harness.source.join(PLACE)
+    harness.source.bring(arrived(0))
+    assert harness.one().offset == 0
+    assert harness.next() == []
+    assert harness.source.committed == {PLACE: 1}
+
+
+def test_no_other_thread_can_finish_a_message_while_it_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
+    harness = BufferHarness()
+    harness.source.join(PLACE)
+    harness.source.bring(arrived(0))
+    message = harness.one()
+    is_free: list[bool] = []
+
+    def retry(_: object) -> bool:
+        thread = threading.Thread(target=lambda: is_free.append(harness.tracker.lock.acquire(blocking=False)))
+        thread.start()
+        thread.join()
+        return False
+
+    monkeypatch.setattr(harness.buffer.commits, "retry", retry)
+    message.retry()
+    assert is_free == [False]
+    assert harness.one().attempt == 2
+
+
 def test_a_member_that_was_busy_for_too_long_handles_the_rebalance_first() -> None:
     harness = BufferHarness()
     harness.source.join(PLACE)

@@ -191,8 +191,7 @@ class MessageBuffer(Generic[Commits]):
         with self._changed:
             if key not in self._in_flight:
                 raise InvalidArgument("this message is finished, or was retried before: it cannot be retried again")
-        is_in_batch = self.commits.retry(message)
-        with self._changed:
+            is_in_batch = self.commits.retry(message)
             id = self._in_flight.pop(key)
             if id is not None:
                 self._ids.discard(id)
@@ -201,6 +200,8 @@ class MessageBuffer(Generic[Commits]):
             elif message._position.is_assigned:
                 again = replace(message, attempt=message.attempt + 1)
                 heappush(self._retries, (due_s, next(self._retry_numbers), again))
+            else:
+                self._restore_limit(1)
             self._changed.notify_all()
 
     # -- requests to the cluster

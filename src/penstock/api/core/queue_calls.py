@@ -79,12 +79,20 @@ class QueueCalls:
     async def _send_portion(
         self, portion: Sequence[Entry], begin: int, sent: list[SentJob | None]
     ) -> dict[int, tuple[str, str]]:
-        """Sends up to ten messages, with retries. Returns the errors of failed messages, by message index."""
+        """Sends up to ten messages, with retries. Returns the errors of failed messages, by message index.
+
+        Raises ApiError only if the first attempt fails: then no message was sent.
+        """
         left = {str(begin + number): entry for number, entry in enumerate(portion)}
         failures: dict[int, tuple[str, str]] = {}
         for attempt in range(1, TRIES_MAX + 1):
             entries = [{"Id": name, **entry.params} for name, entry in left.items()]
-            response = await self._call("SendMessageBatch", {"Entries": entries})
+            try:
+                response = await self._call("SendMessageBatch", {"Entries": entries})
+            except ApiError as error:
+                if attempt == 1:
+                    raise
+                return failures | {int(name): (type(error).__name__, str(error)) for name in left}
             for each in response.get("Successful", ()):
                 sent[int(each["Id"])] = self._sent(each)
                 failures.pop(int(each["Id"]), None)
