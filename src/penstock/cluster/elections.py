@@ -54,7 +54,7 @@ def elect_leader(tp: TopicIdPartition, state: PartitionState, brokers: Brokers, 
     for node in elected.replicas:
         if node in elected.isr and can_lead(node, tp, elected, brokers):
             return with_leader(elected, node, brokers)
-    if unclean and (found := _first_candidate(tp, elected, brokers)) is not None:
+    if unclean and (found := first_candidate(tp, elected, brokers)) is not None:
         return with_unclean_leader(elected, found, brokers)
     if elected.leader == NO_LEADER:
         return elected
@@ -74,7 +74,7 @@ def _is_stable(state: PartitionState, brokers: Brokers) -> bool:
 
 
 def can_lead(node: int, tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> bool:
-    """Whether a broker in the ISR of a partition may be elected as its leader."""
+    """Whether a replica may be elected as leader: its broker is online, not shutting down, and has its data."""
     broker = brokers.get(node)
     return broker is not None and not broker.leaving and not broker.has_lost(tp, state)
 
@@ -112,7 +112,8 @@ def _can_stay_leader(tp: TopicIdPartition, state: PartitionState, brokers: Broke
     return not leader.leaving or not any(can_lead(node, tp, state, brokers) for node in state.isr)
 
 
-def _first_candidate(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> int | None:
+def first_candidate(tp: TopicIdPartition, state: PartitionState, brokers: Brokers) -> int | None:
+    """Returns the first replica that may be elected in an unclean election, in sync or not; None if there is none."""
     return next((node for node in state.replicas if can_lead(node, tp, state, brokers)), None)
 
 

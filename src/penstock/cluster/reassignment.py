@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from penstock.cluster import keys
-from penstock.cluster.elections import elect_leader, find_state, with_unclean_leader
+from penstock.cluster.elections import elect_leader, find_state, first_candidate, with_unclean_leader
 from penstock.cluster.image import ClusterImage, PartitionState
 from penstock.coordination.store import Op, Put
 from penstock.foundation.codes import ErrorCode
@@ -107,9 +107,11 @@ def plan_cancel(image: ClusterImage, tp: TopicIdPartition, *, unclean: bool = Fa
         )
     wanted = replace(state, replicas=replicas, adding=(), removing=())
     if not isr:
-        first = next((node for node in replicas if node in image.brokers), None)
+        first = first_candidate(tp, wanted, image.brokers)
         if first is None:
-            raise InvalidReplicaAssignment(f"none of the replicas {list(replicas)} is online")
+            raise InvalidReplicaAssignment(
+                f"none of the replicas {list(replicas)} can lead; start one of their brokers"
+            )
         return _plan_write(tp, state, with_unclean_leader(wanted, first, image.brokers))
     wanted = replace(wanted, isr=isr)
     elected = elect_leader(tp, wanted, image.brokers, unclean=unclean)

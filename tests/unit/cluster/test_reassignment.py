@@ -13,6 +13,7 @@ from penstock.cluster.reassignment import (
     plan_reassign,
     target_replicas,
 )
+from penstock.cluster.registration import plan_leaving
 from penstock.coordination.store import Op
 from penstock.foundation.codes import ErrorCode
 from penstock.foundation.errors import PenstockError
@@ -162,6 +163,22 @@ def test_a_reassignment_without_which_messages_would_be_lost_is_not_cancelled(
     assert len(state.isr) == 1
     assert state.leader == state.isr[0]
     assert state.leader in (1, 2, 3)
+
+
+def test_an_unclean_cancel_elects_no_replica_whose_broker_shuts_down(table: Table, place: TopicIdPartition) -> None:
+    moved(table, place, 4, 5)
+    table.set(place, isr=(4,), leader=4, leader_broker_epoch=table.image.brokers[4].epoch)
+    table.transact(plan_leaving(table.image, 1, table.image.brokers[1].epoch))
+    table.transact(plan_cancel(table.image, place, unclean=True))
+    assert table.state(place).leader == 2
+
+
+def test_an_unclean_cancel_needs_a_replica_that_can_lead(table: Table, place: TopicIdPartition) -> None:
+    moved(table, place, 4, 5)
+    table.set(place, isr=(4,), leader=4, leader_broker_epoch=table.image.brokers[4].epoch)
+    for node in (1, 2, 3):
+        table.transact(plan_leaving(table.image, node, table.image.brokers[node].epoch))
+    assert refused(lambda: plan_cancel(table.image, place, unclean=True)) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_there_must_be_something_to_cancel(table: Table, place: TopicIdPartition) -> None:
