@@ -105,6 +105,8 @@ def _principals(principal: Any, is_deny: bool) -> tuple[str, ...] | None:
         return ("*",)
     if not isinstance(principal, dict) or not principal:
         return None
+    if is_deny and "CanonicalUser" in principal:
+        return ("*",)  # another name of an account: it could be any
     return tuple(_accounts(_texts(principal.get("AWS")), is_deny))
 
 
@@ -115,6 +117,8 @@ def _accounts(names: list[str], is_deny: bool) -> Iterator[str]:
             yield name
         elif found is not None and (is_deny or found[2] == "root"):
             yield found[1]
+        elif is_deny and found is None:
+            yield "*"  # the unique id of a user, or malformed: it could be any account
 
 
 def _texts(value: Any) -> list[str]:

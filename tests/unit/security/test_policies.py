@@ -57,6 +57,25 @@ def test_principals_are_accounts(principal: Any, is_allowed: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("principal", "is_denied"),
+    [
+        ({"AWS": "AIDACKCEVSQ6C2EXAMPLE"}, True),
+        ({"AWS": ["777788889999", "AIDACKCEVSQ6C2EXAMPLE"]}, True),
+        ({"AWS": OTHER[:-1]}, True),
+        ({"AWS": "arn:aws:iam::cloudfront:user/x"}, True),
+        ({"CanonicalUser": "79a59df900b949e55d96a1e698fbacedfd6e09d98eacf8f8d5218e7cd47ef2be"}, True),
+        ({"AWS": "777788889999"}, False),
+        ({"AWS": "arn:aws:iam::777788889999:user/bob"}, False),
+        ({"Service": "sns.amazonaws.com"}, False),
+        ({"Federated": "cognito-identity.amazonaws.com"}, False),
+    ],
+)
+def test_a_deny_for_a_principal_that_could_be_the_caller_applies(principal: Any, is_denied: bool) -> None:
+    assert may(GRANT, {**GRANT, "Effect": "Deny", "Principal": principal}) is not is_denied
+    assert may(GRANT, {**GRANT, "Effect": "Deny", "Principal": principal, "Action": "sqs:DeleteMessage"})
+
+
+@pytest.mark.parametrize(
     ("action", "is_allowed"),
     [
         ("SQS:SendMessage", True),

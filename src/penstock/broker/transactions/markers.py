@@ -138,7 +138,8 @@ class _MarkerWrite:
         """Handles the error code of a marker write to one partition."""
         if code and self._reported.get(tp) != code:
             self._reported[tp] = code
-            logger.warning("marker_not_written partition=%s code=%s hint='is retried'", tp, ErrorCode(code).name)
+            outcome = "given_up" if code in _ENDED else "retried"
+            logger.warning("marker_not_written partition=%s code=%s outcome=%s", tp, ErrorCode(code).name, outcome)
         if code in _ENDED:
             self._missing.discard(tp)
 

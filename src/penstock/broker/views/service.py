@@ -141,6 +141,8 @@ class ViewService:
             await self._metadata.change(lambda image: plan_touch(image, view.view_id))
         elif now_ms - max(usage.since_ms, usage.read_ms) >= view.idle_ms:
             await self._metadata.change(lambda image: _plan_drop_idle(image, view))
+            if view.view_id in self._metadata.image.views:
+                return  # changed, or used through another broker
             logger.info("view_dropped view=%r topic=%r reason=idle idle_ms=%d", view.name, view.of, view.idle_ms)
 
 
