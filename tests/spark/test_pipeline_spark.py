@@ -91,6 +91,32 @@ def test_sql_over_a_topic_is_shown_on_the_screen(pipelines: Pipelines, lab: Lab,
 
 
 @pytest.mark.slow
+def test_a_pattern_selects_the_topics_whose_name_contains_a_match(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+    lab.create(topic, 2)
+    lab.fill(topic, orders(40))
+    report = pipelines("sql", sources__orders__pattern=topic[1:], sql="SELECT sum(id) AS total FROM orders")
+    assert [list(row) for row in report.tables[0].rows] == [[sum(range(40))]]
+    with pytest.raises(PipelineInvalid, match=r"no topic on .* matches '__consumer'"):
+        pipelines("sql", sources__orders__pattern="__consumer", sql="SELECT * FROM orders")
+
+
+@pytest.mark.slow
+def test_an_option_of_the_data_source_replaces_the_end_of_a_batch(pipelines: Pipelines, lab: Lab, topic: str) -> None:
+    lab.create(topic, 2)
+    lab.fill(topic, orders(40))
+    file = pipelines.folder / "first.yaml"
+    ending = json.dumps({topic: {"0": 5, "1": 0}})
+    file.write_text(
+        f"""\
+sources:
+  orders: {{topic: {topic}, schema: id BIGINT, options: {{endingOffsets: '{ending}'}}}}
+sql: SELECT count(*) AS orders FROM orders
+"""
+    )
+    assert [list(row) for row in pipelines(str(file)).tables[0].rows] == [[5]]
+
+
+@pytest.mark.slow
 def test_windows_go_into_a_topic_once_and_the_next_run_goes_on(pipelines: Pipelines, lab: Lab, topic: str) -> None:
     lab.create(topic, 2)
     lab.create(f"{topic}-out")

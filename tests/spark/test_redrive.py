@@ -94,21 +94,26 @@ def test_letters_that_match_are_fixed_and_go_back_and_the_rest_stays_as_it_was(
 def test_a_dry_run_shows_what_would_be_done_and_changes_nothing(
     redrive: Callable[..., Report], dead: Letters
 ) -> None:
-    jobs = dead.source()
+    jobs, other = dead.source(), dead.source("unmatched")
     dead.kill(jobs, orders(range(4)))
+    dead.kill(other, orders([6]))
     before = dead.state()
     cause = f"if({MISSPELT}, 'misspelt', 'unknown')"
     report = redrive(queue=dead.name, where=MISSPELT, fix__value=FIX, cause=cause, dry_run="true", schema="id BIGINT")
-    assert report.verdict == f"2 of 4 dead letters of {dead.name} would be sent back; nothing was changed"
+    assert report.verdict == f"2 of 5 dead letters of {dead.name} would be sent back; nothing was changed"
     table, examples = report.tables
-    assert [row[:5] for row in table.rows] == [("misspelt", jobs, jobs, 2, 2), ("unknown", jobs, jobs, 2, 0)]
+    assert [row[:5] for row in table.rows] == [
+        ("misspelt", jobs, jobs, 2, 2),
+        ("unknown", jobs, jobs, 2, 0),
+        ("unknown", other, other, 1, 0),
+    ]
     assert [row[3:] for row in examples.rows] == [
         (json.dumps({"id": n, "amont": n * 10}), json.dumps({"id": n, "amount": n * 10})) for n in (1, 3)
     ]
     assert facts(report, "would_be_sent_back", "sent_back", "left") == {
         "would_be_sent_back": 2,
         "sent_back": 0,
-        "left": 4,
+        "left": 5,
     }
     assert dead.state() == before
     assert dead.counts(jobs) == (0, 0)

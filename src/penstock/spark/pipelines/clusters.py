@@ -1,7 +1,6 @@
 """Admin requests of pipelines to clusters: topics, offset ranges, trimming, and checks before Spark starts."""
 
 import asyncio
-import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from random import Random
 from typing import Final, TypeVar
@@ -17,6 +16,7 @@ from penstock.foundation.errors import PenstockError
 from penstock.foundation.ids import TopicPartition
 from penstock.spark.pipelines.document import PipelineInvalid, Problem, suggest
 from penstock.spark.pipelines.pipeline import Need
+from penstock.spark.read_options import TopicSelection
 
 T = TypeVar("T")
 
@@ -36,14 +36,14 @@ def run_with_client(bootstrap: str, work: Callable[[KafkaClient], Awaitable[T]])
 def find_problems(needs: Iterable[Need]) -> list[Problem]:
     """Returns a problem for each broker that does not answer, and each missing topic or consumer group."""
     problems: list[Problem] = []
-    known: dict[str, list[str]] = {}
+    known: dict[str, list[TopicInfo]] = {}
     unreachable: set[str] = set()
     for need in needs:
         if need.bootstrap in unreachable:
             continue
         if need.bootstrap not in known:
             try:
-                known[need.bootstrap] = [topic.name for topic in list_topics(need.bootstrap)]
+                known[need.bootstrap] = list_topics(need.bootstrap)
             except PenstockError as error:
                 unreachable.add(need.bootstrap)
                 problems.append(Problem(need.location, f"no broker answers: {' '.join(error.message.split())}"))
@@ -53,14 +53,14 @@ def find_problems(needs: Iterable[Need]) -> list[Problem]:
     return problems
 
 
-def _missing_topics(need: Need, known: list[str]) -> Iterable[Problem]:
-    visible = [name for name in known if not name.startswith("__")]
+def _missing_topics(need: Need, known: list[TopicInfo]) -> Iterable[Problem]:
+    names, visible = {topic.name for topic in known}, [topic.name for topic in known if not topic.is_internal]
     for topic, location in need.topics.items():
-        if topic not in known:
+        if topic not in names:
             there = suggest(topic, visible) if visible else "there are no topics at all"
             advice = f"create it with `penstock topic create {topic}`"
             yield Problem(location, f"there is no topic {topic!r} on {need.bootstrap}; {there}; {advice}")
-    if need.pattern is not None and not any(re.fullmatch(need.pattern, name) for name in known):
+    if need.pattern is not None and not matching_topics(known, need.pattern):
         there = ", ".join(visible) or "none"
         yield Problem(need.location, f"no topic on {need.bootstrap} matches {need.pattern!r}; topics are {there}")
 
@@ -83,6 +83,12 @@ def check_needs(needs: Iterable[Need]) -> None:
 
 def list_topics(bootstrap: str) -> list[TopicInfo]:
     return run_with_client(bootstrap, lambda client: Admin(client).topics())
+
+
+def matching_topics(topics: Iterable[TopicInfo], pattern: str) -> list[str]:
+    """Returns the names of the topics that the option `subscribePattern` of the data source selects."""
+    selection = TopicSelection(pattern=pattern)
+    return [topic.name for topic in topics if not topic.is_internal and selection.matches(topic.name)]
 
 
 def describe_topics(bootstrap: str, names: Iterable[str]) -> dict[str, TopicInfo]:

@@ -233,7 +233,8 @@ def _redrive(
     """Claims, sends and deletes dead letters, round by round."""
     from pyspark.errors import PySparkException
 
-    left = sum(map(len, wanted.values()))
+    found = sum(map(len, wanted.values()))
+    left = found if options.limit is None else min(found, options.limit)
     for count, some in enumerate(split_rounds(wanted, options.max_rows, options.limit)):
         if run.stopping.is_set():
             return
@@ -312,7 +313,7 @@ def _examine_and_send(
     to_messages(examined, {"": ""}, None, options.fix, keeps_partition=False)  # raises now if a fix is invalid
     classified = _classify(options, examined)
     outcome.causes = _group_causes(classified)
-    sources = {each.source for each in outcome.causes if each.source and each.matched}
+    sources = {each.source for each in outcome.causes if each.source}
     topics, to = _find_targets(options, dlq, sources)
     outcome.targets = {each.source: to or topics.get(each.source or "") for each in outcome.causes}
     wanted: dict[int, list[int]] = {}

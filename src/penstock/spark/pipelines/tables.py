@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from penstock.foundation.errors import PenstockError
-from penstock.spark.pipelines.clusters import held_ranges, list_topics
+from penstock.spark.pipelines.clusters import held_ranges, list_topics, matching_topics
 from penstock.spark.pipelines.document import Problem
 from penstock.spark.pipelines.json_values import from_json
 from penstock.spark.pipelines.lake_formats import find_lake
@@ -54,7 +54,9 @@ class Source:
     """A topic or file that the SQL can name as a table."""
 
     topic: tuple[str, ...] | None = option(topics, "The topic, or topics, to read", default=None)
-    pattern: str | None = option(text, "Topics that match a regular expression", default=None, metavar="REGEX")
+    pattern: str | None = option(
+        text, "Topics whose names contain a match of a regular expression", default=None, metavar="REGEX"
+    )
     path: str | None = option(text, "A folder of files to read instead of a topic", default=None, metavar="FOLDER")
     format: str = option(
         choice("lake", "parquet", "json", "csv", "orc"),
@@ -181,7 +183,7 @@ def _open_topic(run: Run, source: Source, default: str, as_stream: bool) -> "Dat
         raw = run.spark.readStream.format("penstock").options(**options).load()
     else:
         options.pop("maxOffsetsPerTrigger", None)
-        raw = run.spark.read.format("penstock").options(**options, endingOffsets=source.ending).load()
+        raw = run.spark.read.format("penstock").options(**({"endingOffsets": source.ending} | options)).load()
     if source.value == "binary":
         return raw
     if source.value == "text":
@@ -234,7 +236,7 @@ def infer_schema(run: Run, source: Source, default: str) -> "StructType":
     brokers = source.bootstrap or default
     names = list(source.topic or ())
     if source.pattern is not None:
-        names = [topic.name for topic in list_topics(brokers) if re.fullmatch(source.pattern, topic.name)]
+        names = matching_topics(list_topics(brokers), source.pattern)
     begin: dict[str, dict[str, int]] = {}
     end: dict[str, dict[str, int]] = {}
     for name, span in held_ranges(brokers, names).items():
