@@ -9,7 +9,9 @@ import pytest
 
 from penstock.client.admin import Admin
 from penstock.client.cluster import KafkaClient
+from penstock.client.cluster_admin import ClusterAdmin, Resource
 from penstock.client.metadata import PartitionInfo
+from penstock.replication.settings import LEADER_RATE
 from tests.clients.waiting import wait_until
 from tests.clusters import ClusterProcesses
 
@@ -68,6 +70,15 @@ def partitions(cluster: ClusterProcesses, topic: str) -> list[PartitionInfo]:
 def own_configs(cli: Cli, topic: str) -> dict[str, str]:
     (found,) = cli.json("topic", "describe", topic)
     return {entry["name"]: entry["value"] for entry in found["configs"]}
+
+
+def leader_rates(cluster: ClusterProcesses) -> list[str | None]:
+    async def work() -> list[str | None]:
+        async with KafkaClient(cluster.bootstrap) as client:
+            found = await ClusterAdmin(client).configs(Resource.BROKER, ["1", "2", "3"], [LEADER_RATE])
+            return [found[name][LEADER_RATE] for name in sorted(found)]
+
+    return asyncio.run(work())
 
 
 def test_status_and_brokers_show_all_three(trio: ClusterProcesses, trio_cli: Cli) -> None:
@@ -150,6 +161,11 @@ def test_an_ongoing_reassignment_is_listed_and_can_be_cancelled(trio: ClusterPro
     assert moving["copied"] is None or moving["copied"] < 1
     assert "slow-0" in trio_cli.ok("cluster", "status", "--check"), "moving is no illness"
 
+    create(trio, "empty")
+    trio_cli.ok("cluster", "reassign", "--partition", "empty-0=2,3", "--execute", "--throttle", SLOW)
+    assert own_configs(trio_cli, "empty") == {}
+    assert leader_rates(trio) == [SLOW] * 3, "another topic is still throttled"
+
     waits = trio_cli.start(*arguments)
     assert waits.stdout is not None
     while waits.stdout.readline() != b"moved 0 of 1 partition\n":
@@ -166,6 +182,7 @@ def test_an_ongoing_reassignment_is_listed_and_can_be_cancelled(trio: ClusterPro
     wait_until(lambda: partitions(trio, "slow")[0].replicas == (1,), "it is as it was")
     trio_cli.ok("cluster", "reassign", "--unthrottle")
     assert own_configs(trio_cli, "slow") == {}
+    assert SLOW not in leader_rates(trio)
     trio_cli.ok("cluster", "reassign", "--partition", "slow-0=2,3", "--execute")
     assert partitions(trio, "slow")[0].isr in ((2, 3), (3, 2))
 

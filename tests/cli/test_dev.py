@@ -307,6 +307,15 @@ def test_clusters_that_are_started_at_the_same_moment_are_given_different_ports(
     assert len(found) == 3, "no process listens on any of them yet"
 
 
+def test_any_free_port_is_given_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = first_port()
+    second = first + 1
+    offered = iter([first, first, second])
+    monkeypatch.setattr(FreePorts, "_try", lambda *_: next(offered))  # the kernel may offer a port again
+    anywhere = Address(host="127.0.0.1", port=0)
+    assert [FreePorts().free(anywhere).port, FreePorts().free(anywhere).port] == [first, second]
+
+
 def test_ports_are_marked_in_a_private_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     shared, theirs = tmp_path / "shared", tmp_path / "theirs"
     for folder in (shared, theirs):

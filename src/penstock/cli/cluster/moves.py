@@ -232,18 +232,22 @@ async def _throttle(found: Survey, moves: Sequence[Move], rate: int) -> None:
 
 
 async def unthrottle(client: KafkaClient, admin: ClusterAdmin, topics: Iterable[str] | None = None) -> int:
-    """Removes the throttle settings of `topics` (None: all topics); returns how many topics were throttled."""
+    """Removes the throttle settings of `topics` (None: all topics); returns how many topics were throttled.
+
+    The rates of the brokers are removed, too, unless another topic is still throttled.
+    """
     there = [topic.name for topic in await Admin(client).topics()]
-    named = there if topics is None else sorted(set(topics).intersection(there))
-    found = await admin.configs(Resource.TOPIC, named, [LEADER_THROTTLED, FOLLOWER_THROTTLED])
-    throttled = [topic for topic, values in found.items() if any(values.values())]
+    found = await admin.configs(Resource.TOPIC, there, [LEADER_THROTTLED, FOLLOWER_THROTTLED])
+    throttled = {topic for topic, values in found.items() if any(values.values())}
+    freed = throttled if topics is None else throttled.intersection(topics)
     changes = [
         ConfigChange(kind=Resource.TOPIC, name=topic, values={LEADER_THROTTLED: None, FOLLOWER_THROTTLED: None})
-        for topic in throttled
+        for topic in sorted(freed)
     ]
-    changes += [
-        ConfigChange(kind=Resource.BROKER, name=str(node), values={LEADER_RATE: None, FOLLOWER_RATE: None})
-        for node in (await admin.describe()).brokers
-    ]
+    if freed == throttled:
+        changes += [
+            ConfigChange(kind=Resource.BROKER, name=str(node), values={LEADER_RATE: None, FOLLOWER_RATE: None})
+            for node in (await admin.describe()).brokers
+        ]
     await admin.alter_configs(changes)
-    return len(throttled)
+    return len(freed)

@@ -117,13 +117,12 @@ class FreePorts:
 
     def free(self, wanted: Address) -> Address:
         """Returns the address with the first free port from its port up (0: any). Raises ClusterMismatch if none."""
-        for port in range(wanted.port, min(wanted.port + _PORTS_TRIED, 65536)):
-            found = None if port in self._allocated else self._try(wanted.host, port)
-            if found is not None and (not wanted.port or self._reserve(found)):
+        ports = range(wanted.port, min(wanted.port + _PORTS_TRIED, 65536)) if wanted.port else [0] * _PORTS_TRIED
+        for port in ports:
+            found = self._try(wanted.host, port)
+            if found is not None and found not in self._allocated and self._reserve(found):
                 self._allocated.add(found)
                 return Address(host=wanted.host, port=found)
-            if not wanted.port:
-                break
         raise ClusterMismatch(f"no free port from {wanted} on; give another address")
 
     @staticmethod
